@@ -1,0 +1,115 @@
+"""Section 5.3 of "Attention Is All You Need": the paper's Adam and its learning rate, Eq. 3.
+
+Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone. With one table for
+source, target and pre-softmax every row has a gradient, so plain Adam does the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+# Section 5.3. Adam is Kingma and Ba (2015), arXiv:1412.6980, without weight decay.
+ADAM_BETAS = (0.9, 0.98)
+ADAM_EPSILON = 1e-9
+WARMUP_STEPS = 4000
+
+
+def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+    """Eq. 3: d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times a factor.
+
+    It rises in a straight line to its peak, factor * (d_model * warmup_steps)^-0.5, at
+    step = warmup_steps (6.988e-4 for the base model), and falls with the root of the step after it.
+
+    Args:
+        step: number of the update, from 1.
+        d_model: width of the model.
+        warmup_steps: updates until the peak; 4000 in the paper.
+        factor: multiple of Eq. 3; 1.0 is the paper. Small models bear more.
+
+    Raises:
+        ValueError: if an argument is not positive.
+    """
+    if step < 1:
+        raise ValueError(f"got step={step}; the first update is step 1.")
+    _check_schedule(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+    return _eq3(step, d_model, warmup_steps, factor)
+
+
+def noam_schedule(
+    optimizer: torch.optim.Optimizer, *, d_model: int, warmup_steps: int, factor: float = 1.0
+) -> LambdaLR:
+    """Eq. 3 as a scheduler: the k-th update is done at `noam_lr(k)`, the first one included.
+
+    Call `scheduler.step()` after each `optimizer.step()`, as every trainer does. What the scheduler
+    saves is its counter; the constants come from the call, so they may be changed on resumption.
+
+    Args:
+        optimizer: with learning rate 1.0, as `paper_adam` makes it: the schedule multiplies it.
+        d_model: width of the model.
+        warmup_steps: updates until the peak; 4000 in the paper.
+        factor: multiple of Eq. 3; 1.0 is the paper.
+
+    Raises:
+        ValueError: if an argument is not positive or the optimizer's learning rate is not 1.0.
+    """
+    _check_schedule(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+    for group in optimizer.param_groups:
+        base = float(group.get("initial_lr", group["lr"]))
+        if base != 1.0:
+            raise ValueError(
+                f"got an optimizer with lr={base:g}, which would multiply Eq. 3; "
+                "make it with lr=1.0 and scale the schedule with factor."
+            )
+    # A partial of a module-level function, not a lambda: it pickles.
+    constants = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
+    return LambdaLR(optimizer, partial(_lr_after, **constants))
+
+
+def paper_adam(
+    parameters: Iterable[torch.nn.Parameter] | Iterable[Mapping[str, object]],
+    *,
+    lr: float = 1.0,
+    betas: tuple[float, float] = ADAM_BETAS,
+    eps: float = ADAM_EPSILON,
+) -> torch.optim.Adam:
+    """Adam with the paper's constants, in torch's fused form where all parameters allow it.
+
+    Args:
+        parameters: the model's parameters, or parameter groups.
+        lr: 1.0 when `noam_schedule` sets the rate.
+        betas: decay of the two moments.
+        eps: added to the root of the second moment.
+
+    Raises:
+        ValueError: for float16 parameters, in which eps is zero and the update 0 / 0.
+    """
+    groups = list(parameters)
+    tensors = [
+        tensor
+        for group in groups
+        for tensor in (group["params"] if isinstance(group, Mapping) else [group])
+    ]
+    if any(tensor.dtype == torch.float16 for tensor in tensors):
+        raise ValueError(
+            f"got float16 parameters, where eps={eps:g} is zero; "
+            "keep the parameters in float32 and let autocast choose float16 or bfloat16."
+        )
+    fused = all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in tensors)
+    return torch.optim.Adam(groups, lr=lr, betas=betas, eps=eps, fused=fused)
+
+
+def _lr_after(updates: int, *, d_model: int, warmup_steps: int, factor: float) -> float:
+    """Rate for the update that follows so many updates: LambdaLR counts from 0, Eq. 3 from 1."""
+    return _eq3(updates + 1, d_model, warmup_steps, factor)
+
+
+def _eq3(step: int, d_model: int, warmup_steps: int, factor: float) -> float:
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def _check_schedule(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not value > 0:
+            raise ValueError(f"got {name}={value}; it must be positive.")
