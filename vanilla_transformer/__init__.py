@@ -1,0 +1,26 @@
+"""The original Transformer (Vaswani et al., 2017) as a first-class Hugging Face model."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from .modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+    VanillaTransformerPreTrainedModel,
+)
+
+__version__ = "0.1.0"
+
+AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
+AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(
+    VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
+)
+
+__all__ = [
+    "PRESETS",
+    "VanillaTransformerConfig",
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]

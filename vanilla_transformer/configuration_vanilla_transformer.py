@@ -1,0 +1,201 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of the Transformer of "Attention Is All You Need" (Vaswani et al., 2017).
+
+The defaults are the paper's base model; `PRESETS` names it, the big model and every row of Table 3.
+"""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
+
+# What each row of Table 3 changes against the base model. Rows of (A) keep h * d_k = d_model, which
+# d_k = d_v = None says; the rows of (C) with another d_model do too.
+PRESETS = {
+    "base": {},
+    "big": {
+        "d_model": 1024,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "dropout": 0.3,
+    },
+    "A_h1": {"encoder_attention_heads": 1, "decoder_attention_heads": 1},
+    "A_h4": {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    "A_h16": {"encoder_attention_heads": 16, "decoder_attention_heads": 16},
+    "A_h32": {"encoder_attention_heads": 32, "decoder_attention_heads": 32},
+    "B_dk16": {"d_k": 16},
+    "B_dk32": {"d_k": 32},
+    "C_N2": {"encoder_layers": 2, "decoder_layers": 2},
+    "C_N4": {"encoder_layers": 4, "decoder_layers": 4},
+    "C_N8": {"encoder_layers": 8, "decoder_layers": 8},
+    "C_d256": {"d_model": 256},
+    "C_d1024": {"d_model": 1024},
+    "C_ff1024": {"encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024},
+    "C_ff4096": {"encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096},
+    "D_dropout0.0": {"dropout": 0.0},
+    "D_dropout0.2": {"dropout": 0.2},
+    "D_smoothing0.0": {"label_smoothing": 0.0},
+    "D_smoothing0.2": {"label_smoothing": 0.2},
+    "E_learned": {"position_encoding": "learned"},
+}
+
+
+@strict
+class VanillaTransformerConfig(PreTrainedConfig):
+    """Configuration of a `VanillaTransformerModel`; every default is the paper's base model.
+
+    Args:
+        vocab_size: V, entries of the one vocabulary that source and target share (Section 5.1).
+        d_model: Width of every sub-layer output and of the embeddings (Section 3.1).
+        encoder_layers: N, identical layers in the encoder (Section 3.1).
+        decoder_layers: N, identical layers in the decoder (Section 3.1).
+        encoder_attention_heads: h, parallel attention heads in the encoder (Section 3.2.2).
+        decoder_attention_heads: h, parallel attention heads in the decoder (Section 3.2.2).
+        encoder_ffn_dim: d_ff, inner width of the encoder's feed-forward networks (Section 3.3).
+        decoder_ffn_dim: d_ff, inner width of the decoder's feed-forward networks (Section 3.3).
+        d_k: Width of the queries and keys of one head; None is d_model / h (Table 3 B varies it).
+        d_v: Width of the values of one head; None is d_model / h.
+        dropout: P_drop, on each sub-layer's output and on the sums of embeddings and positional
+            encodings (Section 5.4).
+        attention_dropout: Dropout on the attention weights; the base model has none (the authors'
+            parsing models of Section 6.3 have).
+        activation_dropout: Dropout after the ReLU; the paper has none.
+        position_encoding: "sinusoidal" (Section 3.5), "learned" (Table 3 E), or "tensor2tensor",
+            the sinusoids as the authors' code has them: all sines, then all cosines, and the last
+            wavelength exactly 10000 * 2 pi.
+        max_position_embeddings: Rows of a learned table, and the bound on generated tokens when no
+            other is given. Sinusoids are computed and serve any length.
+        norm_first: False is the paper, LayerNorm(x + Sublayer(x)); True is
+            x + Sublayer(LayerNorm(x)) with one more norm after each stack.
+        layer_norm_eps: Added to the variance in LayerNorm. The paper is silent; the authors' code
+            has 1e-6.
+        label_smoothing: eps_ls, used by the training loss alone (Section 5.4).
+        tie_word_embeddings: One table for both embeddings and the pre-softmax transformation
+            (Section 3.4). False unties all three.
+        use_cache: Whether the decoder keeps its keys and values while generating.
+        is_encoder_decoder: Always true; the host library asks for it.
+        pad_token_id: Fills short rows; masked in attention, left out of the loss.
+        bos_token_id: `<s>`, from which the decoder starts.
+        eos_token_id: `</s>`, which ends source and target.
+        unk_token_id: `<unk>`, never produced.
+        decoder_start_token_id: First input of the decoder; `<s>`.
+
+    Raises:
+        StrictDataclassError: A field has the wrong type or value; the message says what is allowed.
+    """
+
+    model_type = "vanilla_transformer"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 37000  # V; 37000 EN-DE, 32000 EN-FR (Section 5.1)
+    d_model: int = 512  # d_model; 512 base, 1024 big (Table 3)
+    encoder_layers: int = 6  # N
+    decoder_layers: int = 6  # N
+    encoder_attention_heads: int = 8  # h; 8 base, 16 big
+    decoder_attention_heads: int = 8  # h
+    encoder_ffn_dim: int = 2048  # d_ff; 2048 base, 4096 big
+    decoder_ffn_dim: int = 2048  # d_ff
+    d_k: int | None = None  # d_k; d_model / h unless given (Table 3 B)
+    d_v: int | None = None  # d_v; d_model / h unless given
+    dropout: float | int = 0.1  # P_drop; 0.1 base, 0.3 big
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    position_encoding: str = "sinusoidal"
+    max_position_embeddings: int = 1024
+    norm_first: bool = False
+    layer_norm_eps: float | int = 1e-5
+    label_smoothing: float | int = 0.1  # eps_ls
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    unk_token_id: int | None = 3
+    decoder_start_token_id: int | None = 1
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides: object) -> "VanillaTransformerConfig":
+        """Configuration of a named model of the paper.
+
+        Args:
+            name: "base", "big" or a row of Table 3, such as "A_h1" or "E_learned"; see `PRESETS`.
+            **overrides: Fields that differ from the preset, `vocab_size` above all.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ValueError: No preset has this name.
+        """
+        if name not in PRESETS:
+            raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+        return cls(**{**PRESETS[name], **overrides})
+
+    def head_dims(self, num_heads: int) -> tuple[int, int]:
+        """d_k and d_v of one of `num_heads` heads (Section 3.2.2)."""
+        default = self.d_model // num_heads
+        return self.d_k or default, self.d_v or default
+
+    def validate_sizes(self) -> None:
+        """Refuse sizes that no model can have."""
+        for field in (
+            *("vocab_size", "d_model", "encoder_layers", "decoder_layers"),
+            *("encoder_attention_heads", "decoder_attention_heads"),
+            *("encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v", "max_position_embeddings"),
+        ):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field}={value} must be at least 1.")
+        for side in ("encoder", "decoder"):
+            heads = getattr(self, f"{side}_attention_heads")
+            if self.d_model % heads and (self.d_k is None or self.d_v is None):
+                below = self.d_model // heads * heads
+                raise ValueError(
+                    f"d_model={self.d_model} is not divisible by {heads} {side} heads; try "
+                    f"{f'{below} or ' if below else ''}{below + heads}, or give both d_k and d_v."
+                )
+
+    def validate_positions(self) -> None:
+        """Refuse a positional encoding that does not exist or does not fit."""
+        if self.position_encoding not in POSITION_ENCODINGS:
+            raise ValueError(
+                f"position_encoding={self.position_encoding!r} is unknown; choose one of "
+                f"{', '.join(POSITION_ENCODINGS)}."
+            )
+        if self.position_encoding == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"d_model={self.d_model} is odd, but sinusoidal positions pair a sine with a "
+                f"cosine (Section 3.5); try {self.d_model + 1}, or position_encoding='learned'."
+            )
+
+    def validate_rates(self) -> None:
+        """Refuse probabilities outside [0, 1) and an epsilon that divides by zero."""
+        for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
+            value = getattr(self, field)
+            if not 0 <= value < 1:
+                raise ValueError(f"{field}={value} is not a probability; it must lie in [0, 1).")
+        if not self.layer_norm_eps > 0:
+            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be positive.")
+
+    def validate_special_ids(self) -> None:
+        """Refuse special ids outside the vocabulary and a decoder without a start."""
+        if self.decoder_start_token_id is None or self.pad_token_id is None:
+            raise ValueError(
+                f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
+                f"{self.pad_token_id} must both be given; this package uses 1 and 0."
+            )
+        for field in ("pad_token_id", "bos_token_id", "decoder_start_token_id", "unk_token_id"):
+            value = getattr(self, field)
+            if value is not None and not 0 <= value < self.vocab_size:
+                raise ValueError(f"{field}={value} is not below vocab_size={self.vocab_size}.")
+
+
+__all__ = ["PRESETS", "VanillaTransformerConfig"]

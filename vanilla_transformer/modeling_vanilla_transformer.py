@@ -1,0 +1,656 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017, arXiv 1706.03762).
+
+The file follows Section 3 of the paper: stacks of layers (3.1), attention (3.2), feed-forward
+networks (3.3), positions (3.5), embeddings and softmax (3.4), and with them the whole model.
+
+Shapes: B batch, S source length, T target length, L length of the keys, h heads, d_k and d_v widths
+of a head's keys and values, d = d_model, V vocabulary. Masks given by the user are 1 where a token
+is and 0 where padding is.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .loss import smoothed_cross_entropy
+
+# ------------------------------------------------------ Section 3.1: encoder and decoder stacks
+
+
+class ResidualLayer(GradientCheckpointingLayer):
+    """What the layers of both stacks share: residual connections around their sub-layers."""
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.dropout = nn.Dropout(config.dropout)  # Section 5.4
+
+    def residual(
+        self, x: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor], norm: nn.LayerNorm
+    ) -> torch.Tensor:
+        """LayerNorm(x + Sublayer(x)); with norm_first x + Sublayer(LayerNorm(x))."""
+        if self.norm_first:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(ResidualLayer):
+    """One encoder layer: self-attention, then the feed-forward network (Section 3.1)."""
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.self_attn = MultiHeadAttention(config, config.encoder_attention_heads)
+        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.feed_forward = PositionwiseFeedForward(config, config.encoder_ffn_dim)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(
+        self, x: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: object
+    ) -> torch.Tensor:
+        """Map the source's states, (B, S, d)."""
+        x = self.residual(
+            x, lambda x: self.self_attn(x, attention_mask, **kwargs)[0], self.self_attn_norm
+        )
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)
+
+
+class DecoderLayer(ResidualLayer):
+    """One decoder layer: masked self-attention, attention to the encoder, feed-forward."""
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
+        super().__init__(config)
+        heads = config.decoder_attention_heads
+        self.self_attn = MultiHeadAttention(config, heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.cross_attn = MultiHeadAttention(config, heads, is_cross=True, layer_idx=layer_idx)
+        self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.feed_forward = PositionwiseFeedForward(config, config.decoder_ffn_dim)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor | None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """Map the target's states, (B, T, d), attending to the encoder's output, (B, S, d)."""
+        x = self.residual(
+            x, lambda x: self.self_attn(x, attention_mask, **kwargs)[0], self.self_attn_norm
+        )
+        x = self.residual(
+            x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0], self.cross_attn_norm
+        )
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)
+
+
+# -------------------------------------------------------------------------- Section 3.2: attention
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eq. 1: softmax(Q K^T / sqrt(d_k)) V, and the weights.
+
+    Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask is
+    added to the scores: 0 where attention is allowed, the most negative number where it is not.
+    Returns the heads' outputs, (B, T, h, d_v), and the attention weights, (B, h, T, L).
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (B, h, T, L)
+    if attention_mask is not None:
+        # In float16 a score plus the most negative number is -inf, and a row of those is NaN.
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask
+    weights = scores.softmax(dim=-1).to(value.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights  # (B, T, h, d_v)
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention (Section 3.2.2), in its three uses (Section 3.2.3).
+
+    Queries come from x; keys and values from x too (self-attention, causal in the decoder), or
+    from the encoder's output (cross-attention).
+    """
+
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        num_heads: int,
+        *,
+        is_causal: bool = False,
+        is_cross: bool = False,
+        layer_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.num_heads = num_heads
+        self.d_k, self.d_v = config.head_dims(num_heads)
+        self.scaling = self.d_k**-0.5  # of one head's d_k, not of d_model
+        self.attention_dropout = config.attention_dropout
+        self.is_causal = is_causal  # read by the attention implementations
+        self.is_cross = is_cross
+        self.layer_idx = layer_idx  # this layer's place in the cache
+        self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^Q of all heads
+        self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^K
+        self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)  # W^V
+        self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)  # W^O
+        # The authors draw Q, K and V as one Glorot-uniform matrix (in cross-attention K and V), so
+        # that each of its parts has the smaller variance of the whole.
+        fused = (self.q_proj, self.k_proj, self.v_proj)[is_cross:]
+        fan_out = sum(part.out_features for part in fused)
+        for part in fused:
+            part.init_gain = math.sqrt(
+                (config.d_model + part.out_features) / (config.d_model + fan_out)
+            )
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: object,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Concat(head_1, ..., head_h) W^O.
+
+        x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d), under the
+        mask as the attention implementation wants it. Returns the output, (B, T, d), and the
+        weights, (B, h, T, L), where the implementation has them.
+        """
+        query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
+        key, value = self.keys_and_values(memory if self.is_cross else x, past_key_values)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        kwargs["dropout"] = self.attention_dropout if self.training else 0.0
+        heads, weights = attend(
+            self, query, key, value, attention_mask, scaling=self.scaling, **kwargs
+        )  # (B, T, h, d_v), (B, h, T, L)
+        return self.out_proj(heads.flatten(2)), weights
+
+    def split_heads(self, x: torch.Tensor, head_dim: int) -> torch.Tensor:
+        """(B, L, h * head_dim) -> (B, h, L, head_dim): each head is a slice of the projection."""
+        return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
+
+    def keys_and_values(
+        self, memory: torch.Tensor, past_key_values: Cache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys, (B, h, L, d_k), and values, (B, h, L, d_v), of what is attended to, (B, L, d).
+
+        With a cache, earlier positions and the source are projected only once.
+        """
+        if self.is_cross and past_key_values and past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return cached.keys, cached.values
+        key = self.split_heads(self.k_proj(memory), self.d_k)
+        value = self.split_heads(self.v_proj(memory), self.d_v)
+        if past_key_values is None:
+            return key, value
+        if not self.is_cross:
+            return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+        past_key_values.is_updated[self.layer_idx] = True
+        return past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+
+
+# ----------------------------------------------- Section 3.3: position-wise feed-forward networks
+
+
+class PositionwiseFeedForward(nn.Module):
+    """Eq. 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position."""
+
+    def __init__(self, config: VanillaTransformerConfig, ffn_dim: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.dropout = nn.Dropout(config.activation_dropout)  # the paper has none here
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return self.fc2(self.dropout(self.fc1(x).relu()))
+
+
+# --------------------------------------------------------------- Section 3.5: positional encoding
+
+
+def sinusoids(positions: torch.Tensor, d_model: int, *, style: str = "sinusoidal") -> torch.Tensor:
+    """The sinusoids of Section 3.5, for any positions.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d)) and PE(pos, 2i+1) = cos(pos / 10000^(2i / d)).
+    With `style="tensor2tensor"`, as the authors' code has it: all sines, then all cosines, with
+    wavelengths that reach 10000 * 2 pi exactly, and zeros in the last column of an odd d.
+    Positions are integers, (..., T); the result is (..., T, d), float64 where the device has it.
+    """
+    # float32 has no digits left for the sine of a position in the thousands.
+    dtype = torch.float32 if positions.device.type == "mps" else torch.float64
+    pairs = torch.arange(d_model // 2, dtype=dtype, device=positions.device)
+    pairs_per_cycle = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)
+    frequencies = torch.exp(pairs * (-math.log(10000.0) / pairs_per_cycle))  # (d / 2,)
+    angles = positions[..., None].to(dtype) * frequencies  # (..., T, d / 2)
+    if style == "sinusoidal":
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (..., T, d)
+    waves = torch.cat((angles.sin(), angles.cos()), dim=-1)
+    return nn.functional.pad(waves, (0, d_model % 2))  # (..., T, d)
+
+
+class PositionalEncoding(nn.Module):
+    """Positional encodings (Section 3.5): sinusoids for any length, or a learned table (Table 3 E).
+
+    Sinusoids are computed where they are needed: a stored table would end somewhere and would lose
+    its digits in bfloat16.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__()
+        self.d_model = config.d_model
+        self.style = config.position_encoding
+        if self.style == "learned":
+            self.weight = nn.Parameter(torch.empty(config.max_position_embeddings, config.d_model))
+
+    def forward(
+        self, x: torch.Tensor, attention_mask: torch.Tensor | None, past_length: int | torch.Tensor
+    ) -> torch.Tensor:
+        """Encodings for embeddings x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
+
+        With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
+        same as padding on the right. Raises ValueError beyond the end of a learned table.
+        """
+        length = x.size(1)
+        if attention_mask is not None and attention_mask.dim() == 2:
+            positions = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (B, T)
+        else:
+            positions = torch.arange(length, device=x.device) + past_length  # (T,)
+        if self.style != "learned":
+            return sinusoids(positions, self.d_model, style=self.style).to(x.dtype)
+        if isinstance(past_length, int) and past_length + length > self.weight.size(0):
+            raise ValueError(
+                f"The sequence has {past_length + length} tokens, but the learned positions end at "
+                f"max_position_embeddings={self.weight.size(0)}; shorten it."
+            )
+        return nn.functional.embedding(positions, self.weight)
+
+
+# ---------------------------------------- Section 3.4: embeddings and softmax, and the whole model
+
+
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    """What every model of this file shares: configuration, initialization, abilities."""
+
+    config: VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """The authors' initialization, which the paper leaves out.
+
+        Matrices are Glorot-uniform with zero biases, embeddings N(0, 1 / d_model), so that scaled
+        by sqrt(d_model) they have the size of the sinusoids.
+        """
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight, gain=getattr(module, "init_gain", 1.0))
+        elif isinstance(module, nn.Embedding) or getattr(module, "style", None) == "learned":
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
+
+
+def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
+    """Refuse ids outside the vocabulary, where looking at them does not make a device wait."""
+    if ids.device.type != "cpu" or torch.compiler.is_compiling() or not ids.numel():
+        return
+    lowest, highest = (bound.item() for bound in ids.aminmax())
+    if lowest < 0 or highest >= vocab_size:
+        raise ValueError(
+            f"{name} holds ids from {lowest} to {highest}, but the vocabulary has ids 0 to "
+            f"{vocab_size - 1}; was the text encoded with this model's own tokenizer?"
+        )
+
+
+class Stack(VanillaTransformerPreTrainedModel):
+    """What encoder and decoder share: embeddings, positions, N layers, and dropout on the sums."""
+
+    def __init__(self, config: VanillaTransformerConfig, layers: list[ResidualLayer]) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
+        self.embed_positions = PositionalEncoding(config)
+        self.dropout = nn.Dropout(config.dropout)  # Section 5.4: on the sums in both stacks
+        self.layers = nn.ModuleList(layers)
+        if config.norm_first:
+            self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(
+        self,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        past_length: int | torch.Tensor = 0,
+    ) -> torch.Tensor:
+        """Embeddings times sqrt(d_model) (Section 3.4) plus positional encodings, (B, T, d)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(
+                f"{type(self).__name__} got {'neither' if input_ids is None else 'both'} of "
+                "input_ids and inputs_embeds; it needs exactly one."
+            )
+        if inputs_embeds is None:
+            name = f"{type(self).__name__} input_ids"
+            check_ids(input_ids, self.embed_tokens.num_embeddings, name)
+            inputs_embeds = self.embed_tokens(input_ids)
+        x = inputs_embeds * math.sqrt(self.config.d_model)
+        return self.dropout(x + self.embed_positions(x, attention_mask, past_length))
+
+
+class Encoder(Stack):
+    """The encoder: N layers over the embedded source (Section 3.1)."""
+
+    _can_record_outputs = {
+        "hidden_states": EncoderLayer,
+        "attentions": MultiHeadAttention,
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config, [EncoderLayer(config) for _ in range(config.encoder_layers)])
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        **kwargs: object,
+    ) -> BaseModelOutput:
+        """Encode source ids, (B, S), or unscaled embeddings, (B, S, d), under a mask, (B, S).
+
+        Returns `last_hidden_state`, (B, S, d), and what `output_attentions` and
+        `output_hidden_states` ask for.
+        """
+        x = self.embed(input_ids, inputs_embeds, attention_mask)
+        mask = create_bidirectional_mask(self.config, x, attention_mask)
+        for layer in self.layers:
+            x = layer(x, mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(x) if self.config.norm_first else x)
+
+
+class Decoder(Stack):
+    """The decoder: N layers over the embedded target, which also attend to the encoder's output."""
+
+    _can_record_outputs = {
+        "hidden_states": DecoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="cross_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config, [DecoderLayer(config, i) for i in range(config.decoder_layers)])
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: object,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode target ids shifted right, (B, T), with a cache only the new ones.
+
+        Each position sees the ones before it, under a mask, (B, past + T), and the encoder's
+        output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
+        (B, T, d), `past_key_values`, and what `output_attentions` and `output_hidden_states` ask.
+        """
+        if encoder_hidden_states is None:
+            raise ValueError("Decoder got no encoder_hidden_states; pass the encoder's output.")
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(
+                DynamicCache(config=self.config), DynamicCache(config=self.config)
+            )
+        own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
+        past_length = own_cache.get_seq_length() if own_cache is not None else 0
+        x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
+        memory = encoder_hidden_states
+        mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)
+        memory_mask = create_bidirectional_mask(
+            self.config, x, encoder_attention_mask, encoder_hidden_states=memory
+        )
+        kwargs["past_key_values"] = past_key_values
+        for layer in self.layers:
+            x = layer(x, mask, memory, memory_mask, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(x) if self.config.norm_first else x,
+            past_key_values=past_key_values,
+        )
+
+
+class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
+    """Encoder and decoder over one shared embedding table (Figure 1 without the softmax)."""
+
+    _tied_weights_keys = {
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.shared = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The table that both stacks share."""
+        return self.shared
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the table in both stacks."""
+        self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: object,
+    ) -> Seq2SeqModelOutput:
+        """Encode the source and decode the target.
+
+        Arguments as in `VanillaTransformerForConditionalGeneration`. Returns the decoder's
+        `last_hidden_state`, (B, T, d), and `encoder_last_hidden_state`, (B, S, d).
+        """
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError(
+                "The model got no target: pass labels or decoder_input_ids, or call generate."
+            )
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        outputs = self.decoder(
+            decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+def shift_right(labels: torch.Tensor, *, start: int, pad: int) -> torch.Tensor:
+    """The decoder's input: the target offset by one position (Section 3.1), (B, T) -> (B, T)."""
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+    return shifted.masked_fill(shifted == -100, pad)
+
+
+class VanillaTransformerForConditionalGeneration(
+    VanillaTransformerPreTrainedModel, GenerationMixin
+):
+    """The whole Transformer of Figure 1: encoder, decoder, and the softmax over the vocabulary."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.model = VanillaTransformerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)  # Section 3.4: tied
+        # Untied, it is drawn with the variance of the embedding whose place it takes.
+        self.lm_head.init_gain = math.sqrt((config.vocab_size / config.d_model + 1) / 2)
+        self.post_init()
+        self.set_generation_defaults()
+
+    def set_generation_defaults(self) -> None:
+        """Make `generate` give whole translations without arguments: beam 4 (Section 6.1).
+
+        The host's length penalty is L^alpha, not the paper's ((5 + L) / 6)^alpha, and its bound on
+        the length is absolute, not the source's length + 50.
+        """
+        config, defaults = self.config, self.generation_config
+        defaults.num_beams, defaults.length_penalty = 4, 0.6
+        defaults.max_new_tokens = config.max_position_embeddings
+        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
+        defaults.suppress_tokens = sorted(never - {None})
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: object,
+    ) -> Seq2SeqLMOutput:
+        """Next-token logits, and the loss where there are labels.
+
+        Args:
+            input_ids: Source ids, (B, S).
+            attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
+            decoder_input_ids: Target ids shifted right, (B, T); made from the labels if absent.
+            decoder_attention_mask: Mask of the target, (B, past + T). Padding on the right needs
+                none: no position sees a later one, and the loss leaves it out.
+            encoder_outputs: What the encoder gave for this source before.
+            past_key_values: Keys and values of earlier target positions.
+            inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
+            decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
+            labels: Gold target ids, not shifted, (B, T), -100 where there is none.
+            use_cache: Return `past_key_values` for the next step.
+            return_logits: Whether to compute the logits. By default always, but not in training
+                with labels: there the loss does without this largest of all tensors.
+            num_items_in_batch: Labels in the whole optimizer update; divides the summed loss, so
+                that accumulated batches give the gradient of one large batch. None: those of this.
+            **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
+
+        Returns:
+            `logits`, (B, T, V), and `loss` in nats per label: smoothed in training mode, plain in
+            evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
+
+        Raises:
+            ValueError: There is neither a target nor labels, or an id lies outside the vocabulary.
+        """
+        if labels is not None:
+            check_ids(labels.where(labels != -100, 0), self.config.vocab_size, "labels")
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state  # (B, T, d)
+        loss = logits = None
+        if labels is not None:
+            loss = smoothed_cross_entropy(
+                hidden_states,
+                self.lm_head.weight,
+                labels.to(hidden_states.device),
+                label_smoothing=self.config.label_smoothing if self.training else 0.0,
+                num_items=num_items_in_batch,
+            )
+        if return_logits or (return_logits is None and not (self.training and labels is not None)):
+            logits = self.lm_head(hidden_states)  # (B, T, V)
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Labels shifted right, for the stock collator: (B, T) -> (B, T)."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        return shift_right(labels, start=start, pad=pad)
+
+
+__all__ = [
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]
