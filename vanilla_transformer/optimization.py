@@ -1,7 +1,7 @@
 """Section 5.3 of "Attention Is All You Need": the paper's Adam and its learning rate, Eq. 3.
 
-Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone. With one table for
-source, target and pre-softmax every row has a gradient, so plain Adam does the same.
+Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone. With one table
+for source, target and pre-softmax every row has a gradient, so plain Adam does the same.
 """
 
 from collections.abc import Iterable, Mapping

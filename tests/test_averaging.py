@@ -1,0 +1,226 @@
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from vanilla_transformer.averaging import average_checkpoints
+
+WEIGHTS = "model.safetensors"
+
+
+def tensors(seed, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return {
+        "model.shared.weight": torch.randn(5, 4).to(dtype),
+        "model.fc1.bias": torch.randn(3).to(dtype),
+        "steps": torch.tensor([seed]),
+    }
+
+
+def checkpoint(directory, state, **config):
+    directory.mkdir()
+    config = {"model_type": "vanilla_transformer", "d_model": 4} | config
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "tokenizer.json").write_text(f'{{"of": "{directory.name}"}}')
+    (directory / "optimizer.pt").write_bytes(b"not to be copied")
+    save_file(state, directory / WEIGHTS, metadata={"format": "pt"})
+    return directory
+
+
+@pytest.fixture
+def three(tmp_path):
+    return [checkpoint(tmp_path / f"checkpoint-{n}", tensors(n)) for n in (1, 2, 3)]
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def test_mean_equals_the_sum_by_hand_in_float64(three, tmp_path):
+    output = average_checkpoints(three, tmp_path / "mean")
+    assert output == tmp_path / "mean"
+    mean = load_file(output / WEIGHTS)
+    for key in ("model.shared.weight", "model.fc1.bias"):
+        columns = zip(*(tensors(n)[key].flatten().tolist() for n in (1, 2, 3)), strict=True)
+        expected = torch.tensor([sum(column) / 3 for column in columns], dtype=torch.float64)
+        assert torch.equal(mean[key].flatten(), expected.float())
+
+
+def test_integer_tensors_come_from_the_last_checkpoint(three, tmp_path):
+    mean = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    assert mean["steps"].tolist() == [3]
+    assert mean["steps"].dtype == torch.int64
+
+
+def test_one_checkpoint_is_its_own_mean(three, tmp_path):
+    mean = load_file(average_checkpoints(three[:1], tmp_path / "mean") / WEIGHTS)
+    assert mean.keys() == tensors(1).keys()
+    assert all(torch.equal(mean[key], value) for key, value in tensors(1).items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float64_and_kept(dtype, tmp_path):
+    # 256 + 1 is 256 in bfloat16 and 2048 + 1 is 2048 in float16: sums in half precision would
+    # lose every 1 after the first term.
+    big = 256.0 if dtype == torch.bfloat16 else 2048.0
+    values = [big] + [1.0] * 7
+    directories = [
+        checkpoint(tmp_path / str(i), {"w": torch.tensor([value], dtype=dtype)})
+        for i, value in enumerate(values)
+    ]
+    mean = load_file(average_checkpoints(directories, tmp_path / "mean") / WEIGHTS)
+    assert mean["w"].dtype == dtype
+    assert mean["w"] == torch.tensor([sum(values) / 8], dtype=torch.float64).to(dtype)
+    assert mean["w"] != torch.tensor([big / 8], dtype=dtype)
+
+
+def test_companions_come_from_the_last_and_other_files_stay(three, tmp_path):
+    output = tmp_path / "run"
+    (output / "checkpoints").mkdir(parents=True)
+    (output / "recipe.yaml").write_text("mine")
+    (output / "tokenizer.json").write_text("old")
+    average_checkpoints(three, output)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "checkpoints",
+        "config.json",
+        WEIGHTS,
+        "recipe.yaml",
+        "tokenizer.json",
+    ]
+    assert (output / "recipe.yaml").read_text() == "mine"
+    assert "checkpoint-3" in (output / "tokenizer.json").read_text()
+
+
+def test_the_output_may_be_one_of_the_checkpoints(three, tmp_path):
+    expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    found = load_file(average_checkpoints(three, three[0]) / WEIGHTS)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("function", ["save_file", "os.fsync", "shutil.copyfile"])
+def test_a_crash_leaves_the_old_model_whole(function, three, tmp_path, monkeypatch):
+    output = average_checkpoints(three[:1], tmp_path / "run")
+    before = contents(output)
+
+    def crash(*args, **kwargs):
+        if function == "save_file":
+            args[1].write_bytes(b"half a file")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"vanilla_transformer.averaging.{function}", crash)
+        with pytest.raises(KeyboardInterrupt):
+            average_checkpoints(three, output)
+    assert contents(output) == before
+    assert {path.name for path in output.iterdir()} == before.keys()
+
+
+def test_what_a_killed_run_left_behind_is_cleared(three, tmp_path):
+    aside = tmp_path / "run" / ".averaging.partial"
+    aside.mkdir(parents=True)
+    (aside / "generation_config.json").write_text("half")
+    output = average_checkpoints(three, tmp_path / "run")
+    assert not aside.exists()
+    assert not (output / "generation_config.json").exists()
+
+
+def test_other_configs_are_refused_by_field(three, tmp_path):
+    other = checkpoint(tmp_path / "wide", tensors(1), d_model=8)
+    with pytest.raises(ValueError, match=r"wide.*d_model=8 \(there 4\)"):
+        average_checkpoints([*three, other], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_the_version_that_saved_a_checkpoint_does_not_matter(three, tmp_path):
+    newer = checkpoint(tmp_path / "newer", tensors(4), transformers_version="5.99")
+    average_checkpoints([*three, newer], tmp_path / "mean")
+
+
+def test_other_keys_are_refused_by_name(three, tmp_path):
+    other = checkpoint(tmp_path / "untied", tensors(1) | {"lm_head.weight": torch.zeros(5, 4)})
+    with pytest.raises(ValueError, match=r"untied.*lm_head\.weight"):
+        average_checkpoints([*three, other], tmp_path / "mean")
+
+
+@pytest.mark.parametrize("bias", [torch.zeros(4), torch.zeros(3, dtype=torch.bfloat16)])
+def test_other_shapes_and_dtypes_are_refused_by_name(bias, three, tmp_path):
+    other = checkpoint(tmp_path / "other", tensors(1) | {"model.fc1.bias": bias})
+    with pytest.raises(ValueError, match=r"model\.fc1\.bias.*other"):
+        average_checkpoints([*three, other], tmp_path / "mean")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite_are_refused_by_name(value, three, tmp_path):
+    state = tensors(1)
+    state["model.fc1.bias"][1] = value
+    broken = checkpoint(tmp_path / "diverged", state)
+    with pytest.raises(ValueError, match=r"model\.fc1\.bias in .*diverged.*NaN or infinity"):
+        average_checkpoints([broken, *three], tmp_path / "mean")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
+def test_damaged_weights_are_refused_by_file(damage, three, tmp_path):
+    path = three[1] / WEIGHTS
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[:-10], "empty": b"", "garbage": b"\xff" * 100}[damage])
+    with pytest.raises(ValueError, match=r"checkpoint-2.*is damaged.*leave this checkpoint out"):
+        average_checkpoints(three, tmp_path / "mean")
+
+
+def test_damaged_config_is_refused_by_file(three, tmp_path):
+    (three[1] / "config.json").write_text('{"d_model"')
+    with pytest.raises(ValueError, match=r"checkpoint-2.config\.json is damaged"):
+        average_checkpoints(three, tmp_path / "mean")
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS])
+def test_missing_files_are_refused_by_name(name, three, tmp_path):
+    (three[1] / name).unlink()
+    with pytest.raises(ValueError, match=f"checkpoint-2 holds no {name}"):
+        average_checkpoints(three, tmp_path / "mean")
+
+
+def test_no_checkpoint_is_refused():
+    with pytest.raises(ValueError, match="no checkpoints"):
+        average_checkpoints([], "nowhere")
+
+
+def test_mean_of_models_loads_with_the_auto_class(tmp_path):
+    from transformers import AutoModelForSeq2SeqLM
+
+    from vanilla_transformer import (
+        VanillaTransformerConfig,
+        VanillaTransformerForConditionalGeneration,
+    )
+
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = VanillaTransformerConfig(vocab_size=11, d_model=8, **sizes, **heads)
+    models = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        models.append(VanillaTransformerForConditionalGeneration(config))
+        models[-1].save_pretrained(tmp_path / str(seed))
+    output = average_checkpoints([tmp_path / "0", tmp_path / "1"], tmp_path / "mean")
+
+    mean = AutoModelForSeq2SeqLM.from_pretrained(output)
+    first, second, found = (dict(m.named_parameters()) for m in (*models, mean))
+    for name, value in found.items():
+        assert torch.equal(value, ((first[name].double() + second[name].double()) / 2).float())
+    # The table is there once, tied as before.
+    assert mean.lm_head.weight is mean.get_input_embeddings().weight
+    assert "lm_head.weight" not in load_file(output / WEIGHTS)
+    assert mean.generation_config.to_dict() == models[1].generation_config.to_dict()
+
+
+def test_header_keeps_the_format_and_the_mean_outlives_its_checkpoints(three, tmp_path):
+    # Loading by transformers looks for this mark in the header.
+    from safetensors import safe_open
+
+    output = average_checkpoints(three, tmp_path / "mean")
+    with safe_open(output / WEIGHTS, framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    shutil.rmtree(three[0])
+    assert load_file(output / WEIGHTS).keys() == tensors(1).keys()
