@@ -1,0 +1,393 @@
+"""Translating: order, batches, lengths, the Hugging Face pipeline."""
+
+import ast
+import json
+import runpy
+import sys
+import threading
+import time
+from itertools import count, islice, permutations
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines.pt_utils import KeyDataset
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.pipeline import (
+    EXTRA_TOKENS,
+    VanillaTransformerTranslationPipeline,
+    evaluation_mode,
+    length_sorted_batches,
+    register_pipeline,
+    translate,
+)
+
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Bytes as tokens, with the special ids of the contract."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate(SPECIAL + alphabet)}
+    tokens = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokens.decoder = decoders.ByteLevel()
+    tokens.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokens,
+        pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        padding_side="right", split_special_tokens=True,
+    )  # fmt: skip
+
+
+def make_model(vocab_size, **options):
+    """A random model in float64, whose ends of sentence come at various lengths."""
+    torch.manual_seed(1)
+    config = VanillaTransformerConfig(
+        vocab_size=vocab_size, d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, dropout=0.5, **options,
+    )  # fmt: skip
+    model = VanillaTransformerForConditionalGeneration(config).double().eval()
+    with torch.no_grad():
+        # Tied embeddings make a random model repeat its last token; drawn apart, it wanders.
+        model.model.decoder.embed_tokens.weight = torch.nn.Parameter(
+            torch.randn(vocab_size, 16, dtype=torch.float64)
+        )
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(vocab_size, 16, dtype=torch.float64))
+        model.lm_head.weight[2] *= 1.5
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return make_model(len(tokenizer))
+
+
+@pytest.fixture(scope="module")
+def run_directory(tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run")
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32,
+    )  # fmt: skip
+    VanillaTransformerForConditionalGeneration(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered():
+    register_pipeline()
+
+
+def one_by_one(model, tokenizer, texts, **options):
+    """The plainest way: no batch, no window; the oracle of most tests here."""
+    results = []
+    for text in texts:
+        if not text.strip():
+            results.append("")
+            continue
+        inputs = tokenizer(text, return_tensors="pt")
+        limit = inputs["input_ids"].size(1) + EXTRA_TOKENS
+        ids = model.generate(**inputs, **{"max_new_tokens": limit, **options})
+        results.append(tokenizer.decode(ids[0], skip_special_tokens=True))
+    return results
+
+
+# ---------------------------------------------------------------------------------- translate
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}, {}])
+def test_translations_are_those_of_one_sentence_at_a_time(model, tokenizer, options):
+    expected = one_by_one(model, tokenizer, TEXTS, **options)
+    assert len(set(expected)) > 4, "the model must tell the sentences apart"
+    assert list(translate(model, tokenizer, TEXTS, **options)) == expected
+    small = translate(model, tokenizer, TEXTS, batch_tokens=40, window=3, **options)
+    assert list(small) == expected
+
+
+def test_some_translations_end_by_themselves_and_some_at_the_limit(model, tokenizer):
+    texts = [chr(97 + i) * (1 + i % 5) for i in range(12)]
+    results = list(translate(model, tokenizer, texts, num_beams=1))
+    inputs = [len(tokenizer(text)["input_ids"]) for text in texts]
+    alone = [
+        model.generate(**tokenizer(text, return_tensors="pt"), num_beams=1, max_new_tokens=n + 50)
+        for text, n in zip(texts, inputs, strict=True)
+    ]
+    at_limit = [ids.size(1) - 1 == n + 50 for ids, n in zip(alone, inputs, strict=True)]
+    assert any(at_limit)
+    assert not all(at_limit)
+    assert results == one_by_one(model, tokenizer, texts, num_beams=1)
+
+
+def test_order_follows_the_input_under_any_permutation(model, tokenizer):
+    texts, options = ["one", "a much longer sentence", "", "två"], {"max_new_tokens": 6}
+    expected = dict(zip(texts, translate(model, tokenizer, texts, **options), strict=True))
+    for order in permutations(texts):
+        results = list(translate(model, tokenizer, order, window=3, **options))
+        assert results == [expected[text] for text in order]
+
+
+def test_nothing_is_read_before_it_is_asked_and_no_more_than_a_window(model, tokenizer):
+    read = []
+
+    def endless():
+        for number in count():
+            read.append(number)
+            yield f"sentence {number}"
+
+    results = translate(model, tokenizer, endless(), window=4, num_beams=1, max_new_tokens=3)
+    assert read == []
+    next(results)
+    assert len(read) == 4
+    assert len(list(islice(results, 4))) == 4
+    assert len(read) == 8
+
+
+def test_windows_grow_to_the_largest(model, tokenizer, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.pipeline.FIRST_WINDOW", 2)
+    read = []
+    source = (read.append(n) or "x" for n in count())
+    results = translate(model, tokenizer, source, window=5, num_beams=1, max_new_tokens=1)
+    sizes = []
+    for _ in range(2 + 4 + 5 + 5):
+        next(results)
+        sizes.append(len(read))
+    assert sorted(set(sizes)) == [2, 6, 11, 16]
+
+
+def test_a_silent_source_is_answered(model, tokenizer):
+    said, answered = threading.Semaphore(0), []
+
+    def terminal():
+        for text in ("one", "two", "three"):
+            said.acquire(timeout=60)
+            yield text
+
+    results = translate(model, tokenizer, terminal(), max_wait=0.01, num_beams=1)
+    for _ in range(3):  # each line is typed only after the answer to the one before
+        said.release()
+        answered.append(next(results))
+    assert list(results) == []
+    assert answered == one_by_one(model, tokenizer, ["one", "two", "three"], num_beams=1)
+
+
+def test_waiting_changes_no_translation_and_no_order(model, tokenizer):
+    expected = list(translate(model, tokenizer, TEXTS, num_beams=2))
+    waiting = translate(model, tokenizer, iter(TEXTS), num_beams=2, window=3, max_wait=0.01)
+    assert list(waiting) == expected
+
+
+def test_an_error_of_the_source_arrives_after_the_answers(model, tokenizer):
+    def broken():
+        yield "one"
+        raise OSError("the disk is gone")
+
+    results = translate(model, tokenizer, broken(), max_wait=0.01, max_new_tokens=2)
+    next(results)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(results)
+
+
+def test_a_reading_thread_ends_when_nobody_reads(model, tokenizer):
+    before = threading.active_count()
+    endless = ("x" for _ in count())
+    results = translate(
+        model, tokenizer, endless, max_wait=0.01, window=2, num_beams=1, max_new_tokens=1
+    )
+    next(results)
+    results.close()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_a_very_long_line_is_decoded_alone(tokenizer):
+    lengths = [7, 5000, 6, 5]
+    assert list(length_sorted_batches(lengths, 64, 256)) == [[1], [0, 2, 3]]
+    model = make_model(len(tokenizer))
+    texts = ["one", "word " * 1000, "two"]
+    results = list(translate(model, tokenizer, texts, num_beams=1, max_new_tokens=3))
+    assert results == one_by_one(model, tokenizer, texts, num_beams=1, max_new_tokens=3)
+
+
+def test_batches_hold_every_index_once_within_the_budget():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        lengths = torch.randint(0, 40, (30,), generator=generator).tolist()
+        batches = list(length_sorted_batches(lengths, 60, 7))
+        assert sorted(index for batch in batches for index in batch) == list(range(30))
+        for batch in batches:
+            assert len(batch) <= 7
+            assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 60
+
+
+def test_training_mode_and_gradients_are_as_before(tokenizer):
+    model = make_model(len(tokenizer)).train()
+    model.model.encoder.eval()
+    modes = [module.training for module in model.modules()]
+    results = translate(model, tokenizer, ["one", "two"], num_beams=1, max_new_tokens=3, window=1)
+    next(results)
+    assert [module.training for module in model.modules()] == modes, "between two results as well"
+    list(results)
+    assert [module.training for module in model.modules()] == modes
+    ids = torch.tensor([[5, 6, 2]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    with pytest.raises(RuntimeError), evaluation_mode(model):
+        raise RuntimeError
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
+    ids = model.generate(**tokenizer("some text", return_tensors="pt"), num_beams=2)
+    assert not set(ids[0, 1:].tolist()) & {1, 3}
+    for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
+        assert not any(token in text for token in SPECIAL)
+
+
+def test_no_sentences_give_no_translations(model, tokenizer):
+    assert list(translate(model, tokenizer, [])) == []
+    assert list(translate(model, tokenizer, [], max_wait=0.01)) == []
+    assert list(translate(model, tokenizer, ["", " \n"])) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "options", "message"),
+    [
+        ("one string", {}, "one string"),
+        (["a", None], {}, "Input 2 is of type NoneType"),
+        (["a"], {"batch_tokens": 0}, "batch_tokens=0"),
+        (["a"], {"window": 0}, "window=0"),
+        (["a"], {"max_sentences": -1}, "max_sentences=-1"),
+        (["a"], {"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences"),
+    ],
+)
+def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message):
+    with pytest.raises(ValueError, match=message):
+        list(translate(model, tokenizer, sentences, **options))
+
+
+def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):
+    model = make_model(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
+    assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
+    with pytest.raises(ValueError, match=r"Input 66 has 21 tokens.*end at 20"):
+        list(translate(model, tokenizer, ["x"] * 65 + ["x" * 20], num_beams=1))
+    pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+    with pytest.raises(ValueError, match=r"has 21 tokens.*end at 20"):
+        pipe("x" * 20)
+
+
+def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
+    for options, bound in (({"max_new_tokens": 3}, 3), ({"max_length": 3}, 2)):
+        (text,) = translate(model, tokenizer, ["a sentence"], num_beams=1, **options)
+        assert [text] == one_by_one(
+            model, tokenizer, ["a sentence"], num_beams=1, max_new_tokens=bound
+        )
+
+
+# ------------------------------------------------------------------------------- the pipeline
+
+
+def test_a_run_directory_translates_in_one_line(run_directory, tokenizer):
+    pipe = pipeline("translate", model=str(run_directory), device="cpu")
+    assert isinstance(pipe, VanillaTransformerTranslationPipeline)
+    model = AutoModelForSeq2SeqLM.from_pretrained(run_directory)
+    (expected,) = one_by_one(model, tokenizer, ["a sentence"])
+    assert pipe("a sentence") == [{"translation_text": expected}]
+
+
+@pytest.fixture(scope="module")
+def pipe(model, tokenizer):
+    return VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_every_kind_of_input_gives_the_same_translations(pipe, model, tokenizer, batch_size):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"source": TEXTS})
+    options = {"num_beams": 2, "max_new_tokens": 5}
+    texts = translate(model, tokenizer, TEXTS, **options)
+    expected = [{"translation_text": text} for text in texts]
+    assert [pipe(text, **options)[0] for text in TEXTS] == expected
+    options["batch_size"] = batch_size
+    for whole in (TEXTS, tuple(TEXTS), rows["source"]):
+        assert pipe(whole, **options) == expected
+    for lazy in (iter(TEXTS), (text for text in TEXTS), KeyDataset(rows, "source")):
+        assert [result[0] for result in pipe(lazy, **options)] == expected
+    assert pipe([]) == []
+
+
+def test_the_pipeline_bounds_the_length_by_the_source_in_any_batch(pipe, model, tokenizer):
+    expected = one_by_one(model, tokenizer, TEXTS, num_beams=1)
+    results = pipe(TEXTS, batch_size=8, num_beams=1)
+    assert [result["translation_text"] for result in results] == expected
+
+
+def test_a_generator_is_read_as_results_are_asked_for(pipe):
+    read = []
+    results = pipe((read.append(n) or "x" for n in count()), batch_size=2, max_new_tokens=1)
+    next(iter(results))
+    assert len(read) <= 4
+
+
+def test_generation_arguments_pass_through(pipe, model, tokenizer):
+    several = pipe(["one", ""], num_beams=3, num_return_sequences=3, batch_size=2)
+    ids = model.generate(
+        **tokenizer("one", return_tensors="pt"),
+        num_beams=3,
+        num_return_sequences=3,
+        max_new_tokens=54,
+    )
+    expected = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert [result["translation_text"] for result in several[0]] == expected
+    assert several[1] == [{"translation_text": ""}] * 3
+    short = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1, max_new_tokens=2)
+    assert short("one") == pipe("one", max_new_tokens=2)
+    with pytest.raises(ValueError, match="num_beans"):
+        pipe("one", num_beans=2)
+
+
+def test_blank_text_is_not_shown_to_the_model(pipe, model, monkeypatch):
+    monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
+    assert pipe("") == pipe(" \n") == [{"translation_text": ""}]
+    assert pipe(["", ""], batch_size=2) == [{"translation_text": ""}] * 2
+
+
+@pytest.mark.parametrize("wrong", [None, 3, {"source": "a"}, [["a"]], ["a", 3]])
+def test_input_that_is_no_string_is_one_clear_error(pipe, wrong):
+    with pytest.raises(ValueError, match="not a string"):
+        pipe(wrong)
+
+
+def test_registering_twice_is_silent(caplog):
+    register_pipeline()
+    assert PIPELINE_REGISTRY.check_task("translate")[1]["type"] == "text"
+    assert not caplog.records
+
+
+def test_the_file_travels_alone_to_a_machine_without_the_package(run_directory, tmp_path):
+    pipe = pipeline("translate", model=str(run_directory), device="cpu")
+    pipe.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    name = "VanillaTransformerTranslationPipeline"
+    assert config["custom_pipelines"]["translate"]["impl"] == f"pipeline.{name}"
+    source = (tmp_path / "pipeline.py").read_text()
+    imported = {
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    roots = {module.split(".")[0] for module in imported}
+    assert roots <= {"torch", "transformers", *sys.stdlib_module_names}
+    assert callable(runpy.run_path(tmp_path / "pipeline.py")[name])
