@@ -5,26 +5,21 @@ The file follows Section 3 of the paper: stacks of layers (3.1), attention (3.2)
 networks (3.3), positions (3.5), embeddings and softmax (3.4), and with them the whole model.
 
 Shapes: B batch, S source length, T target length, L length of the keys, h heads, d_k and d_v widths
-of a head's keys and values, d = d_model, V vocabulary. Masks given by the user are 1 where a token
-is and 0 where padding is.
+of a head's keys and values, d = d_model, V vocabulary. Users' masks are 1 at tokens, 0 at padding.
 """
 
 import math
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-)
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -36,68 +31,61 @@ from .loss import smoothed_cross_entropy
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
 
-class ResidualLayer(GradientCheckpointingLayer):
-    """What the layers of both stacks share: residual connections around their sub-layers."""
+class Layer(GradientCheckpointingLayer):
+    """What the layers of both stacks share: self-attention, feed-forward, residual connections."""
 
-    def __init__(self, config: VanillaTransformerConfig) -> None:
+    def __init__(
+        self, config: VanillaTransformerConfig, heads: int, ffn_dim: int, layer_idx: int | None
+    ) -> None:
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = nn.Dropout(config.dropout)  # Section 5.4
+        causal = layer_idx is not None
+        self.self_attn = MultiHeadAttention(config, heads, is_causal=causal, layer_idx=layer_idx)
+        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.feed_forward = PositionwiseFeedForward(config, ffn_dim)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def residual(
-        self, x: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor], norm: nn.LayerNorm
-    ) -> torch.Tensor:
+        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.LayerNorm
+    ) -> Tensor:
         """LayerNorm(x + Sublayer(x)); with norm_first x + Sublayer(LayerNorm(x))."""
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
+        return norm(x + self.dropout(sublayer(x)))  # the paper
 
 
-class EncoderLayer(ResidualLayer):
-    """One encoder layer: self-attention, then the feed-forward network (Section 3.1)."""
+class EncoderLayer(Layer):
+    """One encoder layer: self-attention, then the feed-forward network."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        self.self_attn = MultiHeadAttention(config, config.encoder_attention_heads)
-        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.feed_forward = PositionwiseFeedForward(config, config.encoder_ffn_dim)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        super().__init__(config, config.encoder_attention_heads, config.encoder_ffn_dim, None)
 
-    def forward(
-        self, x: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: object
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, **kwargs: object) -> Tensor:
         """Map the source's states, (B, S, d)."""
-        x = self.residual(
-            x, lambda x: self.self_attn(x, attention_mask, **kwargs)[0], self.self_attn_norm
-        )
+        x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
 
 
-class DecoderLayer(ResidualLayer):
+class DecoderLayer(Layer):
     """One decoder layer: masked self-attention, attention to the encoder, feed-forward."""
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
-        super().__init__(config)
         heads = config.decoder_attention_heads
-        self.self_attn = MultiHeadAttention(config, heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        super().__init__(config, heads, config.decoder_ffn_dim, layer_idx)
         self.cross_attn = MultiHeadAttention(config, heads, is_cross=True, layer_idx=layer_idx)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.feed_forward = PositionwiseFeedForward(config, config.decoder_ffn_dim)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def forward(
         self,
-        x: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        memory: torch.Tensor,
-        memory_mask: torch.Tensor | None,
+        x: Tensor,
+        mask: Tensor | None,
+        memory: Tensor,
+        memory_mask: Tensor | None,
         **kwargs: object,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Map the target's states, (B, T, d), attending to the encoder's output, (B, S, d)."""
-        x = self.residual(
-            x, lambda x: self.self_attn(x, attention_mask, **kwargs)[0], self.self_attn_norm
-        )
+        x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         x = self.residual(
             x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0], self.cross_attn_norm
         )
@@ -109,19 +97,19 @@ class DecoderLayer(ResidualLayer):
 
 def eager_attention_forward(
     module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
     **kwargs: object,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Eq. 1: softmax(Q K^T / sqrt(d_k)) V, and the weights.
 
-    Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask is
-    added to the scores: 0 where attention is allowed, the most negative number where it is not.
-    Returns the heads' outputs, (B, T, h, d_v), and the attention weights, (B, h, T, L).
+    Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k); the mask is 0
+    where attention is allowed and the most negative number where it is not. Returns the heads'
+    outputs, (B, T, h, d_v), and the weights, (B, h, T, L).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (B, h, T, L)
     if attention_mask is not None:
@@ -149,13 +137,11 @@ class MultiHeadAttention(nn.Module):
         layer_idx: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = config
-        self.num_heads = num_heads
+        self.config, self.num_heads = config, num_heads
         self.d_k, self.d_v = config.head_dims(num_heads)
         self.scaling = self.d_k**-0.5  # of one head's d_k, not of d_model
         self.attention_dropout = config.attention_dropout
-        self.is_causal = is_causal  # read by the attention implementations
-        self.is_cross = is_cross
+        self.is_causal, self.is_cross = is_causal, is_cross  # implementations read is_causal
         self.layer_idx = layer_idx  # this layer's place in the cache
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^Q of all heads
         self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^K
@@ -164,25 +150,22 @@ class MultiHeadAttention(nn.Module):
         # The authors draw Q, K and V as one Glorot-uniform matrix (in cross-attention K and V), so
         # that each of its parts has the smaller variance of the whole.
         fused = (self.q_proj, self.k_proj, self.v_proj)[is_cross:]
-        fan_out = sum(part.out_features for part in fused)
+        fan_in, fan_out = config.d_model, sum(part.out_features for part in fused)
         for part in fused:
-            part.init_gain = math.sqrt(
-                (config.d_model + part.out_features) / (config.d_model + fan_out)
-            )
+            part.init_gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
 
     def forward(
         self,
-        x: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        memory: torch.Tensor | None = None,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        memory: Tensor | None = None,
         past_key_values: Cache | None = None,
         **kwargs: object,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Concat(head_1, ..., head_h) W^O.
 
-        x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d), under the
-        mask as the attention implementation wants it. Returns the output, (B, T, d), and the
-        weights, (B, h, T, L), where the implementation has them.
+        x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d). Returns
+        the output, (B, T, d), and the weights, (B, h, T, L), where the implementation has them.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
         key, value = self.keys_and_values(memory if self.is_cross else x, past_key_values)
@@ -195,28 +178,26 @@ class MultiHeadAttention(nn.Module):
         )  # (B, T, h, d_v), (B, h, T, L)
         return self.out_proj(heads.flatten(2)), weights
 
-    def split_heads(self, x: torch.Tensor, head_dim: int) -> torch.Tensor:
+    def split_heads(self, x: Tensor, head_dim: int) -> Tensor:
         """(B, L, h * head_dim) -> (B, h, L, head_dim): each head is a slice of the projection."""
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def keys_and_values(
-        self, memory: torch.Tensor, past_key_values: Cache | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys, (B, h, L, d_k), and values, (B, h, L, d_v), of what is attended to, (B, L, d).
-
-        With a cache, earlier positions and the source are projected only once.
-        """
-        if self.is_cross and past_key_values and past_key_values.is_updated.get(self.layer_idx):
-            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+        self, memory: Tensor, past_key_values: Cache | None
+    ) -> tuple[Tensor, Tensor]:
+        """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache each position just once."""
+        cache, layer = past_key_values, self.layer_idx
+        if cache is not None and self.is_cross and cache.is_updated.get(layer):
+            cached = cache.cross_attention_cache.layers[layer]
             return cached.keys, cached.values
         key = self.split_heads(self.k_proj(memory), self.d_k)
         value = self.split_heads(self.v_proj(memory), self.d_v)
-        if past_key_values is None:
+        if cache is None:
             return key, value
         if not self.is_cross:
-            return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
-        past_key_values.is_updated[self.layer_idx] = True
-        return past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+            return cache.self_attention_cache.update(key, value, layer)
+        cache.is_updated[layer] = True
+        return cache.cross_attention_cache.update(key, value, layer)
 
 
 # ----------------------------------------------- Section 3.3: position-wise feed-forward networks
@@ -231,7 +212,7 @@ class PositionwiseFeedForward(nn.Module):
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
         self.dropout = nn.Dropout(config.activation_dropout)  # the paper has none here
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, T, d)."""
         return self.fc2(self.dropout(self.fc1(x).relu()))
 
@@ -239,7 +220,7 @@ class PositionwiseFeedForward(nn.Module):
 # --------------------------------------------------------------- Section 3.5: positional encoding
 
 
-def sinusoids(positions: torch.Tensor, d_model: int, *, style: str = "sinusoidal") -> torch.Tensor:
+def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> Tensor:
     """The sinusoids of Section 3.5, for any positions.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d)) and PE(pos, 2i+1) = cos(pos / 10000^(2i / d)).
@@ -247,7 +228,7 @@ def sinusoids(positions: torch.Tensor, d_model: int, *, style: str = "sinusoidal
     wavelengths that reach 10000 * 2 pi exactly, and zeros in the last column of an odd d.
     Positions are integers, (..., T); the result is (..., T, d), float64 where the device has it.
     """
-    # float32 has no digits left for the sine of a position in the thousands.
+    # The sine of a large position needs more digits than float32 has.
     dtype = torch.float32 if positions.device.type == "mps" else torch.float64
     pairs = torch.arange(d_model // 2, dtype=dtype, device=positions.device)
     pairs_per_cycle = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)
@@ -274,8 +255,8 @@ class PositionalEncoding(nn.Module):
             self.weight = nn.Parameter(torch.empty(config.max_position_embeddings, config.d_model))
 
     def forward(
-        self, x: torch.Tensor, attention_mask: torch.Tensor | None, past_length: int | torch.Tensor
-    ) -> torch.Tensor:
+        self, x: Tensor, attention_mask: Tensor | None, past_length: int | Tensor
+    ) -> Tensor:
         """Encodings for embeddings x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
@@ -290,8 +271,8 @@ class PositionalEncoding(nn.Module):
             return sinusoids(positions, self.d_model, style=self.style).to(x.dtype)
         if isinstance(past_length, int) and past_length + length > self.weight.size(0):
             raise ValueError(
-                f"The sequence has {past_length + length} tokens, but the learned positions end at "
-                f"max_position_embeddings={self.weight.size(0)}; shorten it."
+                f"The sequence has {past_length + length} tokens; shorten it to the "
+                f"max_position_embeddings={self.weight.size(0)} that were learned."
             )
         return nn.functional.embedding(positions, self.weight)
 
@@ -326,7 +307,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
 
 
-def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
+def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
     """Refuse ids outside the vocabulary, where looking at them does not make a device wait."""
     if ids.device.type != "cpu" or torch.compiler.is_compiling() or not ids.numel():
         return
@@ -341,7 +322,7 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
 class Stack(VanillaTransformerPreTrainedModel):
     """What encoder and decoder share: embeddings, positions, N layers, and dropout on the sums."""
 
-    def __init__(self, config: VanillaTransformerConfig, layers: list[ResidualLayer]) -> None:
+    def __init__(self, config: VanillaTransformerConfig, layers: list[Layer]) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
         self.embed_positions = PositionalEncoding(config)
@@ -354,20 +335,18 @@ class Stack(VanillaTransformerPreTrainedModel):
 
     def embed(
         self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        past_length: int | torch.Tensor = 0,
-    ) -> torch.Tensor:
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        attention_mask: Tensor | None,
+        past_length: int | Tensor = 0,
+    ) -> Tensor:
         """Embeddings times sqrt(d_model) (Section 3.4) plus positional encodings, (B, T, d)."""
+        name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                f"{type(self).__name__} got {'neither' if input_ids is None else 'both'} of "
-                "input_ids and inputs_embeds; it needs exactly one."
-            )
+            got = "neither" if input_ids is None else "both"
+            raise ValueError(f"{name} got {got} of input_ids and inputs_embeds; give exactly one.")
         if inputs_embeds is None:
-            name = f"{type(self).__name__} input_ids"
-            check_ids(input_ids, self.embed_tokens.num_embeddings, name)
+            check_ids(input_ids, self.embed_tokens.num_embeddings, f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
         x = inputs_embeds * math.sqrt(self.config.d_model)
         return self.dropout(x + self.embed_positions(x, attention_mask, past_length))
@@ -376,10 +355,7 @@ class Stack(VanillaTransformerPreTrainedModel):
 class Encoder(Stack):
     """The encoder: N layers over the embedded source (Section 3.1)."""
 
-    _can_record_outputs = {
-        "hidden_states": EncoderLayer,
-        "attentions": MultiHeadAttention,
-    }
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": MultiHeadAttention}
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config, [EncoderLayer(config) for _ in range(config.encoder_layers)])
@@ -388,15 +364,14 @@ class Encoder(Stack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: object,
     ) -> BaseModelOutput:
         """Encode source ids, (B, S), or unscaled embeddings, (B, S, d), under a mask, (B, S).
 
-        Returns `last_hidden_state`, (B, S, d), and what `output_attentions` and
-        `output_hidden_states` ask for.
+        Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
         x = self.embed(input_ids, inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(self.config, x, attention_mask)
@@ -421,15 +396,15 @@ class Decoder(Stack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        encoder_hidden_states: torch.FloatTensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: object,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> DecoderOutput:
         """Decode target ids shifted right, (B, T), with a cache only the new ones.
 
         Each position sees the ones before it, under a mask, (B, past + T), and the encoder's
@@ -439,24 +414,19 @@ class Decoder(Stack):
         if encoder_hidden_states is None:
             raise ValueError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(
-                DynamicCache(config=self.config), DynamicCache(config=self.config)
-            )
+            own_and_cross = [DynamicCache(config=self.config) for _ in range(2)]
+            past_key_values = EncoderDecoderCache(*own_and_cross)
         own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
-        memory = encoder_hidden_states
         mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)
-        memory_mask = create_bidirectional_mask(
-            self.config, x, encoder_attention_mask, encoder_hidden_states=memory
-        )
+        memory, memory_mask = encoder_hidden_states, encoder_attention_mask
+        memory_mask = create_bidirectional_mask(self.config, x, memory_mask, memory)
         kwargs["past_key_values"] = past_key_values
         for layer in self.layers:
             x = layer(x, mask, memory, memory_mask, **kwargs)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(x) if self.config.norm_first else x,
-            past_key_values=past_key_values,
-        )
+        x = self.norm(x) if self.config.norm_first else x
+        return DecoderOutput(last_hidden_state=x, past_key_values=past_key_values)
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
@@ -485,26 +455,23 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
-        """Encode the source and decode the target.
+        """Source to target, with the arguments of `VanillaTransformerForConditionalGeneration`.
 
-        Arguments as in `VanillaTransformerForConditionalGeneration`. Returns the decoder's
-        `last_hidden_state`, (B, T, d), and `encoder_last_hidden_state`, (B, S, d).
+        Returns the decoder's `last_hidden_state`, (B, T, d), and the encoder's, (B, S, d).
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError(
-                "The model got no target: pass labels or decoder_input_ids, or call generate."
-            )
+            raise ValueError("There is no target; pass decoder_input_ids or labels, or generate.")
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
@@ -527,16 +494,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            **{f"encoder_{name}": value for name, value in encoder_outputs.items()},
         )
-
-
-def shift_right(labels: torch.Tensor, *, start: int, pad: int) -> torch.Tensor:
-    """The decoder's input: the target offset by one position (Section 3.1), (B, T) -> (B, T)."""
-    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-    return shifted.masked_fill(shifted == -100, pad)
 
 
 class VanillaTransformerForConditionalGeneration(
@@ -553,15 +512,9 @@ class VanillaTransformerForConditionalGeneration(
         # Untied, it is drawn with the variance of the embedding whose place it takes.
         self.lm_head.init_gain = math.sqrt((config.vocab_size / config.d_model + 1) / 2)
         self.post_init()
-        self.set_generation_defaults()
-
-    def set_generation_defaults(self) -> None:
-        """Make `generate` give whole translations without arguments: beam 4 (Section 6.1).
-
-        The host's length penalty is L^alpha, not the paper's ((5 + L) / 6)^alpha, and its bound on
-        the length is absolute, not the source's length + 50.
-        """
-        config, defaults = self.config, self.generation_config
+        # `generate` gives whole translations without arguments: beam 4 (Section 6.1). The host's
+        # length penalty is L^alpha, though, and its bound on the length is absolute.
+        defaults = self.generation_config
         defaults.num_beams, defaults.length_penalty = 4, 0.6
         defaults.max_new_tokens = config.max_position_embeddings
         never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
@@ -570,18 +523,18 @@ class VanillaTransformerForConditionalGeneration(
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.LongTensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
         return_logits: bool | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """Next-token logits, and the loss where there are labels.
@@ -596,7 +549,8 @@ class VanillaTransformerForConditionalGeneration(
             past_key_values: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
-            labels: Gold target ids, not shifted, (B, T), -100 where there is none.
+            labels: Gold target ids, not shifted, (B, T), -100 where there is none. On a CPU ids
+                outside the vocabulary are refused, here and in the inputs.
             use_cache: Return `past_key_values` for the next step.
             return_logits: Whether to compute the logits. By default always, but not in training
                 with labels: there the loss does without this largest of all tensors.
@@ -607,9 +561,6 @@ class VanillaTransformerForConditionalGeneration(
         Returns:
             `logits`, (B, T, V), and `loss` in nats per label: smoothed in training mode, plain in
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
-
-        Raises:
-            ValueError: There is neither a target nor labels, or an id lies outside the vocabulary.
         """
         if labels is not None:
             check_ids(labels.where(labels != -100, 0), self.config.vocab_size, "labels")
@@ -630,27 +581,19 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
-        if labels is not None:
+        if labels is not None:  # Section 5.4
+            table, labels = self.lm_head.weight, labels.to(hidden_states.device)
+            eps = self.config.label_smoothing if self.training else 0.0
             loss = smoothed_cross_entropy(
-                hidden_states,
-                self.lm_head.weight,
-                labels.to(hidden_states.device),
-                label_smoothing=self.config.label_smoothing if self.training else 0.0,
-                num_items=num_items_in_batch,
+                hidden_states, table, labels, label_smoothing=eps, num_items=num_items_in_batch
             )
         if return_logits or (return_logits is None and not (self.training and labels is not None)):
             logits = self.lm_head(hidden_states)  # (B, T, V)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels shifted right, for the stock collator: (B, T) -> (B, T)."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        return shift_right(labels, start=start, pad=pad)
-
-
-__all__ = [
-    "VanillaTransformerForConditionalGeneration",
-    "VanillaTransformerModel",
-    "VanillaTransformerPreTrainedModel",
-]
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The decoder's input: the target offset by one position (Section 3.1), (B, T)."""
+        shifted = labels.roll(1, dims=1)
+        shifted[:, 0] = self.config.decoder_start_token_id
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
