@@ -1,0 +1,294 @@
+import copy
+import json
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.exporters.marian import (
+    export_marian,
+    from_marian_tensors,
+    marian_columns,
+    tensor_map,
+    to_marian,
+    to_marian_tensors,
+)
+
+VOCAB_SIZE = 60
+
+
+def make_model(seed=0, **overrides):
+    """A tiny model whose biases and norms are not what they are initialized with."""
+    fields = {
+        "vocab_size": VOCAB_SIZE,
+        "d_model": 24,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 50,
+    }
+    torch.manual_seed(seed)
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig(**{**fields, **overrides})
+    )
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.eval()
+
+
+def make_batch(seed=1):
+    torch.manual_seed(seed)
+    source = torch.randint(4, VOCAB_SIZE, (4, 11))
+    mask = torch.ones_like(source)
+    for row, length in enumerate((11, 7, 3, 9)):
+        source[row, length:] = 0
+        mask[row, length:] = 0
+    return source, mask, torch.randint(4, VOCAB_SIZE, (4, 8))
+
+
+def make_tokenizer():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", *alphabet]
+    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(tokens[:4])
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_export_computes_the_same_logits(tied):
+    model = make_model(tie_word_embeddings=tied)
+    marian = to_marian(model)
+    assert type(marian) is MarianMTModel
+    source, mask, target = make_batch()
+    with torch.no_grad():
+        ours = model(source, mask, target, output_hidden_states=True)
+        theirs = marian(source, mask, target, output_hidden_states=True)
+    torch.testing.assert_close(theirs.logits, ours.logits, atol=1e-5, rtol=0)
+    columns = marian_columns(model.config.d_model)
+    for ours_state, theirs_state in zip(
+        ours.decoder_hidden_states, theirs.decoder_hidden_states, strict=True
+    ):
+        torch.testing.assert_close(theirs_state, ours_state[..., columns], atol=1e-5, rtol=0)
+
+
+def test_export_keeps_ties_untied_tables_and_dtype():
+    tied = to_marian(make_model())
+    assert tied.lm_head.weight is tied.model.shared.weight
+    assert tied.model.encoder.embed_tokens.weight is tied.model.shared.weight
+    assert tied.model.decoder.embed_tokens.weight is tied.model.shared.weight
+    assert not tied.training
+    model = make_model(tie_word_embeddings=False)
+    untied = to_marian(model)
+    assert not untied.config.tie_word_embeddings
+    assert untied.lm_head.weight is not untied.model.decoder.embed_tokens.weight
+    assert to_marian(make_model().bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_beams": 1, "no_repeat_ngram_size": 2},
+        {"num_beams": 4, "no_repeat_ngram_size": 2, "length_penalty": 2.0},
+        {"num_beams": 1, "do_sample": True},
+    ],
+)
+def test_export_generates_the_same_translations(settings):
+    model = make_model()
+    marian = to_marian(model)
+    source, mask, _ = make_batch()
+    results = []
+    for translator in (model, marian):
+        torch.manual_seed(2)
+        results.append(
+            translator.generate(source, attention_mask=mask, max_new_tokens=20, **settings)
+        )
+    assert torch.equal(*results)
+    # A model that repeats one token would prove little.
+    assert results[0][:, 1:].unique().numel() > 4
+
+
+def test_generation_settings_are_carried_over_and_not_shared():
+    model = make_model()
+    model.generation_config.length_penalty = 1.7
+    marian = to_marian(model)
+    assert marian.generation_config.to_dict() == model.generation_config.to_dict()
+    marian.generation_config.num_beams = 9
+    assert model.generation_config.num_beams == 4
+    assert marian.config.decoder_start_token_id == model.config.decoder_start_token_id
+    assert marian.config.forced_eos_token_id is None
+
+
+def test_export_leaves_the_model_and_the_random_state_alone():
+    model = make_model().train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    config, generation = model.config.to_dict(), model.generation_config.to_dict()
+    random_state = torch.get_rng_state()
+    marian = to_marian(model)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    with torch.no_grad():
+        for parameter in marian.parameters():
+            parameter.fill_(7.0)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    assert model.training
+    assert model.config.to_dict() == config
+    assert model.generation_config.to_dict() == generation
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_ours_to_marian_to_ours_is_exact(tied):
+    model = make_model(tie_word_embeddings=tied)
+    marian = to_marian(model)
+    back = from_marian_tensors(marian.state_dict(), model.config)
+    ours = model.state_dict()
+    for key in tensor_map(model.config):
+        assert torch.equal(back[key], ours[key]), key
+    again = to_marian_tensors(back, model.config)
+    assert all(torch.equal(again[key], marian.state_dict()[key]) for key in again)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_map_covers_every_parameter_of_both_models(tied):
+    model = make_model(tie_word_embeddings=tied)
+    mapping = tensor_map(model.config)
+    ours = dict(model.named_parameters())  # each tied one once
+    theirs = dict(to_marian(model).named_parameters())
+    if not tied:
+        del ours["model.shared.weight"]  # nothing reads it
+    positions = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+    assert mapping.keys() == ours.keys()
+    assert {tensor.key for tensor in mapping.values()} == theirs.keys() - positions
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"position_encoding": "learned"}, ["position_encoding='learned'"]),
+        ({"position_encoding": "tensor2tensor"}, ["position_encoding='tensor2tensor'"]),
+        ({"norm_first": True}, ["norm_first=True"]),
+        ({"layer_norm_eps": 1e-6}, ["layer_norm_eps=1e-06"]),
+        ({"d_k": 5}, ["d_k=5", "encoder heads", "decoder heads"]),
+        ({"d_k": 8, "d_v": 8}, ["d_k=8", "decoder heads"]),
+        ({"encoder_attention_heads": 2, "d_v": 6}, ["d_v=6"]),
+        (
+            {"position_encoding": "learned", "norm_first": True, "layer_norm_eps": 1e-6, "d_v": 5},
+            ["position_encoding", "norm_first", "layer_norm_eps", "d_v"],
+        ),
+    ],
+)
+def test_what_marian_cannot_hold_is_refused_by_name(overrides, named):
+    model = make_model(**overrides)
+    with pytest.raises(ValueError, match="MarianMTModel cannot hold this model") as error:
+        to_marian(model)
+    for name in named:
+        assert name in str(error.value)
+
+
+def test_explicit_head_dims_of_the_paper_are_no_obstacle():
+    to_marian(make_model(encoder_attention_heads=2, d_k=12, d_v=12))
+
+
+def test_foreign_tensors_are_refused():
+    model = make_model()
+    model.model.encoder.layers[0].self_attn.q_proj.lora_A = torch.nn.Linear(24, 2, bias=False)
+    with pytest.raises(ValueError, match=r"lora_A.*merge adapters"):
+        to_marian(model)
+    model = make_model()
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() + 1)
+    with pytest.raises(ValueError, match=r"lm_head\.weight"):
+        to_marian(model)
+
+
+@pytest.fixture
+def saved_model(tmp_path):
+    tokenizer = make_tokenizer()
+    model = make_model(vocab_size=len(tokenizer))
+    model.save_pretrained(tmp_path / "run")
+    tokenizer.save_pretrained(tmp_path / "run")
+    return tmp_path / "run", model, tokenizer
+
+
+def test_exported_directory_loads_with_stock_classes(saved_model, tmp_path):
+    run, model, tokenizer = saved_model
+    output = export_marian(run, tmp_path / "marian")
+    assert output == tmp_path / "marian"
+    assert json.loads((output / "config.json").read_text())["model_type"] == "marian"
+    marian = AutoModelForSeq2SeqLM.from_pretrained(output)
+    assert type(marian) is MarianMTModel
+    stock_tokenizer = AutoTokenizer.from_pretrained(output)
+    batch = stock_tokenizer(["Hi there", "\u4f60\u597d"], padding=True, return_tensors="pt")
+    assert (
+        batch["input_ids"].tolist()
+        == tokenizer(["Hi there", "\u4f60\u597d"], padding=True)["input_ids"]
+    )
+    ours = model.generate(**batch, max_new_tokens=9)
+    assert torch.equal(marian.generate(**batch, max_new_tokens=9), ours)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["marian", "run"]
+
+
+def test_a_failed_export_leaves_nothing(saved_model, tmp_path, monkeypatch):
+    run, *_ = saved_model
+    save = MarianMTModel.save_pretrained
+
+    def save_and_fail(self, directory, **kwargs):
+        save(self, directory, **kwargs)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(MarianMTModel, "save_pretrained", save_and_fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_marian(run, tmp_path / "marian")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_wrong_directories_are_refused(saved_model, tmp_path):
+    run, *_ = saved_model
+    with pytest.raises(ValueError, match="not an empty directory"):
+        export_marian(run, run)
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        export_marian(tmp_path / "nowhere", tmp_path / "marian")
+    (run / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no tokenizer\.json"):
+        export_marian(run, tmp_path / "marian")
+    assert not (tmp_path / "marian").exists()
+
+
+def test_empty_output_directory_is_filled(saved_model, tmp_path):
+    (tmp_path / "marian").mkdir()
+    assert (export_marian(saved_model[0], tmp_path / "marian") / "model.safetensors").is_file()
+
+
+def test_half_precision_export_stays_close():
+    model = make_model()
+    source, mask, target = make_batch()
+    half = copy.deepcopy(model).bfloat16()
+    with torch.no_grad():
+        exact = model(source, mask, target).logits
+        error_ours = (half(source, mask, target).logits.float() - exact).abs().max()
+        error_marian = (to_marian(half)(source, mask, target).logits.float() - exact).abs().max()
+    assert error_marian < 2 * error_ours
