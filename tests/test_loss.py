@@ -1,0 +1,332 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.loss import smoothed_cross_entropy
+
+
+def sample(tokens=37, width=12, vocab_size=53, *, dtype=torch.float64, ignored=(0, 5, 36)):
+    torch.manual_seed(0)
+    hidden = torch.randn(tokens, width, dtype=dtype, requires_grad=True)
+    weight = torch.randn(vocab_size, width, dtype=dtype, requires_grad=True)
+    labels = torch.randint(0, vocab_size, (tokens,))
+    labels[list(ignored)] = -100
+    return hidden, weight, labels
+
+
+def plain(hidden, weight, labels, *, label_smoothing=0.0):
+    return F.cross_entropy(hidden @ weight.T, labels, label_smoothing=label_smoothing)
+
+
+def value_and_gradients(loss, *tensors):
+    return [loss.detach(), *torch.autograd.grad(loss, tensors)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=str
+)
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("chunk_size", [1, 8, 37, 1000])
+def test_value_and_gradient_equal_the_plain_formula(dtype, tolerance, label_smoothing, chunk_size):
+    hidden, weight, labels = sample(dtype=dtype)
+    ours = smoothed_cross_entropy(
+        hidden, weight, labels, label_smoothing=label_smoothing, chunk_size=chunk_size
+    )
+    expected = plain(hidden, weight, labels, label_smoothing=label_smoothing)
+    for a, b in zip(
+        value_and_gradients(ours, hidden, weight),
+        value_and_gradients(expected, hidden, weight),
+        strict=True,
+    ):
+        assert a.dtype == b.dtype
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
+
+
+def test_a_scaled_loss_scales_its_gradients():
+    hidden, weight, labels = sample()
+    ours = 3 * smoothed_cross_entropy(hidden, weight, labels, label_smoothing=0.1) ** 2
+    expected = 3 * plain(hidden, weight, labels, label_smoothing=0.1) ** 2
+    for a, b in zip(
+        value_and_gradients(ours, hidden, weight),
+        value_and_gradients(expected, hidden, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_gradient_equals_finite_differences(label_smoothing):
+    hidden, weight, labels = sample(tokens=6, width=4, vocab_size=7, ignored=(2,))
+    assert torch.autograd.gradcheck(
+        lambda h, w: smoothed_cross_entropy(
+            h, w, labels, label_smoothing=label_smoothing, chunk_size=4
+        ),
+        (hidden, weight),
+    )
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
+def test_a_frozen_side_gets_no_gradient_and_the_other_the_same(frozen):
+    hidden, weight, labels = sample()
+    _, grad_hidden, grad_weight = value_and_gradients(plain(hidden, weight, labels), hidden, weight)
+    hidden.requires_grad_(frozen == "weight")
+    weight.requires_grad_(frozen == "hidden")
+    loss = smoothed_cross_entropy(hidden, weight, labels)
+    torch.testing.assert_close(loss.detach(), plain(hidden, weight, labels).detach())
+    assert loss.requires_grad == (frozen != "both")
+    if frozen != "both":
+        loss.backward()
+    for tensor, expected in ((hidden, grad_hidden), (weight, grad_weight)):
+        if tensor.requires_grad:
+            torch.testing.assert_close(tensor.grad, expected, rtol=1e-10, atol=1e-10)
+        else:
+            assert tensor.grad is None
+
+
+def test_ignored_labels_have_neither_loss_nor_gradient():
+    hidden, weight, labels = sample()
+    kept = labels != -100
+    loss = smoothed_cross_entropy(hidden, weight, labels, label_smoothing=0.1)
+    alone = smoothed_cross_entropy(hidden[kept], weight, labels[kept], label_smoothing=0.1)
+    torch.testing.assert_close(loss, alone, rtol=1e-12, atol=1e-12)
+    loss.backward()
+    assert (hidden.grad.abs().sum(-1) > 0).tolist() == kept.tolist()
+
+
+def test_another_ignore_index_may_be_chosen():
+    hidden, weight, labels = sample()
+    ours = smoothed_cross_entropy(hidden, weight, labels.where(labels != -100, 0), ignore_index=0)
+    expected = F.cross_entropy(hidden @ weight.T, labels.where(labels != -100, 0), ignore_index=0)
+    torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_num_items_divides_the_sum(as_tensor):
+    hidden, weight, labels = sample()
+    total = F.cross_entropy(hidden @ weight.T, labels, reduction="sum")
+    num_items = torch.tensor(101) if as_tensor else 101
+    ours = smoothed_cross_entropy(hidden, weight, labels, num_items=num_items)
+    torch.testing.assert_close(ours, total / 101)
+
+
+def test_without_labels_loss_and_gradients_are_zero():
+    hidden, weight, labels = sample()
+    for states, golds in ((hidden, torch.full_like(labels, -100)), (hidden[:0], labels[:0])):
+        loss = smoothed_cross_entropy(states, weight, golds, label_smoothing=0.1)
+        value, grad_hidden, grad_weight = value_and_gradients(loss, hidden, weight)
+        assert value == 0
+        assert not grad_hidden.any()
+        assert not grad_weight.any()
+
+
+def test_leading_dimensions_are_free():
+    hidden, weight, labels = sample(tokens=12, ignored=(0, 5))
+    expected = smoothed_cross_entropy(hidden, weight, labels)
+    ours = smoothed_cross_entropy(hidden.view(3, 4, 12), weight, labels.view(3, 4))
+    assert torch.equal(ours, expected)
+
+
+def test_large_logits_do_not_overflow():
+    hidden, weight, labels = sample(dtype=torch.float32)
+    loss = smoothed_cross_entropy(1e4 * hidden, weight, labels, label_smoothing=0.1)
+    assert all(x.isfinite().all() for x in value_and_gradients(loss, hidden, weight))
+
+
+@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
+def test_bfloat16_products_and_float32_sums(mode):
+    hidden, weight, labels = sample(tokens=200, dtype=torch.float32, ignored=())
+    expected = value_and_gradients(
+        plain(hidden, weight, labels, label_smoothing=0.1), hidden, weight
+    )
+    if mode == "bfloat16":
+        hidden, weight = (x.detach().bfloat16().requires_grad_() for x in (hidden, weight))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "autocast"):
+        loss = smoothed_cross_entropy(hidden, weight, labels, label_smoothing=0.1)
+    assert loss.dtype == torch.float32
+    for a, b in zip(value_and_gradients(loss, hidden, weight), expected, strict=True):
+        # bfloat16 has 8 bits: logits of size 10 are off by 0.02
+        assert (a.float() - b).abs().max() <= 0.03 * b.abs().max()
+    assert hidden.dtype == weight.dtype
+
+
+class LargestTensor(TorchDispatchMode):
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return out
+
+
+def test_no_tensor_of_tokens_by_vocabulary_ever_exists():
+    hidden, weight, labels = sample(tokens=400, width=4, vocab_size=300)
+    with LargestTensor() as largest:
+        smoothed_cross_entropy(
+            hidden, weight, labels, label_smoothing=0.1, chunk_size=16
+        ).backward()
+    assert largest.elements == 16 * 300
+    with LargestTensor() as largest:
+        plain(hidden, weight, labels).backward()
+    assert largest.elements == 400 * 300  # the measure sees it where it is
+
+
+def test_loss_compiles_as_one_graph():
+    hidden, weight, labels = sample()
+    compiled = torch.compile(smoothed_cross_entropy, backend="aot_eager", fullgraph=True)
+    ours = compiled(hidden, weight, labels, label_smoothing=0.1, chunk_size=16)
+    expected = plain(hidden, weight, labels, label_smoothing=0.1)
+    for a, b in zip(
+        value_and_gradients(ours, hidden, weight),
+        value_and_gradients(expected, hidden, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+# ------------------------------------------------- the model's loss, however a batch is cut up
+
+
+def tiny_model(**overrides):
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(
+        **{"vocab_size": 23, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.0},
+        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, **overrides},
+    )
+    return VanillaTransformerForConditionalGeneration(config).train()
+
+
+def examples(count=8):
+    """Pairs whose targets differ much in length, so that a mean of means would show."""
+    generator = torch.Generator().manual_seed(1)
+    rows = []
+    for i in range(count):
+        ids, labels = (torch.randint(4, 23, (n,), generator=generator) for n in (3 + i % 3, 1 + i))
+        rows.append({"input_ids": [*ids.tolist(), 2], "labels": [*labels.tolist(), 2]})
+    return rows
+
+
+def collate(rows):
+    def padded(name, value):
+        tensors = [torch.tensor(row[name]) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    ids = padded("input_ids", 0)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": padded("labels", -100)}
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def assert_same_update(actual, expected):
+    """Loss and gradient to 1e-6, the gradient as one vector: a part of it is zero but for noise."""
+    (loss, parts), (expected_loss, expected_parts) = actual, expected
+    assert loss == pytest.approx(expected_loss, rel=1e-6)
+    assert parts.keys() == expected_parts.keys()
+    gradient, expected = (
+        torch.cat([p.flatten() for p in g.values()]) for g in (parts, expected_parts)
+    )
+    assert (gradient - expected).norm() <= 1e-6 * expected.norm()
+
+
+def one_batch(rows):
+    model = tiny_model()
+    loss = model(**collate(rows)).loss
+    loss.backward()
+    return loss.item(), gradients(model)
+
+
+def test_one_batch_is_the_mean_over_its_labels():
+    model, rows = tiny_model(), examples()
+    sums = [model(**collate([row])).loss.item() * len(row["labels"]) for row in rows]
+    assert one_batch(rows)[0] == pytest.approx(sum(sums) / sum(len(r["labels"]) for r in rows))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_accumulated_batches_equal_one_large_batch(size):
+    model, rows = tiny_model(), examples()
+    num_items = sum(len(row["labels"]) for row in rows)
+    total = 0.0
+    for start in range(0, len(rows), size):
+        batch = collate(rows[start : start + size])
+        loss = model(**batch, num_items_in_batch=num_items).loss
+        loss.backward()
+        total += loss.item()
+    assert_same_update((total, gradients(model)), one_batch(rows))
+
+
+def trainer_update(output_dir, *, batch_size, accumulation=1):
+    """Loss and gradients of one update of the eight examples under a stock Seq2SeqTrainer."""
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+
+    seen = {}
+
+    class KeepGradients(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            seen.update(gradients(model))
+
+    arguments = Seq2SeqTrainingArguments(
+        **{"output_dir": str(output_dir), "max_steps": 1, "logging_steps": 1},
+        **{"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "use_cpu": True},
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulation,
+        max_grad_norm=0.0,
+        dataloader_pin_memory=False,
+    )
+    trainer = Seq2SeqTrainer(
+        model=tiny_model(),
+        args=arguments,
+        train_dataset=examples(),
+        data_collator=collate,
+        callbacks=[KeepGradients()],
+    )
+    trainer.train()
+    return trainer.state.log_history[0]["loss"], seen
+
+
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(8, 1), (2, 4)])
+def test_accumulation_under_a_stock_trainer(tmp_path, batch_size, accumulation):
+    update = trainer_update(tmp_path, batch_size=batch_size, accumulation=accumulation)
+    assert_same_update(update, one_batch(examples()))
+
+
+def test_two_processes_under_a_stock_trainer_equal_one(tmp_path):
+    """Two gloo processes, two accumulated batches of two each: the eight examples once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = (
+        f"import sys, torch; sys.path[:0] = {[str(Path(__file__).parent)]}\n"
+        "from test_loss import trainer_update\n"
+        "update = trainer_update(sys.argv[1], batch_size=2, accumulation=2)\n"
+        "torch.save(update, sys.argv[1] + '/update.pt')\n"
+    )
+    processes = []
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+        environment = {
+            **os.environ,
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
+        }
+        command = [sys.executable, "-c", code, str(tmp_path / str(rank))]
+        processes.append(subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1]))
+    try:
+        assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    for rank in range(2):
+        update = torch.load(tmp_path / str(rank) / "update.pt")
+        assert_same_update(update, one_batch(examples()))
