@@ -1,0 +1,388 @@
+"""Scores: sacreBLEU itself, a plain float64 loop, and counting by hand are the oracles."""
+
+import builtins
+import importlib.util
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import EvalPrediction, PreTrainedTokenizerFast
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import evaluation as ours
+from vanilla_transformer.pipeline import translate
+
+sacrebleu = pytest.importorskip("sacrebleu")
+
+HYPOTHESES = ["the cat sat on the mat .", "Hello, World!", "a dog runs", ""]
+REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beach.", "x"]
+CHINESE = ["我喜欢猫和狗。", "今天天气很好。"], ["我喜欢猫和小狗。", "今天的天气很好。"]
+
+
+def make_tokenizer():
+    """Bytes as tokens, with the special ids of the contract."""
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    bytewise = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bytewise.decoder = decoders.ByteLevel()
+    bytewise.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bytewise,
+        pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        padding_side="right", split_special_tokens=True,
+    )  # fmt: skip
+
+
+TOKENIZER = make_tokenizer()
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(
+        vocab_size=len(TOKENIZER), d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, dropout=0.5, label_smoothing=0.3,
+    )  # fmt: skip
+    return VanillaTransformerForConditionalGeneration(config).double()
+
+
+def random_pairs(number=23):
+    generator = random.Random(0)
+
+    def sentence(longest):
+        return [generator.randrange(4, 200) for _ in range(generator.randrange(longest))] + [2]
+
+    return [{"input_ids": sentence(9), "labels": sentence(15)} for _ in range(number)]
+
+
+# ---------------------------------------------------------------------------- scores of texts
+
+
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [
+        ("de", "13a"), ("EN-us", "13a"), ("zh", "zh"), ("zh_Hans_CN", "zh"), ("zho_Hans", "zh"),
+        ("ZH-TW", "zh"), ("cmn", "zh"), ("ja", "ja-mecab"), ("jpn_Jpan", "ja-mecab"),
+        ("ko", "ko-mecab"), ("zhuang", "13a"),
+    ],
+)  # fmt: skip
+def test_the_bleu_tokenizer_follows_the_target_language(language, name):
+    assert ours.bleu_tokenizer(language) == name
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_are_those_of_sacrebleu_called_directly(lowercase):
+    scores = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de", lowercase=lowercase)
+    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=lowercase)
+    chrf = sacrebleu.metrics.CHRF(lowercase=lowercase)
+    assert scores["bleu"] == bleu.score
+    assert scores["chrf"] == chrf.corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert scores["exact_match"] == 25.0
+    assert scores["num_sentences"] == 4
+    case = "lc" if lowercase else "mixed"
+    assert f"case:{case}|eff:no|tok:13a|smooth:exp|version:" in scores["bleu_signature"]
+    assert f"case:{case}" in scores["chrf_signature"]
+
+
+def test_chinese_is_scored_by_character():
+    hypotheses, references = CHINESE
+    scores = ours.corpus_scores(hypotheses, references, target_language="zh")
+    assert "tok:zh|" in scores["bleu_signature"]
+    assert scores["bleu"] == sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert (
+        scores["bleu"] > 10 > ours.bleu_score(hypotheses, references, target_language="en")["bleu"]
+    )
+
+
+def test_a_perfect_translation_has_all_hundreds():
+    scores = ours.corpus_scores(REFERENCES[:3], REFERENCES[:3], target_language="en")
+    assert [round(scores[key], 9) for key in ("bleu", "chrf", "exact_match")] == [100, 100, 100]
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_a_tokenizer_that_is_not_installed_is_an_error_with_the_remedy(language):
+    if importlib.util.find_spec("MeCab") or importlib.util.find_spec("mecab_ko"):
+        pytest.skip("MeCab is installed")
+    with pytest.raises(ValueError, match=rf"sacrebleu\[{language}\].*tokenize='char'"):
+        ours.corpus_scores(["a"], ["a"], target_language=language)
+    scores = ours.corpus_scores(["ねこ"], ["ねこ"], target_language=language, tokenize="char")
+    assert "tok:char" in scores["bleu_signature"]
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        ours.exact_match,
+        ours.chrf_score,
+        lambda h, r: ours.bleu_score(h, r, target_language="de"),
+        lambda h, r: ours.tokenized_bleu(h, r, target_language="de"),
+        lambda h, r: ours.corpus_scores(h, r, target_language="de"),
+        lambda h, r: ours.scores_by_kind(h, r, ["a"] * len(r)),
+        lambda h, r: ours.evaluate_model(None, None, h, r, target_language="de"),
+    ],
+)
+def test_lists_of_different_lengths_and_empty_lists_are_errors(score):
+    with pytest.raises(ValueError, match=r"2 .* 1 references"):
+        score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="no sentences"):
+        score([], [])
+
+
+def test_an_unknown_tokenizer_is_an_error_that_lists_the_known():
+    with pytest.raises(ValueError, match=r"tokenize='13b'.*13a"):
+        ours.bleu_score(["a"], ["a"], target_language="de", tokenize="13b")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.split(".")[0] == "sacrebleu":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match="pip install sacrebleu"):
+        ours.corpus_scores(["a"], ["a"], target_language="de")
+
+
+def test_tokenized_bleu_is_bleu_of_lowercased_moses_tokens():
+    sacremoses = pytest.importorskip("sacremoses")
+    moses = sacremoses.MosesTokenizer(lang="de")
+
+    def tokens(texts):
+        return [" ".join(moses.tokenize(text.lower(), escape=False)) for text in texts]
+
+    scores = ours.tokenized_bleu(HYPOTHESES, REFERENCES, target_language="de-DE")
+    expected = sacrebleu.corpus_bleu(
+        tokens(HYPOTHESES), [tokens(REFERENCES)], tokenize="none", force=True
+    )
+    assert scores["tokenized_bleu"] == expected.score
+    signature = scores["tokenized_bleu_signature"]
+    assert "case:lc" in signature
+    assert "tok:none" in signature
+    assert signature.endswith(f"moses:sacremoses-{sacremoses.__version__}-de")
+    upper = [text.upper() for text in HYPOTHESES]
+    assert (
+        ours.tokenized_bleu(upper, REFERENCES, target_language="de")["tokenized_bleu"]
+        == (scores["tokenized_bleu"])
+    )
+
+
+def test_exact_match_by_kind_counts_each_sentence_once():
+    generator = random.Random(1)
+    references = [str(generator.randrange(3)) for _ in range(60)]
+    hypotheses = [str(generator.randrange(3)) for _ in range(60)]
+    kinds = [generator.choice(["unit", "date", "number"]) for _ in range(60)]
+    found = ours.scores_by_kind(hypotheses, references, kinds)
+    assert list(found) == ["date", "number", "unit"]
+    for kind, scores in found.items():
+        rows = [h == r for h, r, k in zip(hypotheses, references, kinds, strict=True) if k == kind]
+        assert scores == {"exact_match": 100 * sum(rows) / len(rows), "num_sentences": len(rows)}
+    whole = sum(s["exact_match"] * s["num_sentences"] for s in found.values()) / 60
+    assert whole == pytest.approx(ours.exact_match(hypotheses, references))
+    with pytest.raises(ValueError, match="1 kinds for 2 references"):
+        ours.scores_by_kind(["a", "b"], ["a", "b"], ["x"])
+
+
+# -------------------------------------------------------------------------------- perplexity
+
+
+def plain_perplexity(model, dataset):
+    """One pair at a time, log softmax of the logits in float64."""
+    losses = []
+    model.eval()
+    for pair in dataset:
+        labels = torch.tensor([pair["labels"]])
+        decoder_input_ids = torch.cat([torch.tensor([[1]]), labels[:, :-1]], dim=1)
+        logits = model(
+            input_ids=torch.tensor([pair["input_ids"]]), decoder_input_ids=decoder_input_ids
+        ).logits.double()
+        losses += (-logits.log_softmax(-1).gather(-1, labels[..., None])).flatten().tolist()
+    return math.exp(sum(losses) / len(losses)), len(losses)
+
+
+def test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches(model):
+    dataset = random_pairs()
+    model.train()
+    expected, tokens = plain_perplexity(model, dataset)
+    model.train()  # dropout and smoothing must play no part
+    for batch_tokens in (1, 17, 100, 100_000):
+        found = ours.perplexity(model, dataset, batch_tokens=batch_tokens)
+        assert found["perplexity"] == pytest.approx(expected, rel=1e-12)
+        assert found["target_tokens"] == tokens
+        assert found["negative_log_likelihood"] == pytest.approx(math.log(expected), rel=1e-12)
+    assert model.training
+    assert ours.perplexity(model, iter(dataset[::-1]))["perplexity"] == pytest.approx(expected)
+
+
+def test_perplexity_reads_one_window_at_a_time(model, monkeypatch):
+    monkeypatch.setattr(ours, "WINDOW", 5)
+    read = []
+    pairs = (read.append(pair) or pair for pair in random_pairs())
+    losses = ours.negative_log_likelihoods(model, pairs)
+    next(losses)
+    assert len(read) == 5
+    list(losses)
+    assert len(read) == 23
+
+
+def test_labels_of_padding_are_left_out(model):
+    dataset = random_pairs()
+    padded = [{**pair, "labels": pair["labels"] + [-100] * 4} for pair in dataset]
+    assert ours.perplexity(model, padded) == ours.perplexity(model, dataset)
+
+
+def test_perplexity_holds_no_logits(model, monkeypatch):
+    sizes = []
+    model.lm_head.register_forward_hook(lambda *_: sizes.append(1))
+    ours.perplexity(model, random_pairs())
+    assert sizes == []
+
+
+def test_a_uniform_model_has_the_vocabulary_size_as_perplexity(model):
+    with torch.no_grad():
+        model.model.shared.weight.zero_()
+    found = ours.perplexity(model, random_pairs())
+    assert found["perplexity"] == pytest.approx(len(TOKENIZER), rel=1e-12)
+
+
+def test_a_likelihood_that_is_not_finite_is_an_error(model):
+    with torch.no_grad():
+        model.model.shared.weight[7] = float("nan")
+    with pytest.raises(ValueError, match="nan"):
+        ours.perplexity(model, random_pairs())
+
+
+@pytest.mark.parametrize("dataset", [[], [{"input_ids": [5, 2], "labels": []}]])
+def test_no_target_tokens_are_an_error(model, dataset):
+    with pytest.raises(ValueError, match="no target tokens"):
+        ours.perplexity(model, dataset)
+
+
+# ------------------------------------------------------------------------- the whole evaluation
+
+
+def test_evaluate_model_scores_its_own_translations_beside_a_copy(model):
+    sources = ["one", "two", "a longer sentence", "Ä"]
+    model.eval()
+    options = {"num_beams": 2, "max_new_tokens": 4}
+    expected = list(translate(model, TOKENIZER, sources, **options))
+    references = [expected[0], "two", "something else", expected[3]]
+    result = ours.evaluate_model(
+        model, TOKENIZER, sources, references,
+        target_language="zh", kinds=["a", "b", "a", "b"], **options,
+    )  # fmt: skip
+    assert result["hypotheses"] == expected
+    for key, value in ours.corpus_scores(expected, references, target_language="zh").items():
+        assert result[key] == value
+    assert result["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
+    ids = [
+        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=r)["input_ids"]}
+        for s, r in zip(sources, references, strict=True)
+    ]
+    assert result["perplexity"] == pytest.approx(plain_perplexity(model, ids)[0])
+    assert result["by_kind"] == {
+        "a": {"exact_match": 50.0, "copy_exact_match": 0.0, "num_sentences": 2},
+        "b": {"exact_match": 50.0, "copy_exact_match": 50.0, "num_sentences": 2},
+    }
+
+
+def test_what_the_scores_lack_is_said_before_the_decoding():
+    with pytest.raises(ValueError, match="tokenize='13b'"):
+        ours.evaluate_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
+
+
+# ----------------------------------------------------------------------------- for a Trainer
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_padding_of_both_kinds_anywhere_changes_no_text(texts, generator):
+    rows = TOKENIZER(texts)["input_ids"]
+    width = max(map(len, rows)) + 6
+    padded = []
+    for row in rows:
+        row = list(row)
+        while len(row) < width:
+            row.insert(generator.randrange(len(row) + 1), generator.choice([0, -100, -1]))
+        padded.append(row)
+    for ids in (padded, np.array(padded), torch.tensor(padded)):
+        assert ours.decode_ids(TOKENIZER, ids) == texts
+
+
+def test_trainer_metrics_are_the_corpus_scores():
+    texts = ["one two three four", "fünf", "six seven eight nine ten"]
+    labels = TOKENIZER(texts, padding=True)["input_ids"]
+    labels = np.where(np.array(labels) == 0, -100, labels)
+    predictions = TOKENIZER([*texts[:2], "six seven"], padding=True)["input_ids"]
+    predictions = np.pad(np.array(predictions), ((0, 0), (0, 7)), constant_values=-100)
+    expected = ours.corpus_scores([*texts[:2], "six seven"], texts, target_language="de")
+    compute = ours.trainer_metrics(TOKENIZER, target_language="de")
+    for given_predictions in (predictions, (predictions, np.zeros(3))):
+        found = compute(EvalPrediction(predictions=given_predictions, label_ids=labels))
+        assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}
+    with pytest.raises(ValueError, match="13b"):
+        ours.trainer_metrics(TOKENIZER, target_language="de", tokenize="13b")
+
+
+# --------------------------------------------------------------------- metrics of `evaluate`
+
+
+@pytest.fixture
+def evaluate(monkeypatch, tmp_path):
+    evaluate = pytest.importorskip("evaluate")
+    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", str(tmp_path))
+    return evaluate
+
+
+def test_metrics_of_evaluate_are_the_same_numbers_without_a_network(evaluate, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("used the network"))
+    metrics = [ours.Bleu(target_language="de"), ours.Chrf(), ours.ExactMatch()]
+    for metric in metrics:
+        assert isinstance(metric, evaluate.Metric)
+    both = evaluate.combine(metrics)
+    for start in (0, 2):
+        both.add_batch(
+            predictions=HYPOTHESES[start : start + 2], references=REFERENCES[start : start + 2]
+        )
+    expected = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de")
+    assert {**both.compute(), "num_sentences": 4} == expected
+    metric = ours.Bleu(target_language="zh", tokenize="char", lowercase=True)
+    found = metric.compute(predictions=CHINESE[0], references=CHINESE[1])
+    assert "case:lc|eff:no|tok:char" in found["bleu_signature"]
+
+
+def test_the_perplexity_metric_gathers_batches(evaluate, model):
+    dataset = random_pairs()
+    metric = ours.Perplexity()
+    for loss, count in ours.negative_log_likelihoods(model, dataset, batch_tokens=50):
+        metric.add(negative_log_likelihoods=loss, token_counts=count)
+    expected = ours.perplexity(model, dataset)
+    found = metric.compute()
+    assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-12)
+    assert found["target_tokens"] == expected["target_tokens"]
+
+
+def test_metric_classes_are_ordinary_names_of_the_module(evaluate):
+    assert ours.Bleu.__name__ == "Bleu"
+    assert pickle.loads(pickle.dumps(ours.Bleu)) is ours.Bleu
+    with pytest.raises(AttributeError, match="Blue"):
+        _ = ours.Blue
+    with pytest.raises(TypeError, match="target_language"):
+        ours.Bleu()
+
+
+def test_metrics_refuse_lists_of_different_lengths(evaluate):
+    with pytest.raises(ValueError, match="Mismatch in the number"):
+        ours.ExactMatch().compute(predictions=["a", "b"], references=["a"])
