@@ -192,10 +192,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
                 f"{self.pad_token_id} must both be given; this package uses 1 and 0."
             )
-        for field in ("pad_token_id", "bos_token_id", "decoder_start_token_id", "unk_token_id"):
-            value = getattr(self, field)
-            if value is not None and not 0 <= value < self.vocab_size:
-                raise ValueError(f"{field}={value} is not below vocab_size={self.vocab_size}.")
+        for name in ("pad", "bos", "eos", "unk", "decoder_start"):
+            ids = getattr(self, f"{name}_token_id")
+            for value in ids if isinstance(ids, list) else [ids]:
+                if value is not None and not 0 <= value < self.vocab_size:
+                    raise ValueError(
+                        f"{name}_token_id={value} is not an id of a vocabulary of "
+                        f"vocab_size={self.vocab_size}; give one from 0 to {self.vocab_size - 1}."
+                    )
 
 
 __all__ = ["PRESETS", "VanillaTransformerConfig"]

@@ -1,0 +1,163 @@
+import json
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig
+
+from vanilla_transformer import PRESETS, VanillaTransformerConfig
+
+# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, learned positions.
+BASE = (6, 512, 2048, 8, 64, 64, 0.1, 0.1, False)
+TABLE_3 = {
+    "base": BASE,
+    "A_h1": (6, 512, 2048, 1, 512, 512, 0.1, 0.1, False),
+    "A_h4": (6, 512, 2048, 4, 128, 128, 0.1, 0.1, False),
+    "A_h16": (6, 512, 2048, 16, 32, 32, 0.1, 0.1, False),
+    "A_h32": (6, 512, 2048, 32, 16, 16, 0.1, 0.1, False),
+    "B_dk16": (6, 512, 2048, 8, 16, 64, 0.1, 0.1, False),
+    "B_dk32": (6, 512, 2048, 8, 32, 64, 0.1, 0.1, False),
+    "C_N2": (2, 512, 2048, 8, 64, 64, 0.1, 0.1, False),
+    "C_N4": (4, 512, 2048, 8, 64, 64, 0.1, 0.1, False),
+    "C_N8": (8, 512, 2048, 8, 64, 64, 0.1, 0.1, False),
+    "C_d256": (6, 256, 2048, 8, 32, 32, 0.1, 0.1, False),
+    "C_d1024": (6, 1024, 2048, 8, 128, 128, 0.1, 0.1, False),
+    "C_ff1024": (6, 512, 1024, 8, 64, 64, 0.1, 0.1, False),
+    "C_ff4096": (6, 512, 4096, 8, 64, 64, 0.1, 0.1, False),
+    "D_dropout0.0": (6, 512, 2048, 8, 64, 64, 0.0, 0.1, False),
+    "D_dropout0.2": (6, 512, 2048, 8, 64, 64, 0.2, 0.1, False),
+    "D_smoothing0.0": (6, 512, 2048, 8, 64, 64, 0.1, 0.0, False),
+    "D_smoothing0.2": (6, 512, 2048, 8, 64, 64, 0.1, 0.2, False),
+    "E_learned": (6, 512, 2048, 8, 64, 64, 0.1, 0.1, True),
+    "big": (6, 1024, 4096, 16, 64, 64, 0.3, 0.1, False),
+}
+
+
+def test_every_row_of_table_3_has_a_preset():
+    assert set(PRESETS) == set(TABLE_3)
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_preset_is_the_row_of_table_3(name):
+    config = VanillaTransformerConfig.from_preset(name)
+    for layers, ffn_dim, heads in (
+        (config.encoder_layers, config.encoder_ffn_dim, config.encoder_attention_heads),
+        (config.decoder_layers, config.decoder_ffn_dim, config.decoder_attention_heads),
+    ):
+        row = (
+            *(layers, config.d_model, ffn_dim, heads, *config.head_dims(heads)),
+            *(config.dropout, config.label_smoothing, config.position_encoding == "learned"),
+        )
+        assert row == TABLE_3[name]
+    assert (config.attention_dropout, config.activation_dropout) == (0, 0)
+    assert not config.norm_first
+    assert config.tie_word_embeddings
+
+
+def test_defaults_are_the_base_model():
+    assert VanillaTransformerConfig() == VanillaTransformerConfig.from_preset("base")
+
+
+def test_overrides_win_over_the_preset_and_leave_it_alone():
+    config = VanillaTransformerConfig.from_preset("big", vocab_size=100, dropout=0.1)
+    assert (config.vocab_size, config.dropout, config.d_model) == (100, 0.1, 1024)
+    assert VanillaTransformerConfig.from_preset("big").dropout == 0.3
+
+
+def test_unknown_preset_names_the_known_ones():
+    with pytest.raises(ValueError, match="no preset 'huge'; choose one of base, big, A_h1"):
+        VanillaTransformerConfig.from_preset("huge")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"d_model": 500}, "d_model=500 is not divisible by 8 encoder heads; try 496 or 504"),
+        ({"d_model": 6}, "try 8, or give both d_k and d_v"),
+        ({"decoder_attention_heads": 7}, "512 is not divisible by 7 decoder heads; try 511 or 518"),
+        ({"d_model": 500, "d_k": 64}, "not divisible by 8 encoder heads"),
+        ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
+        ({"d_model": -8}, "d_model=-8 must be at least 1"),
+        ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
+        ({"decoder_layers": 0}, "decoder_layers=0 must be at least 1"),
+        ({"encoder_attention_heads": 0}, "encoder_attention_heads=0 must be at least 1"),
+        ({"decoder_attention_heads": -1}, "decoder_attention_heads=-1 must be at least 1"),
+        ({"encoder_ffn_dim": 0}, "encoder_ffn_dim=0 must be at least 1"),
+        ({"decoder_ffn_dim": 0}, "decoder_ffn_dim=0 must be at least 1"),
+        ({"d_k": 0}, "d_k=0 must be at least 1"),
+        ({"d_v": -1}, "d_v=-1 must be at least 1"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings=0 must be at least 1"),
+        (
+            {"position_encoding": "rotary"},
+            "'rotary' is unknown; choose one of sinusoidal, learned, tensor2tensor",
+        ),
+        ({"d_model": 9, "d_k": 3, "d_v": 3}, "d_model=9 is odd.*try 10"),
+        ({"dropout": 1.0}, r"dropout=1.0 is not a probability; it must lie in \[0, 1\)"),
+        ({"dropout": -0.1}, "dropout=-0.1 is not a probability"),
+        ({"attention_dropout": 2}, "attention_dropout=2 is not a probability"),
+        ({"activation_dropout": float("nan")}, "activation_dropout=nan is not a probability"),
+        ({"label_smoothing": 1}, "label_smoothing=1 is not a probability"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0 must be positive"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan must be positive"),
+        ({"decoder_start_token_id": None}, "decoder_start_token_id=None .* must both be given"),
+        ({"pad_token_id": None}, "pad_token_id=None must both be given; this package uses 1 and 0"),
+        ({"vocab_size": 3}, "unk_token_id=3 is not an id .* vocab_size=3; give one from 0 to 2"),
+        ({"pad_token_id": -1}, "pad_token_id=-1 is not an id"),
+        ({"bos_token_id": 37000}, "bos_token_id=37000 is not an id"),
+        ({"decoder_start_token_id": 40000}, "decoder_start_token_id=40000 is not an id"),
+        ({"eos_token_id": 37000}, "eos_token_id=37000 is not an id"),
+        ({"eos_token_id": [2, 40000]}, "eos_token_id=40000 is not an id"),
+    ],
+    ids=str,
+)
+def test_impossible_fields_are_refused_with_a_remedy(fields, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        VanillaTransformerConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"d_model": "512"}, {"d_model": 512.0}, {"dropout": "0.1"}, {"norm_first": "yes"}]
+)
+def test_wrong_types_are_refused(fields):
+    with pytest.raises(StrictDataclassError, match=next(iter(fields))):
+        VanillaTransformerConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"d_model": 9, "d_k": 3, "d_v": 3, "position_encoding": "learned"},
+        {"d_model": 9, "d_k": 3, "d_v": 3, "position_encoding": "tensor2tensor"},
+        {"d_model": 500, "d_k": 64, "d_v": 64},
+        {"dropout": 0, "layer_norm_eps": 1, "eos_token_id": [2, 5], "unk_token_id": None},
+    ],
+    ids=str,
+)
+def test_unusual_but_possible_fields_are_accepted(fields):
+    config = VanillaTransformerConfig(**fields)
+    assert all(getattr(config, name) == value for name, value in fields.items())
+
+
+def test_a_bad_assignment_is_refused_when_saved(tmp_path):
+    config = VanillaTransformerConfig()
+    config.d_model = 500
+    with pytest.raises(StrictDataclassError, match="not divisible"):
+        config.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_save_and_load_give_the_same_configuration(tmp_path, name):
+    config = VanillaTransformerConfig.from_preset(name, vocab_size=123)
+    config.save_pretrained(tmp_path)
+    for config_class in (VanillaTransformerConfig, AutoConfig):
+        loaded = config_class.from_pretrained(tmp_path)
+        assert type(loaded) is VanillaTransformerConfig
+        assert loaded.to_diff_dict() == config.to_diff_dict()
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["model_type"] == "vanilla_transformer"
+    assert {field: saved[field] for field in PRESETS[name]} == PRESETS[name]
+
+
+def test_the_hosts_names_are_aliases():
+    config = VanillaTransformerConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4)
+    assert (config.d_model, config.encoder_layers, config.encoder_attention_heads) == (64, 3, 4)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (64, 3, 4)
