@@ -1,0 +1,235 @@
+"""Laws of the batches by token budget: what every plan owes to training, on any lengths."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vanilla_transformer.batching import TokenBatchSampler
+
+MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
+
+
+def random_lengths(count, *, seed=0, longest=60):
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.lognormal(2.5, 0.5, count), 1, longest).astype(int)
+    target = np.clip(source * rng.normal(1.0, 0.25, count), 1, longest).astype(int)
+    return source, target
+
+
+def epoch_of(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+lengths_and_settings = st.tuples(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120),
+    st.integers(40, 300),
+    st.integers(1, 4),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.integers(0, 5),
+)
+
+
+@given(lengths_and_settings)
+@settings(deadline=None, max_examples=150)
+def test_every_plan_keeps_the_budget_the_count_and_every_example(case):
+    pairs, max_tokens, replicas, shuffle, max_sentences, seed = case
+    source, target = np.array(pairs).T
+    sampler = TokenBatchSampler(
+        source,
+        target,
+        max_tokens=max_tokens,
+        seed=seed,
+        num_replicas=replicas,
+        shuffle=shuffle,
+        max_sentences=max_sentences,
+    )
+    for epoch in range(3):
+        batches = epoch_of(sampler, epoch)
+        assert len(batches) == len(sampler)
+        assert len(sampler) % replicas == 0
+        for batch in batches:
+            assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
+            assert max_sentences is None or len(batch) <= max_sentences
+        seen = sorted(example for batch in batches for example in batch)
+        if len(pairs) >= len(sampler):
+            assert seen == list(range(len(pairs)))
+        else:  # fewer examples than processes: some come twice, none is missing
+            assert set(seen) == set(range(len(pairs)))
+            assert len(seen) < len(pairs) + replicas
+
+
+def test_no_plan_of_sorted_pairs_has_fewer_batches():
+    """Dynamic programming over all cuts of the pairs sorted by longer side."""
+    for seed in range(20):
+        source, target = random_lengths(30, seed=seed)
+        longest = np.sort(np.maximum(source, target))
+        fewest = [0] + [10**9] * 30
+        for end in range(1, 31):
+            for start in range(end):
+                if (end - start) * longest[end - 1] <= 100:
+                    fewest[end] = min(fewest[end], fewest[start] + 1)
+        fixed = TokenBatchSampler(source, target, max_tokens=100, shuffle=False)
+        assert len(fixed) == fewest[30]
+        # One more than the fewest is the price of bounds that move.
+        assert len(TokenBatchSampler(source, target, max_tokens=100)) == fewest[30] + 1
+
+
+def test_same_seed_and_epoch_give_the_same_batches_and_others_do_not():
+    source, target = random_lengths(2000)
+    one, two = (TokenBatchSampler(source, target, max_tokens=500, seed=3) for _ in range(2))
+    assert epoch_of(one, 4) == epoch_of(one, 4) == epoch_of(two, 4)
+    assert epoch_of(one, 4) != epoch_of(one, 5)
+    other_seed = TokenBatchSampler(source, target, max_tokens=500, seed=4)
+    assert epoch_of(one, 4) != epoch_of(other_seed, 4)
+
+
+def test_epochs_differ_in_composition_and_not_in_order_alone():
+    source, target = random_lengths(2000)
+    sampler = TokenBatchSampler(source, target, max_tokens=500)
+    first, second = (set(map(frozenset, epoch_of(sampler, epoch))) for epoch in (0, 1))
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_a_long_sentence_changes_company_too():
+    """Pairs with unlike lengths have no equals to change places with: the bounds move instead."""
+    source = target = np.arange(1, 301)
+    sampler = TokenBatchSampler(source, target, max_tokens=3000)
+    company = set()
+    for epoch in range(6):
+        company |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
+    assert len(company) > 1
+
+
+def test_batches_come_in_random_order_of_length():
+    source, target = random_lengths(3000)
+    sampler = TokenBatchSampler(source, target, max_tokens=300)
+    means = np.array([target[batch].mean() for batch in sampler])
+    neighbours = np.corrcoef(means[:-1], means[1:])[0, 1]
+    assert abs(neighbours) < 0.2
+
+
+def test_without_shuffling_epochs_are_equal_and_the_longest_come_first():
+    source, target = random_lengths(500)
+    sampler = TokenBatchSampler(source, target, max_tokens=300, shuffle=False)
+    batches = epoch_of(sampler, 0)
+    assert batches == epoch_of(sampler, 1)
+    longest = [np.maximum(source, target)[batch].max() for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_accelerate_deals_every_rank_the_same_number_of_similar_batches(processes):
+    source, target = random_lengths(1000)
+    sampler = TokenBatchSampler(source, target, max_tokens=400, num_replicas=processes)
+    ranks = [list(BatchSamplerShard(sampler, processes, rank)) for rank in range(processes)]
+    assert {len(rank) for rank in ranks} == {len(sampler) // processes}
+    assert {len(BatchSamplerShard(sampler, processes, r)) for r in range(processes)} == {
+        len(sampler) // processes
+    }
+    seen = sorted(example for rank in ranks for batch in rank for example in batch)
+    assert seen == list(range(1000))
+    longest = np.maximum(source, target)
+    spread = [np.ptp([longest[batch].max() for batch in step]) for step in zip(*ranks, strict=True)]
+    at_random = np.ptp([longest[batch].max() for batch in sampler])
+    assert np.mean(spread) < 0.1 * at_random
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_skipping_the_first_batches_leaves_exactly_the_rest(replicas):
+    source, target = random_lengths(800)
+    make = lambda: TokenBatchSampler(  # noqa: E731
+        source, target, max_tokens=400, seed=1, num_replicas=replicas
+    )
+    whole, resumed = make(), make()
+    whole.set_epoch(2)
+    resumed.set_epoch(2)
+    for rank in range(replicas):
+        rest = list(SkipBatchSampler(BatchSamplerShard(resumed, replicas, rank), skip_batches=7))
+        assert rest == list(BatchSamplerShard(whole, replicas, rank))[7:]
+
+
+def test_accelerate_finds_set_epoch_behind_its_own_wrapper():
+    source, target = random_lengths(200)
+    sampler = TokenBatchSampler(source, target, max_tokens=400, num_replicas=2)
+    shard = BatchSamplerShard(sampler, 2, 0)
+    loader = DataLoaderShard(list(range(200)), batch_sampler=shard)
+    loader.set_epoch(5)
+    assert sampler.epoch == 5
+
+
+def test_there_is_no_batch_size_for_accelerate_to_drop_batches_by():
+    sampler = TokenBatchSampler([1], [1], max_tokens=1)
+    assert not hasattr(sampler, "batch_size")
+
+
+def test_a_torch_data_loader_takes_the_sampler():
+    source, target = random_lengths(50)
+    sampler = TokenBatchSampler(source, target, max_tokens=200)
+    loader = torch.utils.data.DataLoader(
+        list(range(50)), batch_sampler=sampler, collate_fn=lambda examples: examples
+    )
+    assert len(loader) == len(sampler)
+    assert list(loader) == list(sampler)
+
+
+def test_padding_share_is_real_tokens_over_padded_tokens():
+    source, target = random_lengths(300)
+    sampler = TokenBatchSampler(source, target, max_tokens=200)
+    share = sampler.padding_share()
+    for name, lengths in (("source", source), ("target", target)):
+        padded = sum(len(batch) * lengths[batch].max() for batch in sampler)
+        assert share[name] == pytest.approx(lengths.sum() / padded)
+
+
+def test_an_example_beyond_the_budget_is_named():
+    with pytest.raises(ValueError, match=r"example 1 has 5 source and 9 target.*max_tokens=8"):
+        TokenBatchSampler([5, 5, 5], [5, 9, 5], max_tokens=8)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ([], [], "at least one pair"),
+        ([1, 2], [1], r"shapes \(2,\) and \(1,\)"),
+        ([3, 0], [3, 3], "length 0 or less for example 1"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused(source, target, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBatchSampler(source, target, max_tokens=10)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "num_replicas", "max_sentences"])
+def test_settings_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: 0})
+
+
+def test_many_long_pairs_are_planned_alike_by_the_plain_rule():
+    """The packed sort against a sort of tuples, where products of lengths grow large."""
+    source, target = random_lengths(100_000, longest=5000)
+    source[:3] = [5000, 4999, 2500]
+    sampler = TokenBatchSampler(source, target, max_tokens=25_000, shuffle=False)
+    order = [example for batch in reversed(list(sampler)) for example in batch]
+    longest = np.maximum(source, target)
+    difference = np.where(longest % 2 == 0, source - target, target - source)
+    assert order == np.lexsort((np.arange(len(source)), difference, longest)).tolist()
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
+def test_real_captions_are_hardly_padded():
+    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
+        pairs = [json.loads(line)["translation"] for line in lines]
+    source = np.array([len(pair["en"].split()) + 1 for pair in pairs])
+    target = np.array([len(pair["de"].split()) + 1 for pair in pairs])
+    share = TokenBatchSampler(source, target, max_tokens=2048).padding_share()
+    assert min(share.values()) > 0.95

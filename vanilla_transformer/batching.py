@@ -1,0 +1,188 @@
+"""Batches by token budget, sentences of similar length together (Section 5.1).
+
+"Sentence pairs were batched together by approximate sequence length. Each training batch contained
+a set of sentence pairs containing approximately 25000 source tokens and 25000 target tokens."
+
+Tokens are counted with their padding, because padded positions are what memory and time are spent
+on: a batch of n pairs costs n times its longest side. Pairs are therefore sorted by their longer
+side, which leaves no plan with fewer batches, and within equal longer sides by the difference of
+the two, back and forth, so that the shorter sides agree as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+
+class TokenBatchSampler(Sampler[list[int]]):
+    """Yields batches of example numbers, each within a budget of padded tokens per side.
+
+    The batches of an epoch are a function of (lengths, settings, seed, epoch) alone: skipping the
+    first k batches of an epoch leaves exactly the rest of it, which is how training resumes. Each
+    epoch draws new batches (equal lengths are shuffled, and the boundaries between batches move)
+    in a new order; their number never changes.
+
+    With `num_replicas` r the length is a multiple of r, and batches k*r .. k*r+r-1, which
+    accelerate deals to the r processes, hold similar lengths, so that no process waits long for
+    another. Every example comes exactly once in an epoch; only with fewer examples than r are some
+    repeated.
+
+    There is no attribute `batch_size`, on purpose: accelerate drops every batch of another size
+    when a batch sampler has one.
+
+    Args:
+        source_lengths: tokens of each source, `</s>` included.
+        target_lengths: tokens of each target, `</s>` included.
+        max_tokens: budget of padded tokens per batch, for source and target each. One update of
+            the paper (25000) is `max_tokens` times replicas times accumulated batches.
+        seed: of the shuffling.
+        num_replicas: processes that share the batches.
+        shuffle: False gives the same batches in every epoch, the longest first.
+        max_sentences: upper bound of the pairs in a batch.
+
+    Raises:
+        ValueError: lengths that do not match or are not positive, an example beyond the budget, or
+            a setting below 1.
+    """
+
+    def __init__(
+        self,
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
+        *,
+        max_tokens: int,
+        seed: int = 0,
+        num_replicas: int = 1,
+        shuffle: bool = True,
+        max_sentences: int | None = None,
+    ) -> None:
+        for name, value in (
+            ("max_tokens", max_tokens),
+            ("num_replicas", num_replicas),
+            ("max_sentences", 1 if max_sentences is None else max_sentences),
+        ):
+            if value < 1:
+                raise ValueError(f"got {name}={value}; allowed are integers from 1.")
+        source, target = np.asarray(source_lengths), np.asarray(target_lengths)
+        _check_lengths(source, target, max_tokens=max_tokens)
+        self.source_lengths = source.astype(np.int32)
+        self.target_lengths = target.astype(np.int32)
+        self.max_tokens = max_tokens
+        self.max_sentences = max_sentences
+        self.num_replicas = num_replicas
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self._length = self._constant_length()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order, bounds = self._plan()
+        groups = np.arange(len(bounds) - 1).reshape(-1, self.num_replicas)
+        if self.shuffle:
+            rng = self._generator(stream=1)
+            groups = rng.permuted(groups[rng.permutation(len(groups))], axis=1)
+        else:
+            groups = groups[::-1]
+        for batch in groups.ravel():
+            yield order[bounds[batch] : bounds[batch + 1]].tolist()
+
+    @property
+    def sampler(self) -> TokenBatchSampler:
+        """Itself: under this name accelerate looks for `set_epoch` when it has wrapped us."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose batches the next iteration yields."""
+        self.epoch = epoch
+
+    def padding_share(self) -> dict[str, float]:
+        """Real tokens / padded tokens of the current epoch, for "source" and "target"."""
+        order, bounds = self._plan()
+        shares = {}
+        for name, lengths in (("source", self.source_lengths), ("target", self.target_lengths)):
+            ordered = lengths[order].astype(np.int64)
+            widths = np.maximum.reduceat(ordered, bounds[:-1])
+            shares[name] = float(ordered.sum() / (widths * np.diff(bounds)).sum())
+        return shares
+
+    def _generator(self, *, stream: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, self.epoch, stream])
+
+    def _constant_length(self) -> int:
+        """Batches of every epoch: the fewest possible, one for the moving bounds, rounded up."""
+        longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
+        fewest = len(self._bounds(longest)) - 1
+        batches = min(fewest + self.shuffle, len(longest))
+        return -(-batches // self.num_replicas) * self.num_replicas
+
+    def _plan(self) -> tuple[np.ndarray, np.ndarray]:
+        """Order of the examples, and the bounds in it of `len(self)` batches, shortest first."""
+        longest = np.maximum(self.source_lengths, self.target_lengths).astype(np.int64)
+        difference = self.source_lengths.astype(np.int64) - self.target_lengths
+        # Back and forth: where one longest side ends with a large difference, the next begins so.
+        key = np.where(longest % 2 == 0, difference, -difference)
+        # |difference| < longest, so no key reaches those of the next longest side.
+        key += longest * (2 * longest.max())
+        order, first_size = np.arange(len(key)), 1.0
+        if self.shuffle:
+            # Examples of the same two lengths change places and no others do.
+            rng = self._generator(stream=0)
+            order, first_size = rng.permutation(len(key)), rng.uniform(0.25, 1.0)
+        # Key and place in one integer: a plain sort is then stable, and several times faster than
+        # argsort on millions of examples.
+        bits = len(key).bit_length()
+        ranked = np.sort((key[order] << bits) | np.arange(len(key)))
+        order = order[ranked & ((1 << bits) - 1)]
+        bounds = self._bounds(longest[order], first_size=first_size)
+        bounds = _split_batches(bounds, count=min(self._length, len(order)))
+        if len(order) < self._length:  # every batch is one example: repeat some for the last ranks
+            order, bounds = np.resize(order, self._length), np.arange(self._length + 1)
+        return order, bounds
+
+    def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
+        """Bounds of batches as large as the budget allows, filled from the longest example down.
+
+        A share `first_size` of the first batch moves all bounds after it, at the price of at most
+        one more batch: filling up is optimal for whatever is left.
+        """
+        bounds = [len(longest)]
+        while bounds[-1] > 0:
+            size = self.max_tokens // int(longest[bounds[-1] - 1])
+            if self.max_sentences is not None:
+                size = min(size, self.max_sentences)
+            if len(bounds) == 1:
+                size = max(1, int(size * first_size))
+            bounds.append(max(0, bounds[-1] - size))
+        return np.array(bounds[::-1])
+
+
+def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
+    """Halve the batches with the most examples until there are `count`."""
+    while len(bounds) - 1 < count:
+        sizes = np.diff(bounds)
+        largest = int(sizes.argmax())
+        bounds = np.insert(bounds, largest + 1, bounds[largest] + sizes[largest] // 2)
+    return bounds
+
+
+def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -> None:
+    if source.ndim != 1 or source.shape != target.shape or not len(source):
+        raise ValueError(
+            f"got lengths of shapes {source.shape} and {target.shape}; needed are one source and "
+            "one target length per pair, of at least one pair."
+        )
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    if shorter.min() < 1:
+        raise ValueError(f"got length 0 or less for example {int(shorter.argmin())}; leave it out.")
+    if longer.max() > max_tokens:
+        example = int(longer.argmax())
+        raise ValueError(
+            f"example {example} has {source[example]} source and {target[example]} target tokens; "
+            f"allowed are max_tokens={max_tokens}. Raise max_tokens or lower the maximum lengths."
+        )
