@@ -147,7 +147,7 @@ def test_encoder_layer_equals_torch(norm_first, attention):
     ours = layer(x_ours, additive(keep[:, None, None, :]))
     theirs = reference(x_theirs, src_key_padding_mask=~keep)
     assert_close(ours, theirs)
-    upstream = torch.randn_like(x)
+    upstream = torch.randn_like(x) / 10
     ours.backward(upstream)
     theirs.backward(upstream)
     assert_close(x_ours.grad, x_theirs.grad)
@@ -180,7 +180,7 @@ def test_decoder_layer_equals_torch(norm_first, attention):
         memory_key_padding_mask=~keep,
     )
     assert_close(ours, theirs)
-    upstream = torch.randn_like(x)
+    upstream = torch.randn_like(x) / 10
     ours.backward(upstream)
     theirs.backward(upstream)
     for our_input, their_input in zip(inputs_ours, inputs_theirs, strict=True):
@@ -380,6 +380,21 @@ def test_gradients_equal_those_of_the_equations():
     model(source, mask, labels=labels).loss.backward()
     for key, parameter in model.named_parameters():
         assert_close(parameter.grad, weights[key].grad, 1e-10)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_loss_is_a_function_of_the_logits_beside_it(training):
+    """And the same number as without logits, whichever way it is computed."""
+    model = make_model().train(training)
+    source, mask, _, labels = make_batch()
+    epsilon = model.config.label_smoothing if training else 0.0
+    outputs = model(source, mask, labels=labels, return_logits=True)
+    reported = torch.autograd.grad(outputs.loss, outputs.logits, retain_graph=True)[0]
+    expected_loss = paper_loss(outputs.logits, labels, epsilon)
+    expected = torch.autograd.grad(expected_loss, outputs.logits)[0]
+    assert_close(reported, expected, 1e-7)
+    assert_close(outputs.loss, expected_loss)
+    assert_close(model(source, mask, labels=labels, return_logits=False).loss, outputs.loss)
 
 
 # --------------------------------------------------------------------------- eager equals sdpa

@@ -9,6 +9,7 @@ Shapes: N tokens, d = d_model, V vocabulary.
 """
 
 import torch
+from torch import nn
 from torch.autograd.function import once_differentiable
 
 
@@ -78,7 +79,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 def smoothed_cross_entropy(
     hidden: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | None,
     labels: torch.Tensor,
     *,
     label_smoothing: float = 0.0,
@@ -95,7 +96,8 @@ def smoothed_cross_entropy(
 
     Args:
         hidden: Decoder outputs, (..., d).
-        weight: The pre-softmax table, (V, d).
+        weight: The pre-softmax table, (V, d). None: `hidden` are the logits already, (..., V), and
+            the loss is a function of them.
         labels: Gold ids, (...), with `ignore_index` where there is none.
         label_smoothing: eps_ls; 0 is plain cross-entropy.
         num_items: Labels of the whole optimizer update, over which the sum is divided when several
@@ -106,9 +108,18 @@ def smoothed_cross_entropy(
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.
     """
-    hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1)
+    hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
         num_items = (labels != ignore_index).sum().clamp(min=1)
+    if weight is None:
+        options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
+        sum_dtype = torch.promote_types(hidden.dtype, torch.float32)
+        chunks = zip(hidden.split(chunk_size), labels.split(chunk_size), strict=True)
+        losses = [
+            nn.functional.cross_entropy(logits.to(sum_dtype), gold, reduction="sum", **options)
+            for logits, gold in chunks
+        ]
+        return torch.stack(losses).sum() / num_items
     if hidden.device.type == "cpu" and not torch.compiler.is_compiling():
         # Project only where there is a label. Elsewhere the row count would have to be fetched from
         # the device in every step, which costs more than the padding of batches of one length.

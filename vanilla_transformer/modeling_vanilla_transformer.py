@@ -10,6 +10,7 @@ of a head's keys and values, d = d_model, V vocabulary. Users' masks are 1 at to
 
 import math
 from collections.abc import Callable
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -464,7 +465,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: object,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Source to target, with the arguments of `VanillaTransformerForConditionalGeneration`.
 
@@ -535,7 +536,7 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: object,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Next-token logits, and the loss where there are labels.
 
@@ -581,14 +582,14 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
-        if labels is not None:  # Section 5.4
-            table, labels = self.lm_head.weight, labels.to(hidden_states.device)
-            eps = self.config.label_smoothing if self.training else 0.0
-            loss = smoothed_cross_entropy(
-                hidden_states, table, labels, label_smoothing=eps, num_items=num_items_in_batch
-            )
         if return_logits or (return_logits is None and not (self.training and labels is not None)):
             logits = self.lm_head(hidden_states)  # (B, T, V)
+        if labels is not None:  # Section 5.4
+            eps = self.config.label_smoothing if self.training else 0.0
+            states = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
+            loss = smoothed_cross_entropy(
+                *states, labels, label_smoothing=eps, num_items=num_items_in_batch
+            )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
