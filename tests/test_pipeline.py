@@ -250,7 +250,8 @@ def test_training_mode_and_gradients_are_as_before(tokenizer):
 
 
 def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
-    ids = model.generate(**tokenizer("some text", return_tensors="pt"), num_beams=2)
+    inputs = tokenizer("some text", return_tensors="pt")
+    ids = model.generate(**inputs, num_beams=2, max_new_tokens=60)
     assert not set(ids[0, 1:].tolist()) & {1, 3}
     for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
         assert not any(token in text for token in SPECIAL)
@@ -286,6 +287,13 @@ def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     with pytest.raises(ValueError, match=r"has 21 tokens.*end at 20"):
         pipe("x" * 20)
+
+
+def test_none_leaves_an_option_to_the_generation_config(model, tokenizer):
+    options = {"num_beams": None, "max_length": None}
+    assert list(translate(model, tokenizer, TEXTS, **options)) == list(
+        translate(model, tokenizer, TEXTS, num_beams=4)
+    )
 
 
 def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):

@@ -78,13 +78,13 @@ def generate_ids(
         model: A sequence-to-sequence model that can generate.
         input_ids: Source ids, (B, S).
         attention_mask: 1 at tokens and 0 at padding, (B, S).
-        **generation_kwargs: Arguments of `generate`. Without a bound on the length among them, each
-            translation ends at its source's length + 50 tokens.
+        **generation_kwargs: Arguments of `generate`; None is as good as not given. Without a bound
+            on the length among them, each translation ends at its source's length + 50 tokens.
 
     Returns:
         Target ids with the start symbol, (B, n, T), n = `num_return_sequences`.
     """
-    options = dict(generation_kwargs)
+    options = {name: value for name, value in generation_kwargs.items() if value is not None}
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
         options.setdefault("max_new_tokens", None)
