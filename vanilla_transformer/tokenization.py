@@ -1,0 +1,128 @@
+"""The shared byte-level vocabulary of Section 5.1.
+
+"Sentences were encoded using byte-pair encoding, which has a shared source-target vocabulary."
+
+Deviation: pieces are made of bytes rather than characters, so that no text needs `<unk>`.
+
+The result is a plain `PreTrainedTokenizerFast`: everything it does is written in `tokenizer.json`
+and `tokenizer_config.json`, and the stock `AutoTokenizer` loads it without any code of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+logger = logging.getLogger(__name__)
+
+# Their places are their ids; checkpoints depend on them.
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    model_max_length: int | None = None,
+    split_digits: bool = False,
+    show_progress: bool = True,
+) -> PreTrainedTokenizerFast:
+    """Learn one byte-level BPE vocabulary from the sentences of both languages.
+
+    Any text that can be written in UTF-8 survives `tokenizer.decode(tokenizer(text).input_ids,
+    skip_special_tokens=True)` exactly, white space, control characters and the words "</s>" or
+    "<pad>" included: what a user types never becomes a special token. A lone surrogate is no
+    character and has no UTF-8 form; the tokenizer refuses it with a `TypeError`.
+
+    `</s>` is appended to sources and (`text_target=`) targets alike, and kept under truncation.
+
+    Args:
+        texts: sentences of both languages; read once.
+        vocab_size: pieces to learn, the 4 special tokens and the 256 bytes included.
+        model_max_length: tokens that `truncation=True` leaves; None for no bound.
+        split_digits: make each digit a piece of its own, so that numbers never seen are spelt
+            like those seen.
+        show_progress: draw the trainer's progress bars.
+
+    Raises:
+        ValueError: no text at all, a lone surrogate in it, or a vocabulary below 260.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    smallest = len(SPECIAL_TOKENS) + len(alphabet)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"got vocab_size={vocab_size}; allowed are sizes from {smallest}: "
+            f"{len(SPECIAL_TOKENS)} special tokens and {len(alphabet)} bytes."
+        )
+    backend = _untrained_backend(split_digits=split_digits)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(alphabet),  # a set: sorted, for the same ids in every process
+        show_progress=show_progress,
+    )
+    backend.train_from_iterator(_checked(texts), trainer)
+    if backend.get_vocab_size() < vocab_size:
+        logger.warning(
+            "The text gave %d pieces instead of the %d asked for; the model's vocab_size is best "
+            "taken from len(tokenizer).",
+            backend.get_vocab_size(),
+            vocab_size,
+        )
+    return _wrapped(backend, model_max_length=model_max_length)
+
+
+def _untrained_backend(*, split_digits: bool) -> Tokenizer:
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    # No space is put in front of a text: it would come back out of the decoder. The pattern of
+    # ByteLevel parts letters from punctuation, so no merge can ever spell a special token.
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.pre_tokenizer = (
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+        if split_digits
+        else byte_level
+    )
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A </s>",
+        pair="$A </s> $B </s>",
+        special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))],
+    )
+    return backend
+
+
+def _wrapped(backend: Tokenizer, *, model_max_length: int | None) -> PreTrainedTokenizerFast:
+    limit = {} if model_max_length is None else {"model_max_length": model_max_length}
+    pad, bos, eos, unk = SPECIAL_TOKENS
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=pad,
+        bos_token=bos,
+        eos_token=eos,
+        unk_token=unk,
+        padding_side="right",  # positions are counted from the left
+        truncation_side="right",
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,  # it would eat the space of "Hallo !"
+        split_special_tokens=True,  # "</s>" in a user's text is text
+        **limit,
+    )
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    empty = True
+    for number, text in enumerate(texts):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"text {number} holds a lone surrogate, which is no character: "
+                f"{text[:60]!r}; repair or leave it out."
+            ) from None
+        empty = empty and not text
+        yield text
+    if empty:
+        raise ValueError("got no text to learn a vocabulary from; give at least one sentence.")
