@@ -8,6 +8,7 @@ from .modeling_vanilla_transformer import (
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
+from .pipeline import VanillaTransformerTranslationPipeline, register_pipeline, translate
 
 __version__ = "0.1.0"
 
@@ -16,6 +17,7 @@ AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=T
 AutoModelForSeq2SeqLM.register(
     VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
 )
+register_pipeline()  # pipeline("translate", model=...)
 
 __all__ = [
     "PRESETS",
@@ -23,4 +25,6 @@ __all__ = [
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
+    "VanillaTransformerTranslationPipeline",
+    "translate",
 ]

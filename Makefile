@@ -1,0 +1,33 @@
+# `make demo` and `make test` set up all they need: a virtual environment with the versions that the
+# tests ran with. PYTHON chooses the interpreter, PAIR the languages of the demo.
+PYTHON ?= python3
+PAIR ?= en-de
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-slow test-hf lint clean
+
+demo: $(VENV)/.installed
+	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
+
+test: $(VENV)/.installed
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -q -m slow
+
+# The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
+test-hf: $(VENV)/.installed
+	$(BIN)/python tests/hf/run_common_tests.py
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
