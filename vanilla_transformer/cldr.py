@@ -1,9 +1,9 @@
 """Sentence pairs generated from CLDR through Babel: the embedded default data.
 
 A pair is a value, or several nested in one another, written in two languages: "3 hours ago",
-"from March 3 to 5, 2025, 12 kilometers per hour and German (Switzerland)". `cldr_language` knows
-how one language writes one value; this module draws the values, nests them, and keeps the splits
-apart.
+"12 kilometers per hour, March 3, 2025, and German (Switzerland)". `cldr_language` knows how one
+language writes one value; this module draws the values, nests them, and keeps the splits apart.
+Which pairs come out is a function of the arguments and of the version of Babel.
 
 A source has exactly one target. Ways of writing that a reader of the source cannot tell apart
 although the targets differ are found by probing and left out.

@@ -48,6 +48,7 @@ _FIELD_KEYS: dict[str, Callable[[datetime], int | tuple[int, int]]] = {
     **dict.fromkeys("ML", lambda moment: moment.month),
     **dict.fromkeys("Qq", lambda moment: (moment.month - 1) // 3),
     **dict.fromkeys("d", lambda moment: moment.day),
+    **dict.fromkeys("G", lambda moment: 1),
     **dict.fromkeys("Ec", lambda moment: moment.weekday()),
     **dict.fromkeys("ahHkK", lambda moment: moment.hour),
     **dict.fromkeys("bB", lambda moment: (moment.hour, moment.minute)),
@@ -60,6 +61,7 @@ _FIELD_WORDS = {
     **dict.fromkeys("Qq", ("quarters", 3)),
     **dict.fromkeys("Ec", ("days", 1)),
     **dict.fromkeys("abB", ("day_periods", 1)),
+    "G": ("eras", 1),
 }
 # Calendar fields whose greatest difference chooses the interval pattern, the largest first.
 _INTERVAL_FIELDS: dict[str, Callable[[datetime], int]] = {
@@ -193,9 +195,11 @@ class Language:
         return render
 
     def _has(self, words: str) -> bool:
+        section = self.own.get(words, {})
+        contexts = [section] if words == "eras" else section.values()
         tables = [
             table
-            for context in self.own.get(words, {}).values()
+            for context in contexts
             if isinstance(context, Mapping)
             for width, table in context.items()
             if width in ("wide", "abbreviated")
@@ -297,7 +301,11 @@ class Language:
         yield "percent/plain", Style("percent", lru_cache(maxsize=1 << 12)(render_percent))
         compact = self.own.get("compact_decimal_formats", {})
         width = next((width for width in ("long", "short") if compact.get(width)), None)
-        if width:
+        # Babel counts the zeros of a pattern for negative numbers too and is then wrong by as many.
+        doubled = any(
+            ";" in pattern.pattern for pattern in compact.get(width, {}).get("other", {}).values()
+        )
+        if width and not doubled:
 
             def render_compact(value: Number) -> str:
                 text = format_compact_decimal(
@@ -407,7 +415,9 @@ class Language:
     def _joiner(self, *keys: str) -> Callable[[list[str]], str] | None:
         """Compile list patterns, each inheriting from the one before; None without own words."""
         own = self.own.get("list_patterns", {})
-        if not {"end", "2"} <= own.get(keys[0], {}).keys():
+        words = {"end", "2"} & own.get(keys[0], {}).keys()
+        # The root joins by commas, which are no words, and by "or", which is an English one.
+        if not words or (keys[0] == "or" and len(words) < 2):
             return None
         patterns = dict(self._root["list_patterns"][keys[0]])
         for key in keys:
