@@ -1,0 +1,145 @@
+"""Marian and ours wired into the common tests of transformers; `run_common_tests.py` runs this.
+
+The tests themselves come from a checkout of transformers on the path, as the package `tests`. A
+source distribution lacks a part of them: what is missing is replaced by an empty class, and
+`MISSING` names it.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+import types
+import unittest
+from pathlib import Path
+
+import torch
+import transformers.utils
+from transformers import MarianConfig, MarianModel, MarianMTModel, set_seed
+from transformers.models.auto import modeling_auto
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+
+MISSING = []
+
+
+def stand_in(module_name, **attributes):
+    """Put an empty module in the place of one that the checkout does not have."""
+    parent = module_name.rpartition(".")[0]
+    found = importlib.util.find_spec(parent) and importlib.util.find_spec(module_name)
+    if found:
+        return
+    MISSING.append(module_name)
+    for name in (parent, module_name):
+        sys.modules.setdefault(name, types.ModuleType(name))
+    vars(sys.modules[module_name]).update(attributes)
+
+
+stand_in("tests.generation.test_utils", GenerationTesterMixin=type("GenerationTesterMixin", (), {}))
+stand_in("tests.exporters.test_export", ExportTesterMixin=type("ExportTesterMixin", (), {}))
+stand_in(
+    "tests.utils.test_configuration_utils",
+    # Fields of every configuration, with values that are not their defaults.
+    config_common_kwargs={
+        "output_hidden_states": True,
+        "return_dict": False,
+        "dtype": "float16",
+        "chunk_size_feed_forward": 5,
+        "architectures": ["NoModel"],
+        "id2label": {0: "label"},
+        "label2id": {"label": "0"},
+        "problem_type": "regression",
+    },
+)
+if not (
+    Path(importlib.util.find_spec("tests").submodule_search_locations[0]) / "__init__.py"
+).exists():
+    # It would import transformers through that file.
+    transformers.utils.direct_transformers_import = lambda path: sys.modules["transformers"]
+
+# Many tests pass over a class that transformers does not list.
+model_type = VanillaTransformerConfig.model_type
+modeling_auto.MODEL_MAPPING_NAMES[model_type] = VanillaTransformerModel.__name__
+modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES[model_type] = (
+    VanillaTransformerForConditionalGeneration.__name__
+)
+
+from tests.generation.test_utils import GenerationTesterMixin  # noqa: E402
+from tests.test_configuration_common import ConfigTester  # noqa: E402
+from tests.test_modeling_common import ModelTesterMixin  # noqa: E402
+
+
+class TinyModelTester:
+    """What the mixins ask for: a tiny configuration and inputs, the same for both models."""
+
+    batch_size = 13
+    seq_length = encoder_seq_length = decoder_seq_length = key_length = 7
+    vocab_size = 99
+    hidden_size = 16
+    num_hidden_layers = 2
+    num_attention_heads = 4
+    is_training = True
+
+    def __init__(self, config_class):
+        self.config_class = config_class
+
+    def get_config(self):
+        return self.config_class(
+            vocab_size=self.vocab_size,
+            d_model=self.hidden_size,
+            encoder_layers=self.num_hidden_layers,
+            decoder_layers=self.num_hidden_layers,
+            encoder_attention_heads=self.num_attention_heads,
+            decoder_attention_heads=self.num_attention_heads,
+            encoder_ffn_dim=4,
+            decoder_ffn_dim=4,
+            dropout=0.1,
+            attention_dropout=0.1,
+            max_position_embeddings=100,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        shape = (self.batch_size, self.seq_length)
+        source = torch.randint(4, self.vocab_size, shape)
+        source[:, -1] = 2  # </s>
+        target = torch.randint(4, self.vocab_size, shape)
+        return self.get_config(), {
+            "input_ids": source,
+            "attention_mask": torch.ones_like(source),
+            "decoder_input_ids": target,
+            "decoder_attention_mask": torch.ones_like(target),
+        }
+
+
+class CommonTests(ModelTesterMixin, GenerationTesterMixin):
+    is_encoder_decoder = True
+
+    def setUp(self):
+        set_seed(0)
+        self.model_tester = TinyModelTester(self.config_class)
+        self.config_tester = ConfigTester(self, config_class=self.config_class)
+
+    def test_config(self):
+        self.config_tester.run_common_tests()
+
+
+class MarianTest(CommonTests, unittest.TestCase):
+    config_class = MarianConfig
+    all_model_classes = (MarianModel, MarianMTModel)
+
+
+class VanillaTransformerTest(CommonTests, unittest.TestCase):
+    config_class = VanillaTransformerConfig
+    all_model_classes = (VanillaTransformerModel, VanillaTransformerForConditionalGeneration)
+
+
+if path := os.environ.get("COMMON_CASES_MISSING"):
+    Path(path).write_text(json.dumps(MISSING))
