@@ -1,0 +1,437 @@
+"""Data sets of pairs: what is cached is whole, what is tokenised is exact, what is padded is not
+read."""
+
+import gzip
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import DataCollatorForSeq2Seq
+
+from vanilla_transformer.data import PairCollator, load_pairs, pair_lengths, tokenize_pairs
+from vanilla_transformer.tokenization import train_tokenizer
+
+MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+PAIRS = [(f"the number {n} " * (n % 7 + 1), f"die Zahl {n} " * (n % 5 + 1)) for n in range(2500)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [side for pair in PAIRS for side in pair]
+    return train_tokenizer(texts, vocab_size=320, show_progress=False)
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(source, **kwargs):
+        return load_pairs(
+            source, **LANGUAGES, cache_dir=tmp_path / "cache", show_progress=False, **kwargs
+        )
+
+    return load
+
+
+@pytest.fixture
+def tokenize(tmp_path, tokenizer):
+    def tokenize(dataset, tokenizer=tokenizer, **kwargs):
+        return tokenize_pairs(
+            dataset, tokenizer, cache_dir=tmp_path / "cache", show_progress=False, **kwargs
+        )
+
+    return tokenize
+
+
+def write_json_lines(path, pairs):
+    rows = ({"translation": {"en": source, "de": target}} for source, target in pairs)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def pairs_of(dataset):
+    return list(zip(dataset["source"], dataset["target"], strict=True))
+
+
+def cached_folders(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir())
+
+
+def refuse_to_read(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("read or written again")
+
+    monkeypatch.setattr("vanilla_transformer.data._write_pairs", refuse)
+    monkeypatch.setattr("vanilla_transformer.data._write_tokens", refuse)
+
+
+# ------------------------------------------------------------------------------------- loading
+
+
+def test_pairs_are_loaded_in_order_and_memory_mapped(load, tmp_path):
+    dataset = load(write_json_lines(tmp_path / "a.jsonl", PAIRS))
+    assert dataset.column_names == ["source", "target"]
+    assert pairs_of(dataset) == PAIRS
+    assert Path(dataset.cache_files[0]["filename"]).is_relative_to(tmp_path / "cache")
+    assert dataset.data.nbytes > 0
+
+
+def test_a_second_load_reads_nothing(load, tmp_path, monkeypatch):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    first = load(path)
+    refuse_to_read(monkeypatch)
+    assert pairs_of(load(str(path))) == PAIRS
+    assert load(path)._fingerprint == first._fingerprint
+
+
+def test_a_changed_file_is_read_again(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    load(path)
+    write_json_lines(path, PAIRS[:-1])
+    assert len(load(path)) == len(PAIRS) - 1
+    write_json_lines(path, [(source.upper(), target) for source, target in PAIRS[:-1]])
+    os.utime(path, ns=(1, 1))  # same size, another time
+    assert load(path)["source"][0] == PAIRS[0][0].upper()
+
+
+def test_other_languages_are_another_cache(tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    options = {"cache_dir": tmp_path / "cache", "show_progress": False}
+    forth = load_pairs(path, source_language="en", target_language="de", **options)
+    back = load_pairs(path, source_language="de", target_language="en", **options)
+    assert forth["source"][:] == back["target"][:]
+
+
+def test_a_generator_with_a_key_is_read_once(load):
+    assert pairs_of(load(iter(PAIRS), cache_key="numbers-1")) == PAIRS
+
+    def never():
+        raise AssertionError("read again")
+        yield
+
+    assert pairs_of(load(never(), cache_key="numbers-1")) == PAIRS
+    assert len(load(iter(PAIRS[:3]), cache_key="numbers-2")) == 3
+
+
+def test_a_generator_without_a_key_is_recognised_by_its_text(load, tmp_path):
+    first = load(iter(PAIRS))
+    again = load(iter(PAIRS))
+    other = load(iter(PAIRS[1:]))
+    assert pairs_of(again) == PAIRS
+    assert first._fingerprint == again._fingerprint != other._fingerprint
+    assert len(cached_folders(tmp_path)) == 2
+
+
+def test_a_hub_data_set_is_fetched_once_even_when_streamed(load, monkeypatch):
+    fetched = []
+
+    def load_dataset(name, config, *, split, revision, streaming):
+        fetched.append((name, config, split, revision))
+        rows = [{"translation": {"en": s, "de": t}} for s, t in PAIRS]
+        return datasets.Dataset.from_list(rows).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for _ in range(2):
+        assert pairs_of(load("someone/pairs", streaming=True)) == PAIRS
+    load("someone/pairs", split="test")
+    load("someone/pairs", config="big")
+    load("someone/pairs", revision="v1")
+    assert len(fetched) == len(set(fetched)) == 4
+
+
+def test_malformed_lines_are_reported_each_time_and_refused_with_strict(load, tmp_path, caplog):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    path.write_text(path.read_text() + "x\ny\n")
+    for _ in range(2):  # from the file, and from the cache
+        caplog.clear()
+        assert pairs_of(load(path)) == PAIRS
+        assert f"Skipped 2 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
+    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: not JSON"):
+        load(path, strict=True)
+
+
+def test_strict_refuses_before_anything_is_cached(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    path.write_text(path.read_text() + "x\n")
+    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: not JSON"):
+        load(path, strict=True)
+    assert cached_folders(tmp_path) == []
+
+
+def test_misaligned_files_leave_nothing_behind(load, tmp_path):
+    (tmp_path / "a.en").write_text("x\n" * 3000)
+    (tmp_path / "a.de").write_text("y\n" * 3001)
+    with pytest.raises(ValueError, match=r"has 3000 lines.*has 3001;"):
+        load((tmp_path / "a.en", tmp_path / "a.de"))
+    assert cached_folders(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "nothing in it"), ("x\n", "a.jsonl:1: not JSON"), ('{"en": "a"}\n', "no 'de' among")],
+)
+def test_no_usable_pair_is_an_error_that_says_why(load, tmp_path, content, message):
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=f"no usable pair: .*{message}"):
+        load(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="no usable pair: there is nothing in it"):
+        load(iter([]))
+
+
+# --------------------------------------------------------------------------------------- cache
+
+
+def _load_slowly(path, cache):
+    def pairs():
+        for number, pair in enumerate(PAIRS):
+            if number == 2000:
+                Path(path, "writing").touch()
+                time.sleep(60)
+            yield pair
+
+    load_pairs(pairs(), **LANGUAGES, cache_key="slow", cache_dir=cache, show_progress=False)
+
+
+def test_what_a_killed_process_leaves_is_never_picked_up(load, tmp_path):
+    process = multiprocessing.get_context("fork").Process(
+        target=_load_slowly, args=(tmp_path, tmp_path / "cache")
+    )
+    process.start()
+    while not (tmp_path / "writing").exists():
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    (left,) = cached_folders(tmp_path)
+    assert left.endswith(".incomplete")
+    assert pairs_of(load(iter(PAIRS), cache_key="slow")) == PAIRS
+    (whole,) = cached_folders(tmp_path)
+    assert not whole.endswith(".incomplete")
+
+
+@pytest.mark.parametrize("damage", ["cut", "no report", "no data"])
+def test_a_damaged_cache_is_made_again(load, tmp_path, caplog, damage):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    file = Path(load(path).cache_files[0]["filename"])
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    else:
+        (file if damage == "no data" else file.with_name("report.json")).unlink()
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged" in caplog.text
+
+
+def _load_and_count(path, cache, counter):
+    def pairs():
+        with counter.get_lock():
+            counter.value += 1
+        time.sleep(0.3)
+        yield from PAIRS
+
+    dataset = load_pairs(
+        pairs(), **LANGUAGES, cache_key="shared", cache_dir=cache, show_progress=False
+    )
+    assert pairs_of(dataset) == PAIRS
+
+
+def test_of_several_processes_one_writes_and_the_others_wait(tmp_path):
+    context = multiprocessing.get_context("fork")
+    counter = context.Value("i", 0)
+    processes = [
+        context.Process(target=_load_and_count, args=(tmp_path, tmp_path / "cache", counter))
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert counter.value == 1
+
+
+# ----------------------------------------------------------------------------------- tokenising
+
+
+def test_ids_and_lengths_are_what_the_tokenizer_says(load, tokenize, tokenizer):
+    tokens = tokenize(load(PAIRS))
+    sources, targets = map(list, zip(*PAIRS, strict=True))
+    expected = tokenizer(sources, text_target=targets)
+    assert tokens["input_ids"][:] == expected["input_ids"]
+    assert tokens["labels"][:] == expected["labels"]
+    source_lengths, target_lengths = pair_lengths(tokens)
+    assert source_lengths.tolist() == [len(ids) for ids in expected["input_ids"]]
+    assert target_lengths.tolist() == [len(ids) for ids in expected["labels"]]
+    assert isinstance(source_lengths, np.ndarray)
+    assert tokens.column_names == ["input_ids", "labels", "source_length", "target_length"]
+    assert tokens.features["input_ids"].feature.dtype == "int32"
+
+
+def test_tokenising_ignores_truncation_and_padding_of_earlier_calls(load, tokenize, tokenizer):
+    expected = tokenizer(PAIRS[6][0])["input_ids"]
+    tokenizer(["a b c d e f", "a"], truncation=True, max_length=3, padding="max_length")
+    assert tokenize(load(PAIRS))["input_ids"][6] == expected
+
+
+def test_special_words_in_the_data_stay_text(load, tokenize):
+    tokens = tokenize(load([("a </s> <pad>", "<s> b")]))
+    assert tokens["input_ids"][0].count(2) == tokens["labels"][0].count(2) == 1
+    assert min(tokens["input_ids"][0][:-1] + tokens["labels"][0][:-1]) > 3
+
+
+def test_a_tokenizer_of_another_class_is_used_through_its_call(load, tokenize, tokenizer):
+    class Wrapped:
+        def __call__(self, texts=None, *, text_target=None):
+            ids = tokenizer(texts or text_target)["input_ids"]
+            return {"input_ids": ids if texts else [[7, *row] for row in ids]}
+
+    dataset = load(PAIRS[:20])
+    fast, slow = tokenize(dataset), tokenize(dataset, Wrapped())
+    assert slow["input_ids"][:] == fast["input_ids"][:]
+    assert slow["labels"][:] == [[7, *row] for row in fast["labels"]]
+
+
+def test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted(load, tokenize, caplog):
+    dataset = load(PAIRS)
+    whole = tokenize(dataset)
+    source_lengths, target_lengths = pair_lengths(whole)
+    limits = (int(np.median(source_lengths)), int(np.quantile(target_lengths, 0.8)))
+    fits = (source_lengths <= limits[0]) & (target_lengths <= limits[1])
+    with caplog.at_level(logging.INFO):
+        kept = tokenize(dataset, max_source_length=limits[0], max_target_length=limits[1])
+    assert kept["input_ids"][:] == [
+        ids for ids, fit in zip(whole["input_ids"], fits, strict=True) if fit
+    ]
+    assert f"left out: {(~fits).sum()} longer than {limits[0]} source" in caplog.text
+    assert f"{fits.sum()} pairs tokenised" in caplog.text
+
+
+def test_empty_pairs_of_a_foreign_data_set_are_left_out(tokenize, caplog):
+    dataset = datasets.Dataset.from_dict(
+        {"source": ["a", "", None, "d"], "target": ["b", "c", "d", " "]}
+    )
+    with caplog.at_level(logging.INFO):
+        assert len(tokenize(dataset)) == 1
+    assert "3 empty" in caplog.text
+
+
+def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
+    dataset = load(PAIRS)
+    with pytest.raises(ValueError, match=r"no pair within 1 source and None target.*2500 are long"):
+        tokenize(dataset, max_source_length=1)
+    assert len(cached_folders(tmp_path)) == 1
+
+
+def test_columns_of_another_kind_are_refused(tokenize):
+    dataset = datasets.Dataset.from_dict({"text": ["a"]})
+    with pytest.raises(ValueError, match=r"got columns \['text'\]; needed are 'source'"):
+        tokenize(dataset)
+
+
+def test_tokens_are_cached_by_text_tokenizer_and_limits(load, tokenize, tmp_path, monkeypatch):
+    dataset = load(PAIRS)
+    first = tokenize(dataset)
+    other = train_tokenizer(["x y z"], vocab_size=262, show_progress=False)
+    assert tokenize(dataset, other)["input_ids"][:] != first["input_ids"][:]
+    assert len(tokenize(dataset, max_source_length=9)) < len(first)
+    assert len(tokenize(dataset.select(range(10)))) == 10
+    refuse_to_read(monkeypatch)
+    assert (
+        tokenize(load(PAIRS[:], cache_key=None) if False else dataset)["labels"][:]
+        == (first["labels"][:])
+    )
+    assert len(tokenize(dataset, max_source_length=9)) < len(first)
+    assert len(tokenize(dataset.select(range(10)))) == 10
+
+
+def test_lengths_follow_a_selection_of_rows(load, tokenize):
+    tokens = tokenize(load(PAIRS))
+    whole, _ = pair_lengths(tokens)
+    some, _ = pair_lengths(tokens.select([5, 2, 900]))
+    assert some.tolist() == whole[[5, 2, 900]].tolist()
+    half, _ = pair_lengths(tokens.shuffle(seed=0).select(range(1250)))
+    assert len(half) == 1250
+
+
+# ------------------------------------------------------------------------------------- tensors
+
+
+def random_features(count, *, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "input_ids": rng.integers(3, 90, rng.integers(1, 30)).tolist(),
+            "labels": rng.integers(3, 90, rng.integers(1, 30)).tolist(),
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_batches_equal_those_of_the_stock_collator(tokenizer, multiple):
+    features = random_features(17)
+    stock = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=multiple, return_tensors="pt")
+    expected = stock([dict(feature) for feature in features])
+    batch = PairCollator(pad_to_multiple_of=multiple)(features)
+    assert set(batch) == set(expected)
+    for name, tensor in batch.items():
+        assert tensor.dtype == torch.int64
+        assert torch.equal(tensor, expected[name])
+
+
+@pytest.mark.parametrize("as_type", [list, tuple, np.array, torch.tensor])
+def test_rows_may_be_of_any_sequence_type(as_type):
+    features = random_features(5)
+    converted = [{name: as_type(ids) for name, ids in feature.items()} for feature in features]
+    expected = PairCollator()(features)
+    for name, tensor in PairCollator()(converted).items():
+        assert torch.equal(tensor, expected[name])
+
+
+def test_columns_that_are_not_tokens_are_left_out(load, tokenize):
+    rows = tokenize(load(PAIRS)).select(range(4))
+    batch = PairCollator()(list(rows))
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+
+
+def test_padding_ids_are_free_and_the_mask_tells_real_pads_apart():
+    batch = PairCollator(pad_token_id=9, label_pad_id=7)(
+        [{"input_ids": [9, 9], "labels": [7]}, {"input_ids": [1], "labels": [2, 3]}]
+    )
+    assert batch["input_ids"].tolist() == [[9, 9], [1, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    assert batch["labels"].tolist() == [[7, 7], [2, 3]]
+
+
+@pytest.mark.parametrize(("name", "token"), [("input_ids", 90), ("labels", 95), ("input_ids", -1)])
+def test_ids_without_a_row_in_the_model_are_refused(name, token):
+    features = random_features(3)
+    collate = PairCollator(vocab_size=90)
+    collate(features)
+    features[1][name] = [4, token, 5]
+    with pytest.raises(ValueError, match=rf"token id {token} in {name}; allowed are 0 to 89"):
+        collate(features)
+    PairCollator()(features)
+
+
+def test_ignored_labels_pass_the_check():
+    features = [{"input_ids": [4], "labels": [-100, 5]}]
+    assert PairCollator(vocab_size=6)(features)["labels"].tolist() == [[-100, 5]]
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
+def test_real_pairs_survive_the_whole_way(load, tokenize):
+    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line)["translation"] for line in lines]
+    dataset = load(MULTI30K)
+    assert pairs_of(dataset) == [(row["en"], row["de"]) for row in rows]
+    texts = [row[language] for row in rows[:2000] for language in ("en", "de")]
+    tokenizer = train_tokenizer(texts, vocab_size=4000, show_progress=False)
+    tokens = tokenize(dataset.select(range(500)), tokenizer)
+    decoded = tokenizer.batch_decode(tokens["labels"][:], skip_special_tokens=True)
+    assert decoded == [row["de"] for row in rows[:500]]

@@ -1,0 +1,240 @@
+"""Sentence pairs in: every form gives the same pairs, every fault is named with its place."""
+
+import gzip
+import json
+
+import datasets
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vanilla_transformer.data import read_pairs
+
+PAIRS = [
+    ("A man.", "Ein Mann."),
+    ("  two spaces ", "zwei  Leerzeichen "),
+    ("line\u2028separator", "Zeilen\u0085trenner\x1c\x0b\x0c"),
+    ("</s> <pad>", "\U0001f600 e\u0301"),
+    ("\u4f60\u597d", 'tab\tquote"back\\slash'),
+]
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+
+
+def read(source, **kwargs):
+    return list(read_pairs(source, **LANGUAGES, **kwargs))
+
+
+def json_lines(pairs):
+    rows = ({"translation": {"en": source, "de": target}} for source, target in pairs)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def write(path, content):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def write_parallel(folder, pairs, *, suffix="", end="\n"):
+    paths = []
+    for side, language in enumerate(("en", "de")):
+        content = "".join(pair[side] + end for pair in pairs).encode()
+        paths.append(write(folder / f"train.{language}{suffix}", content))
+    return tuple(paths)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.json.gz"])
+@pytest.mark.parametrize("as_type", [str, lambda path: path])
+def test_json_lines_give_the_pairs(tmp_path, name, as_type):
+    assert read(as_type(write(tmp_path / name, json_lines(PAIRS)))) == PAIRS
+
+
+def test_json_lines_may_name_the_languages_without_translation(tmp_path):
+    rows = "".join(json.dumps({"de": target, "en": source}) + "\n" for source, target in PAIRS)
+    assert read(write(tmp_path / "a.jsonl", rows.encode())) == PAIRS
+
+
+@pytest.mark.parametrize("suffix", ["", ".txt", ".gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_parallel_files_give_the_pairs_and_break_at_line_feeds_only(tmp_path, suffix, end):
+    assert read(write_parallel(tmp_path, PAIRS, suffix=suffix, end=end)) == PAIRS
+
+
+def test_the_last_line_needs_no_end_and_a_byte_order_mark_is_no_text(tmp_path):
+    for path, text in (("a.en", "one\ntwo"), ("a.de", "eins\nzwei\n")):
+        write(tmp_path / path, b"\xef\xbb\xbf" + text.encode())
+    expected = [("one", "eins"), ("two", "zwei")]
+    assert read((tmp_path / "a.en", tmp_path / "a.de")) == expected
+    write(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + json_lines(expected))
+    assert read(tmp_path / "a.jsonl") == expected
+
+
+def test_data_sets_give_the_pairs_in_both_forms():
+    translation = datasets.Dataset.from_list(
+        [{"translation": {"en": s, "de": t}, "more": 1} for s, t in PAIRS]
+    )
+    plain = datasets.Dataset.from_dict(
+        {"de": [t for _, t in PAIRS], "en": [s for s, _ in PAIRS], "more": [1] * len(PAIRS)}
+    )
+    typed = translation.cast_column("translation", datasets.Translation(languages=["en", "de"]))
+    for dataset in (translation, plain, typed):
+        assert read(dataset) == PAIRS
+        assert read(dataset.to_iterable_dataset()) == PAIRS
+        assert read(dataset.select([3, 1])) == [PAIRS[3], PAIRS[1]]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_load_dataset_reads_gives_the_pairs(tmp_path, streaming, monkeypatch):
+    """A folder takes the same way as a name on the Hub."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write(folder / "train.jsonl", json_lines(PAIRS))
+    write(folder / "test.jsonl", json_lines(PAIRS[:2]))
+    assert read(folder, streaming=streaming) == PAIRS
+    assert read(str(folder), split="test", streaming=streaming) == PAIRS[:2]
+
+
+def test_a_hub_name_reaches_load_dataset_with_its_options(monkeypatch):
+    calls = []
+
+    def load_dataset(*args, **kwargs):
+        calls.append((args, kwargs))
+        return datasets.Dataset.from_dict({"en": ["a"], "de": ["b"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    reader = read_pairs(
+        "someone/pairs", **LANGUAGES, config="en-de", split="test", revision="v1", streaming=True
+    )
+    assert not calls  # nothing is fetched before it is wanted
+    assert list(reader) == [("a", "b")]
+    options = {"split": "test", "revision": "v1", "streaming": True}
+    assert calls == [(("someone/pairs", "en-de"), options)]
+
+
+def test_iterables_give_their_first_two_entries():
+    assert read(pair for pair in PAIRS) == PAIRS
+    assert read([[*pair, "kind"] for pair in PAIRS]) == PAIRS
+    assert read([("a", "b"), ("c", "d")]) == [("a", "b"), ("c", "d")]
+
+
+FAULTS = [
+    (b"nonsense", "not JSON"),
+    (b"", "empty line"),
+    (b"[" * 100_000, "not JSON"),
+    (b'{"translation": {"en": ' + b"9" * 5000 + b', "de": "x"}}', "not JSON"),
+    (b'["a", "b"]', "no object of the form"),
+    (b'{"translation": "a"}', "no object of the form"),
+    (b'{"id": 1}', "no 'en' among ['id']"),
+    (b'{"translation": {"en": "a"}}', "no 'de' among ['en']"),
+    (b'{"translation": {"en": "a", "de": null}}', "the target is NoneType, not a string"),
+    (b'{"translation": {"en": 3, "de": "a"}}', "the source is int, not a string"),
+    (b'{"translation": {"en": "", "de": "a"}}', "the source is empty"),
+    (b'{"translation": {"en": "a", "de": " \\n"}}', "the target is empty"),
+    (b'{"translation": {"en": "a\\ud800", "de": "b"}}', "the source holds a lone surrogate"),
+    (b'{"translation": {"en": "\xff", "de": "b"}}', "invalid UTF-8 at byte 25 of the line"),
+]
+
+
+@pytest.mark.parametrize(("line", "complaint"), FAULTS)
+def test_a_malformed_line_is_counted_named_and_skipped_or_refused(tmp_path, line, complaint):
+    good = json_lines(PAIRS)
+    path = write(tmp_path / "a.jsonl", good + line + b"\n" + good)
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == PAIRS + PAIRS
+    assert reader.num_malformed == 1
+    assert reader.examples[0].startswith(f"{path}:{len(PAIRS) + 1}: {complaint}")
+    strict = read_pairs(path, **LANGUAGES, strict=True)
+    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: "):
+        list(strict)
+
+
+def test_many_malformed_lines_are_counted_and_the_first_are_shown(tmp_path):
+    path = write(tmp_path / "a.jsonl", b"x\n" * 50 + json_lines(PAIRS))
+    reader = read_pairs(path, **LANGUAGES)
+    for _ in range(2):  # counted anew each time
+        assert list(reader) == PAIRS
+        assert reader.num_malformed == 50
+        assert [int(complaint.split(":")[1]) for complaint in reader.examples] == [1, 2, 3, 4, 5]
+
+
+def test_parallel_files_skip_empty_and_undecodable_lines_on_both_sides(tmp_path):
+    write(tmp_path / "a.en", b"one\n\nthree\n\xfffour\nfive\n")
+    write(tmp_path / "a.de", b"eins\nzwei\n \nvier\nf\xc3\xbcnf\n")
+    reader = read_pairs((tmp_path / "a.en", tmp_path / "a.de"), **LANGUAGES)
+    assert list(reader) == [("one", "eins"), ("five", "f\u00fcnf")]
+    assert reader.num_malformed == 3
+    assert [complaint.split(": ")[1] for complaint in reader.examples] == [
+        "the source is empty",
+        "the target is empty",
+        "invalid UTF-8 at byte 1 of the line",
+    ]
+    assert f"{tmp_path / 'a.de'}:3" in reader.examples[1]
+
+
+def test_rows_and_pairs_that_are_none_are_skipped_too():
+    dataset = datasets.Dataset.from_dict({"en": ["a", None, ""], "de": ["b", "c", "d"]})
+    reader = read_pairs(dataset, **LANGUAGES)
+    assert list(reader) == [("a", "b")]
+    assert [complaint.split(":")[0] for complaint in reader.examples] == ["row 1", "row 2"]
+    reader = read_pairs([("a", "b"), "ab", ("a",), 3, ("", "b"), ("\ud800", "b")], **LANGUAGES)
+    assert list(reader) == [("a", "b")]
+    assert reader.num_malformed == 5
+
+
+@pytest.mark.parametrize(("more_source", "more_target"), [(0, 2), (3, 0)])
+def test_files_of_unequal_length_are_refused_with_both_counts(tmp_path, more_source, more_target):
+    write(tmp_path / "a.en", b"x\n" * (5 + more_source))
+    write(tmp_path / "a.de", b"y\n" * (5 + more_target))
+    with pytest.raises(ValueError, match=rf"has {5 + more_source} lines.*has {5 + more_target};"):
+        read((tmp_path / "a.en", tmp_path / "a.de"))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"no gzip at all\n"])
+def test_a_broken_gzip_file_is_one_clear_error(tmp_path, damage):
+    whole = gzip.compress(json_lines(PAIRS * 5000))
+    (tmp_path / "a.jsonl.gz").write_bytes(damage(whole))
+    with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file.*after line \d+"):
+        read(tmp_path / "a.jsonl.gz")
+
+
+def test_a_gzip_file_damaged_inside_is_one_clear_error(tmp_path):
+    whole = bytearray(gzip.compress(json_lines(PAIRS * 5000)))
+    whole[len(whole) // 2] ^= 0xFF
+    (tmp_path / "a.jsonl.gz").write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file"):
+        list(read_pairs(tmp_path / "a.jsonl.gz", **LANGUAGES))
+
+
+@pytest.mark.parametrize("name", ["gone.jsonl", "gone.jsonl.gz", "gone.txt", "/no such/folder"])
+def test_a_missing_file_is_named(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match="gone|no such"):
+        read_pairs(str(tmp_path / name), **LANGUAGES)
+    existing = write(tmp_path / "a.en", b"x\n")
+    with pytest.raises(FileNotFoundError, match="gone|no such"):
+        read_pairs((existing, tmp_path / name), **LANGUAGES)
+
+
+def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
+    path = write(tmp_path / "a.tsv", b"a\tb\n")
+    for source in (path, str(path)):
+        with pytest.raises(ValueError, match=r"a\.tsv; allowed are \.jsonl.*two text files"):
+            read_pairs(source, **LANGUAGES)
+    with pytest.raises(ValueError, match="got pairs from int"):
+        read_pairs(3, **LANGUAGES)
+
+
+def test_a_data_set_without_the_languages_is_refused_at_once():
+    dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
+    with pytest.raises(ValueError, match=r"columns \['en', 'fr'\]; needed are 'translation' or"):
+        read(dataset)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)] * 2)
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_any_text_that_is_not_blank_comes_through_json_lines(tmp_path_factory, pairs):
+    path = write(tmp_path_factory.mktemp("any") / "a.jsonl", json_lines(pairs))
+    assert read(path) == [pair for pair in pairs if all(side.strip() for side in pair)]
