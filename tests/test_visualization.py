@@ -1,0 +1,408 @@
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.optimization import noam_lr
+from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.visualization import (
+    Attention,
+    attention_weights,
+    plot_attention,
+    plot_attention_lines,
+    plot_positional_encoding,
+    plot_schedule,
+    plot_training_curves,
+    save_figure,
+    token_words,
+)
+from vanilla_transformer.words import whole_words
+
+SOURCE, TARGET = "A man in an orange hat.", "Ein Mann mit Hut kostet $5 und ist snake_case."
+LAYERS, HEADS = 2, 4
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([SOURCE, TARGET] * 2, vocab_size=290, show_progress=False)
+
+
+@pytest.fixture
+def model(tokenizer):
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        dropout=0.5,
+    )
+    return VanillaTransformerForConditionalGeneration(config).eval()
+
+
+def made_up(sources, targets):
+    """Attention between words, without a model."""
+    rng = np.random.default_rng(0)
+
+    def weights(rows, columns):
+        return rng.dirichlet(np.ones(columns), size=(LAYERS, HEADS, rows))
+
+    S, T = len(sources), len(targets)
+    parts = {"encoder": weights(S, S), "decoder": weights(T, T), "cross": weights(T, S)}
+    return Attention(sources, targets, ["<s>", *targets[:-1]], **parts)
+
+
+@pytest.fixture
+def attention():
+    return made_up(["a", "$5 and $6", "x_y", "</s>"], ["ein", "^2", "</s>"])
+
+
+def panels(figure):
+    """The axes with a heat map; not the colour bar."""
+    return [axis for axis in figure.axes if axis.get_images()]
+
+
+# ------------------------------------------------------------------------------ attention weights
+
+
+@pytest.mark.parametrize("merge_words", [True, False])
+def test_rows_sum_to_one_and_axes_have_the_words(model, tokenizer, merge_words):
+    a = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=merge_words)
+    S, T, D = map(len, (a.source_words, a.target_words, a.decoder_words))
+    assert a.encoder.shape == (LAYERS, HEADS, S, S)
+    assert a.decoder.shape == (LAYERS, HEADS, D, D)
+    assert a.cross.shape == (LAYERS, HEADS, T, S)
+    for weights in (a.encoder, a.decoder, a.cross):
+        np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-6)
+        assert (weights >= 0).all()
+
+
+def test_words_are_those_of_the_sentences(model, tokenizer):
+    a = attention_weights(model, tokenizer, SOURCE, TARGET)
+    assert a.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
+    german = ["Ein", "Mann", "mit", "Hut", "kostet", "$", "5", "und", "ist", "snake_case", "."]
+    assert a.target_words == [*german, "</s>"]
+    assert a.decoder_words == ["<s>", *german]
+
+
+def test_weights_of_pieces_are_those_of_the_model(model, tokenizer):
+    a = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=False)
+    ids = tokenizer(SOURCE, return_tensors="pt")["input_ids"]
+    labels = tokenizer(text_target=TARGET, return_tensors="pt")["input_ids"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model(input_ids=ids, labels=labels, output_attentions=True)
+    for found, expected in (
+        (a.encoder, out.encoder_attentions),
+        (a.decoder, out.decoder_attentions),
+        (a.cross, out.cross_attentions),
+    ):
+        np.testing.assert_allclose(found, torch.cat(expected).numpy(), atol=1e-6)
+    assert a.source_words == token_words(tokenizer, ids[0].tolist())
+
+
+def test_merging_averages_what_attends_and_sums_what_is_attended_to(model, tokenizer):
+    pieces = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=False)
+    words = attention_weights(model, tokenizer, SOURCE, TARGET)
+    sources = whole_words(tokenizer, tokenizer(SOURCE)["input_ids"])
+    targets = whole_words(tokenizer, tokenizer(TARGET)["input_ids"])
+    assert len(sources) < pieces.cross.shape[3]
+    for row, target in enumerate(targets):
+        for column, source in enumerate(sources):
+            block = pieces.cross[:, :, target.start : target.end, source.start : source.end]
+            expected = block.sum(axis=-1).mean(axis=-1)
+            np.testing.assert_allclose(words.cross[:, :, row, column], expected)
+
+
+def test_decoder_sees_no_later_word(model, tokenizer):
+    a = attention_weights(model, tokenizer, SOURCE, TARGET)
+    assert np.triu(a.decoder, k=1).max() == 0.0
+
+
+def test_without_a_target_the_source_is_translated(model, tokenizer):
+    ids = tokenizer(SOURCE, return_tensors="pt")
+    translation = model.generate(**ids, num_beams=1, max_new_tokens=7)[0, 1:].tolist()
+    a = attention_weights(
+        model, tokenizer, SOURCE, merge_words=False, num_beams=1, max_new_tokens=7
+    )
+    assert a.target_words == token_words(tokenizer, translation)
+
+
+def state(model):
+    modes = [module.training for module in model.modules()]
+    return modes, model.config._attn_implementation, model.generation_config.to_dict()
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_model_comes_back_as_it_was(model, tokenizer, implementation):
+    model.set_attn_implementation(implementation)
+    model.train()
+    model.model.encoder.eval()  # as if frozen
+    before = state(model)
+    first = attention_weights(model, tokenizer, SOURCE, TARGET)
+    second = attention_weights(model, tokenizer, SOURCE, TARGET)
+    attention_weights(model, tokenizer, SOURCE, max_new_tokens=3)
+    assert state(model) == before
+    # Without dropout, though the model was training.
+    np.testing.assert_array_equal(first.cross, second.cross)
+
+
+def test_the_model_comes_back_as_it_was_after_an_error(model, tokenizer, monkeypatch):
+    model.set_attn_implementation("sdpa")
+    model.train()
+    before = state(model)
+
+    def crash(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model.model, "forward", crash)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        attention_weights(model, tokenizer, SOURCE, TARGET)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_models_are_drawn(model, tokenizer, dtype):
+    a = attention_weights(model.to(dtype), tokenizer, SOURCE, TARGET)
+    np.testing.assert_allclose(a.cross.sum(axis=-1), 1.0, atol=2e-2)  # 8 bits of a weight
+
+
+# ------------------------------------------------------------------------------ attention pictures
+
+
+def test_heat_maps_have_the_weights_and_the_words_on_the_axes(attention):
+    figure = plot_attention(attention, kind="cross", layer=1)
+    assert len(panels(figure)) == HEADS
+    for head, axis in enumerate(panels(figure)):
+        np.testing.assert_array_equal(axis.get_images()[0].get_array(), attention.cross[1, head])
+        assert axis.get_title() == f"head {head}"
+    # Inner panels share the words of the outer ones.
+    first, last = panels(figure)[0], panels(figure)[-1]
+    assert [text.get_text() for text in first.get_yticklabels()] == attention.target_words
+    assert [text.get_text() for text in last.get_xticklabels()] == attention.source_words
+    assert (first.get_ylabel(), last.get_xlabel()) == ("target", "source")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_self_attention_has_the_same_words_on_both_axes(attention, kind):
+    (axis,) = panels(plot_attention(attention, kind=kind, heads=2))
+    expected = attention.source_words if kind == "encoder" else attention.decoder_words
+    assert [text.get_text() for text in axis.get_xticklabels()] == expected
+    assert [text.get_text() for text in axis.get_yticklabels()] == expected
+    assert axis.get_images()[0].get_array().shape == (len(expected), len(expected))
+
+
+def test_heads_can_be_chosen_and_averaged(attention):
+    assert len(panels(plot_attention(attention, heads=[0, -1]))) == 2
+    (axis,) = panels(plot_attention(attention, heads="mean", layer=0))
+    expected = attention.cross[0].mean(axis=0)
+    np.testing.assert_allclose(axis.get_images()[0].get_array(), expected)
+
+
+@pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "both"}, "kind='both'; choose one of encoder, decoder, cross"),
+        ({"layer": 2}, "layer=2; there are 0 to 1"),
+        ({"layer": -3}, "layer=-3; there are 0 to 1"),
+        ({"heads": 4}, "head=4; there are 0 to 3"),
+        ({"heads": [0, 9]}, "head=9; there are 0 to 3"),
+        ({"heads": []}, r"heads=\[\]"),
+        ({"heads": "all"}, "heads='all'"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(attention, plot, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plot(attention, **arguments)
+
+
+def test_lines_have_the_weight_as_opacity_and_the_head_as_colour(attention):
+    figure = plot_attention_lines(attention, kind="cross", layer=0, heads=[1, 3])
+    (lines,) = figure.axes[0].collections
+    drawn = {}
+    for segment, (*colour, opacity) in zip(lines.get_segments(), lines.get_colors(), strict=True):
+        query, key = np.rint(segment[:, 1]).astype(int)
+        drawn.setdefault(tuple(colour), np.zeros((3, 4)))[query, key] = opacity
+    first, second = drawn.values()  # in the order of the strongest weight
+    if not np.allclose(first, attention.cross[0, 1]):
+        first, second = second, first
+    np.testing.assert_allclose(first, attention.cross[0, 1])
+    np.testing.assert_allclose(second, attention.cross[0, 3])
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert words == [*attention.target_words, *attention.source_words]
+
+
+def test_lines_of_some_words_only(attention):
+    figure = plot_attention_lines(attention, kind="cross", words=[-1])
+    (lines,) = figure.axes[0].collections
+    assert {round(segment[0][1]) for segment in lines.get_segments()} == {2}
+    with pytest.raises(ValueError, match="word=3; there are 0 to 2"):
+        plot_attention_lines(attention, kind="cross", words=[3])
+
+
+@pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["x", "</s>"],
+        [f"{i}{'word' * (i % 4)}" for i in range(60)],
+        ["$\\frac{", "a_b^c", "$", "$$", "%", "{", "\\"],
+        ["你好", "😀", "👨‍👩‍👧", "\U0010fffd", "\x00", "w" * 300],
+    ],
+    ids=["two", "sixty", "formulas", "rare"],
+)
+def test_any_words_can_be_drawn_and_saved(plot, words, tmp_path):
+    figure = plot(made_up(words, words), kind="cross", heads=1)
+    path = save_figure(figure, tmp_path / "picture.png", dpi=40)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+# ------------------------------------------------------------------ positions, schedule, training
+
+
+def test_positions_show_the_sinusoids():
+    figure = plot_positional_encoding(16, 30, dimensions=[0, 1])
+    heat, curves = figure.axes[:2]
+    table = heat.get_images()[0].get_array()
+    assert table.shape == (30, 16)
+    np.testing.assert_allclose(table[:, 0], np.sin(np.arange(30)), atol=1e-12)
+    np.testing.assert_allclose(curves.lines[1].get_ydata(), np.cos(np.arange(30)), atol=1e-12)
+
+
+@pytest.mark.parametrize("style", ["sinusoidal", "tensor2tensor"])
+@pytest.mark.parametrize(("d_model", "length"), [(2, 1), (8, 5), (512, 2000)])
+def test_positions_of_any_size_have_curves(style, d_model, length):
+    curves = plot_positional_encoding(d_model, length, style=style).axes[1]
+    assert len(curves.lines) == 4
+
+
+def test_dimension_beyond_the_model_is_refused():
+    with pytest.raises(ValueError, match="dimension=16; there are 0 to 15"):
+        plot_positional_encoding(16, dimensions=[16])
+
+
+def test_schedule_shows_eq3_with_its_peak():
+    axis = plot_schedule([(512, 4000), (64, 333)], steps=5000, factor=2.0).axes[0]
+    for line, (d_model, warmup) in zip(axis.lines, [(512, 4000), (64, 333)], strict=True):
+        expected = [
+            noam_lr(int(step), d_model=d_model, warmup_steps=warmup, factor=2.0)
+            for step in line.get_xdata()
+        ]
+        assert list(line.get_ydata()) == expected
+        assert max(expected) == noam_lr(warmup, d_model=d_model, warmup_steps=warmup, factor=2.0)
+
+
+HISTORY = [
+    {"step": 10, "loss": 5.0, "learning_rate": 1e-3, "grad_norm": 1.0, "epoch": 0.1},
+    {"step": 20, "loss": 4.0, "learning_rate": 2e-3, "grad_norm": 1.0, "epoch": 0.2},
+    {"step": 20, "eval_loss": 3.0, "eval_bleu": 10.0, "eval_runtime": 1.0},
+    {"step": 30, "loss": 3.0, "learning_rate": 1e-3},
+    {"step": 40, "eval_loss": 2.0, "eval_bleu": 20.0},
+    {"step": 40, "train_runtime": 9.0, "train_loss": 4.0},
+]
+
+
+def curves(figure):
+    """Points by the first words of a panel's title and the name of the line."""
+    return {
+        (axis.get_title().split(" (")[0], line.get_label()): line.get_xydata().tolist()
+        for axis in figure.axes
+        for line in axis.lines
+    }
+
+
+def test_curves_show_what_was_logged():
+    found = curves(plot_training_curves(HISTORY, title="run_1 costs $2 or $3"))
+    assert found == {
+        ("loss", "training"): [[10, 5], [20, 4], [30, 3]],
+        ("loss", "validation"): [[20, 3], [40, 2]],
+        ("validation perplexity", "validation"): [[20, math.exp(3)], [40, math.exp(2)]],
+        ("learning rate", "training"): [[10, 1e-3], [20, 2e-3], [30, 1e-3]],
+        ("validation BLEU", "validation"): [[20, 10], [40, 20]],
+    }
+
+
+def test_logged_perplexity_goes_before_the_exponential_of_the_loss():
+    history = [{"step": 1, "eval_loss": 2.0, "eval_perplexity": 6.0}]
+    found = curves(plot_training_curves(history))
+    assert found["validation perplexity", "validation"] == [[1, 6]]
+
+
+def test_a_later_entry_of_the_same_update_replaces_the_first():
+    history = [{"step": 1, "loss": 2.0}, {"step": 1, "loss": 1.0}]
+    assert curves(plot_training_curves(history)) == {("loss", "training"): [[1, 1]]}
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [{"step": 5, "train_runtime": 1.0}],
+        HISTORY[:1],
+        HISTORY[2:3],
+        [{"step": 0, "eval_bleu": 0.0}],
+        [{"step": 1, "loss": math.nan}, {"step": 1, "eval_loss": math.inf}],
+        [{"step": 1, "eval_loss": 9.0}, {"step": 2, "eval_loss": 1.0}],
+    ],
+)
+def test_missing_series_and_single_points_make_no_trouble(history, tmp_path):
+    save_figure(plot_training_curves(history), tmp_path / "curves.png", dpi=40)
+
+
+# ------------------------------------------------------------------------------------ the figure
+
+
+def test_figures_leave_pyplot_alone(attention, tmp_path):
+    import matplotlib
+
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    before = (pyplot.get_fignums() if pyplot else None, matplotlib.rcParams.copy())
+    for figure in (
+        plot_attention(attention),
+        plot_attention_lines(attention),
+        plot_positional_encoding(),
+        plot_schedule(),
+        plot_training_curves(HISTORY),
+    ):
+        assert isinstance(figure, Figure)
+        save_figure(figure, tmp_path / "picture.png", dpi=40)
+    assert sys.modules.get("matplotlib.pyplot") is pyplot
+    assert before == (pyplot.get_fignums() if pyplot else None, matplotlib.rcParams.copy())
+
+
+@pytest.mark.parametrize("name", ["picture.png", "picture.svg", "picture.PDF", "picture"])
+def test_pictures_are_saved_in_the_format_of_their_ending(attention, name, tmp_path):
+    start = {".svg": b"<?xml", ".PDF": b"%PDF"}
+    path = save_figure(plot_attention(attention), tmp_path / name, dpi=40)
+    assert path.read_bytes().startswith(start.get(path.suffix, b"\x89PNG"))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_unknown_formats_are_refused_with_the_known(attention, tmp_path):
+    with pytest.raises(ValueError, match=r"picture\.docx.*png"):
+        save_figure(plot_attention(attention), tmp_path / "picture.docx")
+
+
+def test_a_crash_leaves_the_old_picture(attention, tmp_path, monkeypatch):
+    path = save_figure(plot_schedule(), tmp_path / "picture.png", dpi=40)
+    before = path.read_bytes()
+    figure = plot_attention(attention)
+
+    def crash(aside, **kwargs):
+        aside.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figure, "savefig", crash)
+    with pytest.raises(KeyboardInterrupt):
+        save_figure(figure, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,152 @@
+import logging
+
+import pytest
+
+from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.words import (
+    label,
+    label_width,
+    text_properties,
+    token_words,
+    whole_words,
+    words_and_mix,
+)
+
+SENTENCES = [
+    "A man in an orange hat is staring at something.",
+    "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+    "It costs $5 or 10$ per snake_case; the café's naïve t-shirt was sold at 10:30, wasn't it?",
+    "这是汤姆的东西吗。",
+    "हिन्दी में लिखा है",
+    "smile 😀 👨‍👩‍👧! ",
+    "  two  spaces\tand a tab",
+    "<s> is text here </s>",
+]
+
+
+@pytest.fixture(scope="module", params=[261, 400])
+def tokenizer(request):
+    """Vocabularies of hardly more than bytes, and of pieces between bytes and words."""
+    return train_tokenizer(SENTENCES * 2, vocab_size=request.param, show_progress=False)
+
+
+def words(tokenizer, text):
+    return [word.text for word in whole_words(tokenizer, tokenizer(text)["input_ids"])]
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_each_id_is_a_piece_of_exactly_one_word(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    found = whole_words(tokenizer, ids)
+    assert [i for word in found for i in range(word.start, word.end)] == list(range(len(ids)))
+    assert all(word.start < word.end for word in found)
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_words_spell_the_text_without_its_spaces(tokenizer, text):
+    *found, end = words(tokenizer, text)
+    assert end == "</s>"
+    joined = "".join(word for word in found if word != "\N{OPEN BOX}")
+    assert "".join(joined.split()) == "".join(text.split())
+
+
+def test_words_are_what_people_call_words(tokenizer):
+    assert words(tokenizer, SENTENCES[1])[:7] == [
+        *("Ein", "Mann", "mit", "einem", "orangefarbenen", "Hut", ",")
+    ]
+    assert words(tokenizer, SENTENCES[2]) == [
+        *("It", "costs", "$", "5", "or", "10", "$", "per", "snake_case", ";", "the", "café's"),
+        *("naïve", "t-shirt", "was", "sold", "at", "10:30", ",", "wasn't", "it", "?", "</s>"),
+    ]
+    assert words(tokenizer, SENTENCES[4])[:-1] == SENTENCES[4].split()
+    assert words(tokenizer, SENTENCES[5])[:2] == ["smile", "😀"]
+
+
+def test_characters_of_scripts_without_spaces_are_never_parted(tokenizer):
+    for word in words(tokenizer, SENTENCES[3])[:-1]:
+        assert word in SENTENCES[3]
+
+
+def test_chinese_pieces_are_not_joined():
+    bytes_only = train_tokenizer(["你好吗"], vocab_size=260, show_progress=False)
+    assert words(bytes_only, "你好吗") == ["你", "好", "吗", "</s>"]
+
+
+def test_special_tokens_are_words_and_their_names_in_a_text_are_not(tokenizer):
+    ids = tokenizer("</s>x")["input_ids"]
+    start, *found, end = (word.text for word in whole_words(tokenizer, [1, *ids]))
+    assert (start, end) == ("<s>", "</s>")
+    assert "".join(found) == "</s>x"
+    assert {"s", "x"} < set(found)
+
+
+def test_there_is_one_text_for_each_id(tokenizer):
+    for text in SENTENCES:
+        ids = tokenizer(text)["input_ids"]
+        assert len(token_words(tokenizer, ids)) == len(ids)
+    assert token_words(tokenizer, []) == []
+
+
+def test_pieces_inside_a_word_are_marked():
+    tokenizer = train_tokenizer(["ab ab"], vocab_size=261, show_progress=False)
+    assert token_words(tokenizer, tokenizer("abab ab, 5")["input_ids"]) == [
+        *("ab", "·ab", "\N{OPEN BOX}", "ab", ",", "\N{OPEN BOX}", "5", "</s>")
+    ]
+
+
+def test_parts_of_characters_are_shown_as_hexadecimal_bytes():
+    tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
+    assert token_words(tokenizer, tokenizer("你")["input_ids"]) == [
+        *(r"\xe4", r"\xbd", r"\xa0", "</s>")
+    ]
+    # A model that has learnt little writes such things.
+    broken = tokenizer("你")["input_ids"][:2]
+    assert [word.text for word in whole_words(tokenizer, broken)] == [r"\xe4\xbd"]
+
+
+def test_sentencepiece_vocabularies_are_read_too():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2, "\u2581caf": 3, "é": 4, "\u2581au": 5}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="</s>", unk_token="<unk>", pad_token="<pad>"
+    )
+    assert token_words(tokenizer, [3, 4, 5, 1]) == ["caf", "·é", "au", "</s>"]
+    assert [word.text for word in whole_words(tokenizer, [3, 4, 5, 1])] == ["café", "au", "</s>"]
+
+
+def test_mix_has_each_piece_in_one_word(tokenizer):
+    ids = tokenizer(SENTENCES[0])["input_ids"]
+    for merge in (True, False):
+        found, mix = words_and_mix(tokenizer, ids, merge=merge)
+        assert mix.shape == (len(found), len(ids))
+        assert (mix.sum(axis=0) == 1).all()
+
+
+def test_labels_have_no_invisible_signs_and_an_end():
+    assert label("a\u200d\ufe0fb\x00") == r"ab\x00"
+    assert label("x" * 100) == "x" * 23 + "…"
+    assert label("orangefarbenen") == "orangefarbenen"
+    assert label_width("ab你") == 4
+
+
+def test_fonts_are_found_for_signs_that_the_default_has_not():
+    import matplotlib
+
+    # cmr10, which comes with matplotlib, knows no Cyrillic; DejaVu, which does too, knows it.
+    with matplotlib.rc_context({"font.family": ["cmr10"]}):
+        first, *others = text_properties(["Привет"])["fontfamily"]
+    assert first == "cmr10"
+    assert len(others) == 1
+
+
+def test_signs_without_any_font_are_reported_once_with_the_remedy(caplog):
+    private = "\U0010fffd"  # a code point that is nobody's character
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            text_properties([f"word{private}"])
+    (record,) = caplog.records
+    assert "fonts-noto-cjk" in record.getMessage()
+    assert private in record.getMessage()

@@ -1,0 +1,256 @@
+"""The pieces of a byte-level vocabulary as people read them: words, and their look on a picture."""
+
+import itertools
+import logging
+import unicodedata
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+_BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
+_CONTINUED = "\N{MIDDLE DOT}"  # a piece inside a word
+# Scripts that write words without spaces: there a piece of the vocabulary is the word.
+_UNSPACED = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Burmese; Khmer
+    *((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF)),  # kana; Han
+    (0x20000, 0x3FFFF),  # Han beyond the basic plane
+)
+_LONGEST_LABEL = 24  # characters
+_VARIATION_SELECTORS = "\ufe0e\ufe0f"
+
+logger = logging.getLogger(__name__)
+
+
+class Word(NamedTuple):
+    """A word of a sentence: its text, and its pieces from `start` up to `end`."""
+
+    text: str
+    start: int
+    end: int
+
+
+def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    r"""The text of each id, to be read by people.
+
+    Leading spaces are left out; a piece that continues a word starts with a middle dot instead.
+    Bytes that are only a part of a character are shown as ``\xe4``.
+    """
+    pieces, _ = _pieces(tokenizer, ids)
+    texts = []
+    for word in whole_words(tokenizer, ids):
+        own = pieces[word.start : word.end]
+        texts.append(_readable(own[0]))
+        for before, piece in itertools.pairwise(own):
+            inside = _edge_kind(before, -1) == _edge_kind(piece, 0) == "letter"
+            texts.append((_CONTINUED if inside else "") + _readable(piece))
+    return texts
+
+
+def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[Word]:
+    """The words that the ids spell, in order; each id is a piece of exactly one.
+
+    A word is a run of letters and digits, joined by apostrophes, hyphens or points; a run of other
+    signs; or a special token. In scripts without spaces it is one piece. The pieces of one
+    character are never parted.
+    """
+    pieces, is_text = _pieces(tokenizer, ids)
+    # A special token stands in the text as a space: it is part of no word.
+    stream = b"".join(p if text else b" " for p, text in zip(pieces, is_text, strict=True))
+    numbers = iter(_word_numbers(stream))
+    starts, last, blank = [], None, False
+    for index, (piece, text) in enumerate(zip(pieces, is_text, strict=True)):
+        own = list(itertools.islice(numbers, len(piece) if text else 1))
+        own = [number for number in own if number is not None]
+        # A space in a piece of its own belongs to the word that it leads to.
+        if not text or not (blank or (own and own[0] == last)):
+            starts.append(index)
+        last = own[-1] if own else None
+        blank = text and not own
+    bounds = itertools.pairwise([*starts, len(pieces)])
+    return [Word(_readable(b"".join(pieces[start:end])), start, end) for start, end in bounds]
+
+
+def words_and_mix(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, merge: bool
+) -> tuple[list[str], np.ndarray]:
+    """Whole words, or pieces, and the matrix (words, ids) with a one where an id is of a word."""
+    if not merge:
+        return token_words(tokenizer, ids), np.eye(len(ids))
+    words = whole_words(tokenizer, ids)
+    mix = np.zeros((len(words), len(ids)))
+    for row, word in zip(mix, words, strict=True):
+        row[word.start : word.end] = 1.0
+    return [word.text for word in words], mix
+
+
+def _pieces(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
+) -> tuple[list[bytes], list[bool]]:
+    """The UTF-8 bytes of each id, and whether it is text and not a special or added token."""
+    not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    is_text = [index not in not_text for index in ids]
+    # The sign for the space is in every byte-level vocabulary; SentencePiece's is U+2581.
+    byte_level = tokenizer.convert_tokens_to_ids("\u0120") not in (None, tokenizer.unk_token_id)
+    pieces = []
+    for token, text in zip(tokenizer.convert_ids_to_tokens(ids), is_text, strict=True):
+        if byte_level and text:
+            pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
+        else:
+            pieces.append(token.replace("\u2581", " ").encode())
+    return pieces, is_text
+
+
+@lru_cache
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's signs for bytes: printable Latin-1 stands for itself, the rest is U+0100 and up."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+def _word_numbers(data: bytes) -> list[int | None]:
+    """For each byte of a text the number of its word; None for white space."""
+    text = data.decode("utf-8", "surrogateescape")
+    kinds: list[str] = []
+    for character in text:
+        kinds.append(_kind(character, before=kinds[-1] if kinds else "punctuation"))
+    for i in range(1, len(text) - 1):
+        if text[i] in "'\N{RIGHT SINGLE QUOTATION MARK}-_.,:" and (
+            kinds[i - 1] == kinds[i + 1] == "letter"
+        ):
+            kinds[i] = "letter"
+    numbers, number, before = [], 0, None
+    for character, kind in zip(text, kinds, strict=True):
+        number += kind != before or (kind == "single" and not _is_joined(character))
+        width = len(character.encode("utf-8", "surrogateescape"))
+        numbers += [None if kind == "space" else number] * width
+        before = kind
+    return numbers
+
+
+def _kind(character: str, *, before: str) -> str:
+    if character.isspace():
+        return "space"
+    if _is_joined(character):
+        return before
+    if any(first <= ord(character) <= last for first, last in _UNSPACED):
+        return "single"
+    return {"L": "letter", "N": "letter", "S": "symbol"}.get(
+        unicodedata.category(character)[0], "punctuation"
+    )
+
+
+def _is_joined(character: str) -> bool:
+    """Accents, vowel signs and joiners belong to the character before them."""
+    return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
+
+
+def _edge_kind(piece: bytes, position: int) -> str:
+    return _kind(piece.decode("utf-8", "surrogateescape")[position], before="letter")
+
+
+def _readable(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace").strip() or _BLANK
+
+
+# ----------------------------------------------------------------------------- words on a picture
+
+
+def label(word: str) -> str:
+    """A word as it is drawn: without invisible signs, and cut where it would fill the picture."""
+    visible = "".join(
+        f"\\x{ord(sign):02x}" if category == "Cc" else sign
+        for sign in word
+        if (category := unicodedata.category(sign)) != "Cf" and sign not in _VARIATION_SELECTORS
+    )
+    if len(visible) > _LONGEST_LABEL:
+        return visible[: _LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return visible
+
+
+def label_width(text: str) -> int:
+    """Columns that a text takes, where Chinese characters and most emoji take two."""
+    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def text_properties(texts: Iterable[str]) -> dict[str, object]:
+    """What matplotlib needs to draw texts as they are: fonts for every sign, no formulas in $."""
+    from matplotlib import rcParams
+
+    signs = frozenset(sign for text in texts for sign in text if not sign.isspace())
+    fonts = [*rcParams["font.family"], *_more_fonts(signs, tuple(rcParams["font.family"]))]
+    return {"fontfamily": fonts, "parse_math": False, "usetex": False}
+
+
+@lru_cache
+def _more_fonts(signs: frozenset[str], default: tuple[str, ...]) -> tuple[str, ...]:
+    """Installed fonts for signs that the default has not; warns, once, where there is none."""
+    from matplotlib.font_manager import FontProperties, fontManager
+
+    missing = set(signs)
+    for family in default:
+        path = fontManager.findfont(FontProperties(family=[family]))
+        missing -= _drawable(path, signs)
+    chosen = []
+    for rescan in (False, True):
+        if missing and rescan:
+            _add_new_fonts()
+        while missing:
+            best, found = _best_font(frozenset(missing))
+            if not found:
+                break
+            chosen.append(best)
+            missing -= found
+    if missing:
+        logger.warning(
+            "No installed font has %d of the characters of this picture (%s); they will be boxes. "
+            "Install one, such as Noto Sans CJK (Debian: fonts-noto-cjk) for Chinese, Japanese and "
+            "Korean, or Symbola (fonts-symbola) for emoji, and draw again.",
+            len(missing),
+            " ".join(sorted(missing)[:10]),
+        )
+    return tuple(chosen)
+
+
+def _best_font(missing: frozenset[str]) -> tuple[str, set[str]]:
+    """The font with the most of some signs; upright and regular among equals, sans above all."""
+    from matplotlib.font_manager import fontManager
+
+    best: tuple[tuple[object, ...], str, set[str]] = ((0,), "", set())
+    for font in fontManager.ttflist:
+        # This font has a box with a name on it for every sign.
+        if font.name.startswith("Last Resort") or font.style != "normal":
+            continue
+        found = _drawable(font.fname, missing)
+        regular = font.weight in (400, "normal", "regular", "book")
+        rank = (len(found), regular, "Sans" in font.name, "Mono" not in font.name)
+        if rank > best[0]:
+            best = (rank, font.name, found)
+    return best[1:]
+
+
+def _drawable(path: str, signs: frozenset[str]) -> set[str]:
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        font = FT2Font(path)
+    except (OSError, RuntimeError):  # listed, but since removed or not readable
+        return set()
+    # matplotlib cannot draw the bitmaps of colour emoji.
+    return {sign for sign in signs if font.scalable and font.get_char_index(ord(sign))}
+
+
+def _add_new_fonts() -> None:
+    """Take in fonts that were installed after matplotlib made its list."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    known = {font.fname for font in fontManager.ttflist}
+    for path in findSystemFonts():
+        if path not in known:
+            # matplotlib refuses some, such as colour emoji; its own scan skips them too.
+            with suppress(OSError, RuntimeError):
+                fontManager.addfont(path)
