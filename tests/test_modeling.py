@@ -1,0 +1,637 @@
+"""The model as a guest of transformers: attention, caches, generation, formats, and bad input.
+
+What the model computes is tested in test_paper.py; here, that every way to it gives the same.
+"""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    StaticCache,
+)
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.modeling_vanilla_transformer import Decoder, Encoder, sinusoids
+
+VARIANTS = {
+    "paper": {},
+    "other widths": {"d_k": 3, "d_v": 5},
+    "learned positions": {"position_encoding": "learned"},
+    "authors' positions": {"position_encoding": "tensor2tensor"},
+    "norm first": {"norm_first": True},
+    "untied": {"tie_word_embeddings": False},
+    "uneven stacks": {"decoder_layers": 1, "decoder_attention_heads": 2, "encoder_ffn_dim": 20},
+}
+variants = pytest.mark.parametrize("variant", VARIANTS)
+implementations = pytest.mark.parametrize("attention", ["eager", "sdpa"])
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+
+
+def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrides):
+    torch.manual_seed(0)
+    attention = overrides.pop("attention", "eager")
+    config = VanillaTransformerConfig(
+        **{
+            **{"vocab_size": 31, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2},
+            **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "dropout": 0.0},
+            **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 30},
+            **overrides,
+        }
+    )
+    config._attn_implementation = attention
+    model = model_class(config).eval()
+    with torch.no_grad():  # far from uniform attention and from a repetition of the input
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) / 4)
+            elif parameter.size(0) != config.vocab_size:
+                parameter.mul_(2)
+    return model
+
+
+def batch(*, rows=3, target_length=5, padded=True):
+    """Sources of different lengths, padded on the right, and targets."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(4, 31, (rows, 7), generator=generator)
+    lengths = torch.tensor([7, 4, 2][:rows] if padded else [7] * rows)
+    mask = (torch.arange(7) < lengths[:, None]).long()
+    target = torch.randint(4, 31, (rows, target_length), generator=generator)
+    target[:, 0] = 1
+    return {"input_ids": ids * mask, "attention_mask": mask, "decoder_input_ids": target}
+
+
+def training_batch():
+    inputs = batch()
+    labels = inputs.pop("decoder_input_ids")
+    return {**inputs, "labels": labels.masked_fill(labels == 1, 2)}
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+# ------------------------------------------------------------------------- attention, one and many
+
+
+@variants
+@pytest.mark.parametrize("padded", [False, True])
+def test_sdpa_equals_eager(variant, padded):
+    model = tiny_model(**VARIANTS[variant])
+    eager = model(**batch(padded=padded))
+    model.set_attn_implementation("sdpa")
+    assert model.config._attn_implementation == "sdpa"
+    assert model(**batch(padded=padded)).cross_attentions is None
+    assert_close(model(**batch(padded=padded)).logits, eager.logits)
+
+
+@pytest.mark.parametrize("variant", ["paper", "other widths"])
+def test_flex_attention_equals_eager(variant):
+    model = tiny_model(**VARIANTS[variant])
+    eager = model(**batch()).logits
+    model.set_attn_implementation("flex_attention")
+    # Its formula without its compiler, which takes minutes.
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        assert_close(model(**batch()).logits, eager)
+
+
+@variants
+def test_attentions_and_hidden_states(variant):
+    model = tiny_model(**VARIANTS[variant])
+    config = model.config
+    out = model(**batch(), output_attentions=True, output_hidden_states=True)
+    encoder_heads, decoder_heads = config.encoder_attention_heads, config.decoder_attention_heads
+    for weights, layers, shape in (
+        (out.encoder_attentions, config.encoder_layers, (3, encoder_heads, 7, 7)),
+        (out.decoder_attentions, config.decoder_layers, (3, decoder_heads, 5, 5)),
+        (out.cross_attentions, config.decoder_layers, (3, decoder_heads, 5, 7)),
+    ):
+        assert [tuple(layer.shape) for layer in weights] == [shape] * layers
+        for layer in weights:
+            assert_close(layer.sum(-1), torch.ones(shape[:-1]))
+            assert (layer >= 0).all()
+    for states, layers, length in (
+        (out.encoder_hidden_states, config.encoder_layers, 7),
+        (out.decoder_hidden_states, config.decoder_layers, 5),
+    ):
+        assert [tuple(layer.shape) for layer in states] == [(3, length, 16)] * (layers + 1)
+    assert torch.equal(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
+    plain = model(**batch())
+    assert plain.encoder_attentions is plain.decoder_hidden_states is plain.cross_attentions is None
+    as_tuple = model(**batch(), return_dict=False)
+    assert torch.equal(as_tuple[0], plain.logits)
+
+
+def test_rows_of_a_batch_do_not_know_each_other():
+    model = tiny_model()
+    inputs = batch()
+    together = model(**inputs).logits
+    for row in range(3):
+        alone = model(**{name: tensor[row : row + 1] for name, tensor in inputs.items()}).logits
+        assert_close(alone[0], together[row])
+
+
+# ------------------------------------------------------------------------------ caches, generation
+
+
+@variants
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_cached_decoding_equals_full_decoding(variant, cache):
+    model = tiny_model(**VARIANTS[variant])
+    inputs = batch()
+    target = inputs.pop("decoder_input_ids")
+    full = model(**inputs, decoder_input_ids=target).logits
+    past = None
+    if cache == "static":
+        past = EncoderDecoderCache(
+            StaticCache(config=model.config, max_cache_len=9),
+            StaticCache(config=model.config, max_cache_len=7),
+        )
+    encoded = model.get_encoder()(inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    for start, end in ((0, 2), (2, 3), (3, 5)):
+        step = model(
+            encoder_outputs=encoded,
+            attention_mask=inputs["attention_mask"],
+            decoder_input_ids=target[:, start:end],
+            past_key_values=past,
+            use_cache=True,
+        )
+        past = step.past_key_values
+        assert_close(step.logits, full[:, start:end])
+    assert past.get_seq_length() == 5
+
+
+def reversal_batch(rows, generator):
+    """Sources of 3 to 6 symbols; the target is the source backwards."""
+    ids = torch.zeros(rows, 7, dtype=torch.long)
+    labels = torch.full((rows, 7), -100)
+    for row, length in enumerate(torch.randint(3, 7, (rows,), generator=generator).tolist()):
+        symbols = torch.randint(4, 12, (length,), generator=generator)
+        ids[row, : length + 1] = torch.cat([symbols, torch.tensor([2])])
+        labels[row, : length + 1] = torch.cat([symbols.flip(0), torch.tensor([2])])
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def reverser():
+    """A model that has learned something, so that its translations end and differ."""
+    torch.manual_seed(0)
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig(
+            **{"vocab_size": 12, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1},
+            **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "dropout": 0.0},
+            **{"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 24},
+        )
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    generator = torch.Generator().manual_seed(0)
+    for update in range(250):
+        optimizer.param_groups[0]["lr"] = 6e-3 * min((update + 1) / 40, 1 - update / 250)
+        model(**reversal_batch(32, generator)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    inputs = reversal_batch(16, generator)
+    return model.eval(), inputs, inputs.pop("labels")
+
+
+def translations(ids):
+    """What stands between the start and the end of each row."""
+    return [[*row[1:].tolist(), 2][: [*row[1:].tolist(), 2].index(2)] for row in ids]
+
+
+def test_a_model_learns_to_reverse_and_generates_whole_translations(reverser):
+    model, inputs, labels = reverser
+    expected = [[*row.tolist()][: row.tolist().index(2)] for row in labels]
+    found = translations(model.generate(**inputs))
+    assert sum(a == b for a, b in zip(found, expected, strict=True)) >= 12
+
+
+WAYS = {
+    "without a cache": {"use_cache": False},
+    "static cache": {"cache_implementation": "static"},
+    "scores kept": {"return_dict_in_generate": True, "output_scores": True},
+}
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_generate_gives_the_same(reverser, num_beams, way):
+    model, inputs, _ = reverser
+    expected = model.generate(**inputs, num_beams=num_beams)
+    found = model.generate(**inputs, num_beams=num_beams, **WAYS[way])
+    assert torch.equal(getattr(found, "sequences", found), expected)
+
+
+def test_greedy_search_takes_the_likeliest_token(reverser):
+    model, inputs, _ = reverser
+    found = model.generate(**inputs, num_beams=1)
+    logits = model(**inputs, decoder_input_ids=found[:, :-1]).logits
+    logits[..., [0, 1, 3]] = -torch.inf
+    inside = (found[:, :-1] != 2).cumprod(-1).bool()
+    assert torch.equal(logits.argmax(-1)[inside], found[:, 1:][inside])
+
+
+def test_assisted_decoding_equals_greedy_decoding(reverser):
+    model, inputs, _ = reverser
+    assistant = copy.deepcopy(model)
+    with torch.no_grad():
+        assistant.model.decoder.layers[0].feed_forward.fc2.weight.mul_(-1)  # sometimes wrong
+    assistant.generation_config.num_beams = 1
+    for row in range(4):
+        one = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
+        expected = model.generate(**one, num_beams=1)
+        assert torch.equal(model.generate(**one, num_beams=1, assistant_model=assistant), expected)
+
+
+def test_beam_scores_are_log_probabilities_over_length_to_the_alpha(reverser):
+    model, inputs, _ = reverser
+    out = model.generate(
+        **inputs, num_return_sequences=4, return_dict_in_generate=True, output_scores=True
+    )
+    inputs = {name: tensor.repeat_interleave(4, 0) for name, tensor in inputs.items()}
+    log_probs = model(**inputs, decoder_input_ids=out.sequences[:, :-1]).logits.log_softmax(-1)
+    for row, ids in enumerate(out.sequences.tolist()):
+        length = len(translations(out.sequences[row : row + 1])[0]) + 1
+        length = min(length, len(ids) - 1)
+        total = sum(log_probs[row, t, ids[t + 1]].item() for t in range(length))
+        assert out.sequences_scores[row].item() == pytest.approx(total / length**0.6, abs=1e-4)
+
+
+def test_sampling_follows_its_seed_and_the_distribution(reverser):
+    model, inputs, _ = reverser
+    options = {"do_sample": True, "num_beams": 1, "temperature": 2.0}
+
+    def sample(seed):
+        torch.manual_seed(seed)
+        return translations(model.generate(**inputs, **options))
+
+    assert sample(1) == sample(1) != sample(2)
+    assert all(token > 3 for row in sample(3) for token in row)
+    cold = model.generate(**inputs, do_sample=True, num_beams=1, temperature=1e-4)
+    assert torch.equal(cold, model.generate(**inputs, num_beams=1))
+
+
+def test_generation_starts_from_what_the_encoder_gave(reverser):
+    model, inputs, _ = reverser
+    expected = model.generate(**inputs)
+    mask = inputs["attention_mask"]
+    encoded = model.get_encoder()(**inputs)
+    assert torch.equal(model.generate(encoder_outputs=encoded, attention_mask=mask), expected)
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    assert torch.equal(model.generate(inputs_embeds=embeds, attention_mask=mask), expected)
+
+
+def test_generation_alone_equals_generation_in_a_batch(reverser):
+    model, inputs, _ = reverser
+    together = translations(model.generate(**inputs))
+    for row in range(4):
+        length = inputs["attention_mask"][row].sum()
+        assert translations(model.generate(inputs["input_ids"][row : row + 1, :length])) == [
+            together[row]
+        ]
+
+
+def test_generate_without_arguments_gives_whole_translations():
+    """Beam 4, never cut at the host's 20 tokens, never <pad>, <s> or <unk>."""
+    model = tiny_model()
+    out = model.generate(
+        batch()["input_ids"], eos_token_id=30, return_dict_in_generate=True, output_scores=True
+    )  # </s> never comes
+    assert out.beam_indices is not None
+    assert out.scores[0].shape == (3 * 4, 31)
+    for scores in out.scores:
+        assert scores[:, [0, 1, 3]].eq(-torch.inf).all()
+    assert out.sequences.size(1) == 1 + 30  # max_position_embeddings
+    assert not torch.isin(out.sequences[:, 1:], torch.tensor([0, 1, 3])).any()
+
+
+@pytest.mark.parametrize("variant", ["paper", "learned positions"])
+def test_generation_runs_to_the_end_of_a_learned_table(variant):
+    model = tiny_model(**VARIANTS[variant], max_position_embeddings=9)
+    assert model.generate(batch()["input_ids"], suppress_tokens=[0, 1, 2, 3]).size(1) == 1 + 9
+
+
+def test_generation_defaults_survive_saving(tmp_path):
+    model = tiny_model()
+    model.generation_config.num_beams = 3
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.generation_config.num_beams == 3
+    assert loaded.generation_config.to_diff_dict() == model.generation_config.to_diff_dict()
+    read = GenerationConfig.from_pretrained(tmp_path)
+    assert (read.max_new_tokens, read.suppress_tokens) == (30, [0, 1, 3])
+
+
+# --------------------------------------------------------------------------- training, compilation
+
+
+def gradients(model, **options):
+    model.zero_grad()
+    torch.manual_seed(0)
+    model(**training_batch(), **options).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradient_checkpointing_gives_the_same_gradients(dropout):
+    model = tiny_model(dropout=dropout, attention_dropout=dropout).train()
+    expected = gradients(model)
+    model.gradient_checkpointing_enable()
+    assert model.model.encoder.gradient_checkpointing
+    assert model.model.decoder.layers[0].gradient_checkpointing
+    found = gradients(model)
+    assert found.keys() == expected.keys() == dict(model.named_parameters()).keys()
+    for name in expected:
+        assert_close(found[name], expected[name], 1e-6)
+
+
+def test_logits_are_left_out_in_training_unless_asked_for():
+    model = tiny_model()
+    inputs = training_batch()
+    assert model(**inputs).logits.shape == (3, 5, 31)
+    assert model(**inputs, return_logits=False).logits is None
+    model.train()
+    out = model(**inputs)
+    assert out.logits is None
+    assert out.past_key_values is None
+    asked = model(**inputs, return_logits=True)
+    assert asked.logits.shape == (3, 5, 31)
+    assert_close(asked.loss, out.loss)
+    with_logits, without = gradients(model, return_logits=True), gradients(model)
+    for name, gradient in without.items():
+        assert_close(with_logits[name], gradient)
+    assert model(**batch()).logits.shape == (3, 5, 31)  # no labels, as under the stock smoother
+
+
+@implementations
+def test_model_compiles_as_one_graph(attention):
+    torch._dynamo.reset()
+    model = tiny_model(attention=attention, encoder_layers=1, decoder_layers=1)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        assert_close(compiled(**batch()).logits, model(**batch()).logits)
+    expected = gradients(model.train())
+    model.zero_grad()
+    compiled(**training_batch()).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert_close(parameter.grad, expected[name])
+
+
+def test_lora_trains_adapters_only_and_comes_back(tmp_path):
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
+    model = peft.get_peft_model(tiny_model(), lora)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    # A and B of q_proj and v_proj, in two attentions of the encoder and four of the decoder
+    assert len(trained) == 2 * 2 * (2 + 4)
+    assert all("lora_" in name for name in trained)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        loss = model(**training_batch()).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    model.eval().save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(tiny_model(), tmp_path).eval()
+    assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
+    merged = loaded.merge_and_unload()
+    assert_close(merged(**batch()).logits, model(**batch()).logits)
+
+
+# ----------------------------------------------------------------------- embeddings, formats, types
+
+
+@pytest.mark.parametrize("size", [40, 20])
+def test_resized_embeddings_stay_tied_and_keep_their_rows(tmp_path, size):
+    model = tiny_model()
+    before = model.model.shared.weight.detach().clone()
+    model.resize_token_embeddings(size)
+    tables = [
+        *(model.model.shared, model.model.encoder.embed_tokens, model.model.decoder.embed_tokens),
+        model.lm_head,
+    ]
+    assert len({table.weight.data_ptr() for table in tables}) == 1
+    assert model.config.vocab_size == size
+    kept = min(size, 31)
+    assert torch.equal(model.model.shared.weight[:kept], before[:kept])
+    inputs = {name: tensor.clamp(max=19) for name, tensor in batch().items()}
+    assert model(**inputs).logits.shape == (3, 5, size)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert torch.equal(loaded(**inputs).logits, model.eval()(**inputs).logits)
+
+
+@pytest.mark.xfail(strict=True, reason="both stacks get the unused shared table, as in BART")
+def test_resizing_an_untied_model_keeps_what_it_computes():
+    model = tiny_model(tie_word_embeddings=False)
+    before = model(**batch()).logits
+    model.resize_token_embeddings(40)
+    assert_close(model(**batch()).logits[..., :31], before)
+
+
+@variants
+def test_embeddings_given_equal_ids_given(variant):
+    model = tiny_model(**VARIANTS[variant])
+    inputs = batch()
+    expected = model(**inputs).logits
+    encoder, decoder = model.get_encoder(), model.get_decoder()
+    embedded = model(
+        inputs_embeds=encoder.embed_tokens(inputs["input_ids"]),
+        attention_mask=inputs["attention_mask"],
+        decoder_inputs_embeds=decoder.embed_tokens(inputs["decoder_input_ids"]),
+    )
+    assert torch.equal(embedded.logits, expected)
+
+
+@variants
+def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
+    model = tiny_model(**VARIANTS[variant])
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    tables = [name for name, tensor in stored.items() if tensor.shape == (31, 16)]
+    assert variant == "untied" or tables == ["model.shared.weight"]
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert type(loaded) is VanillaTransformerForConditionalGeneration
+    state = loaded.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
+    pointers = {
+        loaded.get_submodule(name).weight.data_ptr()
+        for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    }
+    assert len(pointers) == (3 if variant == "untied" else 1)
+
+
+def test_base_model_and_head_load_each_others_checkpoints(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "head")
+    base = AutoModel.from_pretrained(tmp_path / "head", attn_implementation="eager")
+    assert type(base) is VanillaTransformerModel
+    states = base(**batch()).last_hidden_state
+    assert torch.equal(states, model.model(**batch()).last_hidden_state)
+    base.save_pretrained(tmp_path / "base")
+    head = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base", attn_implementation="eager")
+    assert torch.equal(head(**batch()).logits, model(**batch()).logits)
+
+
+@pytest.mark.parametrize("variant", ["paper", "learned positions", "norm first"])
+def test_stacks_stand_alone(tmp_path, variant):
+    model = tiny_model(**VARIANTS[variant])
+    inputs = batch()
+    for name, stack_class in (("encoder", Encoder), ("decoder", Decoder)):
+        getattr(model.model, name).save_pretrained(tmp_path / name)
+        loaded = stack_class.from_pretrained(tmp_path / name, attn_implementation="eager")
+        if name == "encoder":
+            arguments = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+        else:
+            memory = torch.randn(3, 7, 16)
+            arguments = {"input_ids": inputs["decoder_input_ids"], "encoder_hidden_states": memory}
+        expected = getattr(model.model, name)(**arguments).last_hidden_state
+        assert torch.equal(loaded(**arguments).last_hidden_state, expected)
+
+
+@implementations
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_close_and_finite(attention, dtype):
+    model = tiny_model(attention=attention)
+    expected = model(**batch())
+    out = model.to(dtype)(**batch())
+    assert out.logits.dtype == dtype
+    # norms bound the states: errors are a few units of the eighth (eleventh) bit
+    error = (out.logits.float() - expected.logits).abs().max() / expected.logits.abs().max()
+    assert error < (0.1 if dtype == torch.bfloat16 else 0.02)
+    model.train()(**training_batch()).loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.float().eval()(**batch()).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("style", ["sinusoidal", "tensor2tensor"])
+def test_positions_stay_exact_in_a_model_loaded_in_bfloat16(tmp_path, style):
+    tiny_model(position_encoding=style).save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    x = torch.zeros(1, 3000, 16, dtype=torch.bfloat16)
+    for stack in (loaded.encoder, loaded.decoder, loaded.encoder.float().bfloat16()):
+        found = stack.embed_positions(x, None, 0)
+        assert torch.equal(found, sinusoids(torch.arange(3000), 16, style=style).bfloat16())
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+@implementations
+@dtypes
+def test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other(attention, dtype):
+    model = tiny_model(attention=attention).to(dtype)
+    inputs = training_batch()
+    good = model(**inputs)
+    inputs["attention_mask"][1] = 0
+    out = model(**inputs)
+    assert out.logits.isfinite().all()
+    assert_close(out.logits[[0, 2]], good.logits[[0, 2]], 1e-5 if dtype == torch.float32 else 0.02)
+    model.train()(**inputs).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def shifted_left(inputs):
+    """The same sources, padded on the left."""
+    lengths = inputs["attention_mask"].sum(-1)
+    rows = [
+        torch.roll(row, 7 - int(n)) for row, n in zip(inputs["input_ids"], lengths, strict=True)
+    ]
+    mask = [torch.roll(row, 7 - int(row.sum())) for row in inputs["attention_mask"]]
+    return {**inputs, "input_ids": torch.stack(rows), "attention_mask": torch.stack(mask)}
+
+
+@variants
+@implementations
+def test_left_padding_means_the_same_as_right_padding(variant, attention):
+    model = tiny_model(**VARIANTS[variant], attention=attention)
+    expected = model(**batch()).logits
+    assert_close(model(**shifted_left(batch())).logits, expected)
+    inputs = batch()
+    mask = torch.tensor([[0] * 2 + [1] * 5] * 3)
+    target = torch.nn.functional.pad(inputs.pop("decoder_input_ids"), (2, 0))
+    padded = model(**inputs, decoder_input_ids=target, decoder_attention_mask=mask)
+    assert_close(padded.logits[:, 2:], expected)
+
+
+def test_generation_from_left_padded_sources(reverser):
+    model, inputs, _ = reverser
+    expected = translations(model.generate(**inputs))
+    assert translations(model.generate(**shifted_left(inputs))) == expected
+
+
+def test_a_source_beyond_a_learned_table_is_refused():
+    model = tiny_model(position_encoding="learned", max_position_embeddings=6)
+    with pytest.raises(ValueError, match=r"has 7 tokens.*max_position_embeddings=6"):
+        model(**batch(target_length=2))
+    with pytest.raises(ValueError, match=r"has 7 tokens.*max_position_embeddings=6"):
+        model(**batch(target_length=2, padded=False))
+    inputs = batch(target_length=8)
+    inputs = {**inputs, **{k: inputs[k][:, :6] for k in ("input_ids", "attention_mask")}}
+    with pytest.raises(ValueError, match=r"has 8 tokens.*max_position_embeddings=6"):
+        model(**inputs)
+
+
+IDS = {"input_ids": torch.tensor([[4, 5, 2]])}
+TARGET = {"decoder_input_ids": torch.tensor([[1, 4]])}
+EMBEDS = torch.zeros(1, 3, 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (IDS, "no target; pass decoder_input_ids or labels"),
+        (TARGET, "Encoder got neither of input_ids and inputs_embeds"),
+        ({**IDS, **TARGET, "inputs_embeds": EMBEDS}, "Encoder got both of input_ids"),
+        ({**IDS, **TARGET, "decoder_inputs_embeds": EMBEDS}, "Decoder got both of input_ids"),
+        (
+            {**TARGET, "input_ids": torch.tensor([[4, 31]])},
+            "Encoder input_ids .* 4 to 31.* 0 to 30",
+        ),
+        ({**TARGET, "input_ids": torch.tensor([[-1, 5]])}, "Encoder input_ids .* -1 to 5"),
+        ({**IDS, "decoder_input_ids": torch.tensor([[1, 99]])}, "Decoder input_ids .* 1 to 99"),
+        ({**IDS, "labels": torch.tensor([[4, 31, -100]])}, "labels .* to 31"),
+        ({**IDS, "labels": torch.tensor([[4, -1]])}, "labels .* from -1 to 4"),
+    ],
+)
+def test_bad_input_gives_one_clear_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_model()(**arguments)
+
+
+def test_a_decoder_without_a_source_is_refused():
+    with pytest.raises(ValueError, match="no encoder_hidden_states"):
+        tiny_model(Decoder)(TARGET["decoder_input_ids"])
+
+
+def test_labels_that_are_all_ignored_give_zero_loss():
+    for model in (tiny_model(), tiny_model().train()):
+        loss = model(**IDS, labels=torch.full((1, 3), -100)).loss
+        assert loss == 0
+        loss.backward()
+        assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_callers_cache_may_be_given():
+    model = tiny_model()
+    cache = EncoderDecoderCache(
+        DynamicCache(config=model.config), DynamicCache(config=model.config)
+    )
+    out = model(**batch(), past_key_values=cache, use_cache=True)
+    assert out.past_key_values is cache
+    assert cache.get_seq_length() == 5
