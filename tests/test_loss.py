@@ -51,6 +51,26 @@ def test_value_and_gradient_equal_the_plain_formula(dtype, tolerance, label_smoo
         assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=str
+)
+@pytest.mark.parametrize("chunk_size", [8, 1000])
+@pytest.mark.parametrize("num_items", [None, 101])
+def test_loss_of_given_logits_equals_the_loss_of_their_factors(
+    dtype, tolerance, chunk_size, num_items
+):
+    hidden, weight, labels = sample(dtype=dtype)
+    options = {"label_smoothing": 0.1, "chunk_size": chunk_size, "num_items": num_items}
+    expected = smoothed_cross_entropy(hidden, weight, labels, **options)
+    ours = smoothed_cross_entropy(hidden @ weight.T, None, labels, **options)
+    for a, b in zip(
+        value_and_gradients(ours, hidden, weight),
+        value_and_gradients(expected, hidden, weight),
+        strict=True,
+    ):
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
+
+
 def test_a_scaled_loss_scales_its_gradients():
     hidden, weight, labels = sample()
     ours = 3 * smoothed_cross_entropy(hidden, weight, labels, label_smoothing=0.1) ** 2
@@ -123,7 +143,7 @@ def test_without_labels_loss_and_gradients_are_zero():
     for states, golds in ((hidden, torch.full_like(labels, -100)), (hidden[:0], labels[:0])):
         loss = smoothed_cross_entropy(states, weight, golds, label_smoothing=0.1)
         value, grad_hidden, grad_weight = value_and_gradients(loss, hidden, weight)
-        assert value == 0
+        assert value == smoothed_cross_entropy(states @ weight.T, None, golds) == 0
         assert not grad_hidden.any()
         assert not grad_weight.any()
 
