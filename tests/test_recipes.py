@@ -1,0 +1,182 @@
+"""Recipes: YAML in, checked dataclass out; and the recipes that are shipped."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vanilla_transformer import (
+    PRESETS,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.recipes import CHANGEABLE, Recipe, load_recipe, shipped_recipes
+
+NAMES = sorted(shipped_recipes())
+# Parameters in millions that a reader of the recipe expects, at its own vocabulary.
+SIZES = {
+    "demo": (0.8, 3),
+    "multi30k_en_de": (7.0, 8.5),
+    "tatoeba_zh_en": (7.0, 8.5),
+    "tatoeba_de_en": (9, 12),
+    "wmt14_ende_base": (63.0, 63.2),
+    "wmt14_ende_big": (214.2, 214.3),
+    "wmt14_enfr_base": (60, 61),
+    "wmt14_enfr_big": (209, 210),
+}
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_every_shipped_recipe_has_an_expected_size():
+    assert set(NAMES) == set(SIZES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
+    import torch
+
+    recipe = load_recipe(name)
+    config = VanillaTransformerConfig.from_preset(
+        recipe.preset, **recipe.model_overrides(), vocab_size=recipe.vocab_size
+    )
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(config)
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    low, high = SIZES[name]
+    assert low < millions < high
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipe_holds_only_what_differs_or_is_said_on_purpose(name):
+    content = yaml.safe_load(shipped_recipes()[name].read_text(encoding="utf-8"))
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    # A step of a small machine may by chance have the paper's size; these are choices of scale.
+    said_on_purpose = {"checkpoints_to_average", "learning_rate_factor", "evaluate_pairs"}
+    said_on_purpose |= {"log_every_steps", "evaluate_every_steps", "generated_pairs"}
+    if not name.startswith("wmt14"):
+        repeated = {key for key, value in content.items() if defaults.get(key) == value}
+        assert repeated <= said_on_purpose
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipe_names_data_that_can_be_found(name):
+    recipe = load_recipe(name)
+    assert recipe.source_language
+    assert recipe.target_language
+    assert recipe.generated or recipe.dataset or name.startswith("tatoeba")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wmt14")])
+def test_wmt_recipes_have_the_papers_numbers_and_say_that_they_were_not_run(name):
+    recipe = load_recipe(name)
+    language, size = name.split("_")[1:]
+    assert "NOT YET RUN BY US" in shipped_recipes()[name].read_text(encoding="utf-8")
+    assert recipe.preset == size
+    assert recipe.batch_tokens * recipe.gradient_accumulation == 25_000
+    assert recipe.warmup_steps == 4_000
+    assert recipe.learning_rate_factor == 1.0
+    assert recipe.max_steps == {"base": 100_000, "big": 300_000}[size]
+    assert recipe.checkpoints_to_average == {"base": 5, "big": 20}[size]
+    assert recipe.vocab_size == {"ende": 37_000, "enfr": 32_000}[language]
+    assert recipe.dropout == (0.3 if (language, size) == ("ende", "big") else 0.1)
+    assert (recipe.dataset, recipe.num_beams) == ("wmt/wmt14", 4)
+
+
+def test_defaults_are_the_papers():
+    recipe = Recipe()
+    assert (recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (recipe.warmup_steps, recipe.learning_rate_factor) == (4_000, 1.0)
+    assert recipe.max_grad_norm == 0
+    assert recipe.checkpoints_to_average == 5
+    assert recipe.batch_tokens * recipe.gradient_accumulation == 25_000
+    config = VanillaTransformerConfig.from_preset(recipe.preset, **recipe.model_overrides())
+    assert config.to_dict() == VanillaTransformerConfig().to_dict()
+
+
+def test_every_field_has_a_type_and_a_line_of_help():
+    for field in dataclasses.fields(Recipe):
+        assert field.metadata["help"]
+        assert len(field.metadata["help"]) < 80
+    assert {field.name for field in dataclasses.fields(Recipe)} >= CHANGEABLE
+
+
+def test_resolved_recipe_reads_back_as_itself(tmp_path):
+    recipe = load_recipe("demo", {"pair": "en-zh", "max_minutes": "0.5", "norm_first": "true"})
+    assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
+
+
+def test_overrides_win_and_take_the_type_of_their_field():
+    recipe = load_recipe("demo", {"max_steps": "5", "dropout": "1e-1", "strict": "true"})
+    assert (recipe.max_steps, recipe.dropout, recipe.strict) == (5, 0.1, True)
+    assert type(recipe.max_steps) is int
+    assert load_recipe("demo", {"max_minutes": "none"}).max_minutes is None
+    assert load_recipe("demo", {"max_steps": "1_000"}).max_steps == 1000
+
+
+def test_pair_sets_both_languages():
+    recipe = load_recipe("demo", {"pair": "en-zh"})
+    assert (recipe.source_language, recipe.target_language) == ("en", "zh")
+
+
+def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
+    assert load_recipe(write(tmp_path, "adam_epsilon: 1e-8")).adam_epsilon == 1e-8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch_token: 5", "unknown key 'batch_token' (did you mean batch_tokens?)"),
+        ("max-steps: 5", "unknown key 'max-steps' (did you mean max_steps?)"),
+        ("max_steps: many", "max_steps: got 'many'; it must be a whole number."),
+        ("max_steps: 1.5", "max_steps: got 1.5; it must be a whole number."),
+        ("max_steps: null", "max_steps: got None; it must be a whole number."),
+        ("max_steps: 0", "max_steps: got 0; it must be more than 0."),
+        ("max_steps: true", "max_steps: got True; it must be a whole number."),
+        ("dropout: .nan", "dropout: got nan; it must be a number."),
+        ("seed: -1", "seed: got -1; it must be 0 or more."),
+        ("strict: 3", "strict: got 3; it must be true or false."),
+        ("source_language: no", "source_language: got False; it must be text; put it in quotes."),
+        ("precision: fp8", "precision: got 'fp8'; choose one of auto, fp32, bf16."),
+        ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
+        ("- a\n- b", "must hold `key: value` lines; got list."),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(tmp_path, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        load_recipe(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_recipe_gets_the_nearest_name():
+    with pytest.raises(ValueError, match=r"did you mean multi30k_en_de\?"):
+        load_recipe("multi30k")
+    with pytest.raises(ValueError, match="no recipe file"):
+        load_recipe("nowhere/mine.yaml")
+
+
+def test_empty_recipe_is_the_paper(tmp_path):
+    assert load_recipe(write(tmp_path, "# nothing differs\n")) == Recipe()
+
+
+def test_differences_name_the_fields():
+    assert Recipe().differences(Recipe(max_steps=5)) == ["max_steps: 100000 -> 5"]
+
+
+def test_presets_are_known():
+    for name in NAMES:
+        assert load_recipe(name).preset in PRESETS
+
+
+def test_recipes_lie_in_the_clone():
+    assert all(
+        Path("training/recipes") == Path(*path.parts[-3:-1])
+        for path in map(Path, shipped_recipes().values())
+    )

@@ -1,0 +1,330 @@
+"""The trainer: batches, loss, settings, and runs that survive signals and kills."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.checkpoints import checkpoints, is_whole, last_whole_checkpoint
+from vanilla_transformer.optimization import noam_lr
+from vanilla_transformer.trainer import (
+    TrainingInterrupted,
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+    resolve_precision,
+)
+
+VOCAB = 40
+
+
+def copy_task(count, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        ids = [*rng.integers(4, VOCAB, rng.integers(1, 12)).tolist(), 2]
+        rows.append({"input_ids": ids, "labels": ids})
+    lengths = [len(row["labels"]) for row in rows]
+    data = Dataset.from_list(rows).add_column("source_length", lengths)
+    return data.add_column("target_length", lengths)
+
+
+def tiny_model(**overrides):
+    torch.manual_seed(1)
+    sizes = {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+    }
+    config = VanillaTransformerConfig(vocab_size=VOCAB, **{**sizes, **overrides})
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def make_trainer(directory, *, model=None, train=None, callbacks=None, **overrides):
+    settings = {
+        "batch_tokens": 150,
+        "gradient_accumulation_steps": 2,
+        "warmup_steps": 10,
+        "learning_rate": 1.0,
+        "learning_rate_factor": 0.1,
+        "max_steps": 12,
+        "save_strategy": "steps",
+        "save_steps": 4,
+        "logging_steps": 4,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    args = VanillaTransformerTrainingArguments(
+        output_dir=str(directory), **{**settings, **overrides}
+    )
+    return VanillaTransformerTrainer(
+        model or tiny_model(),
+        args,
+        train_dataset=copy_task(100) if train is None else train,
+        eval_dataset=copy_task(30, seed=5),
+        callbacks=callbacks,
+    )
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_equal(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+class At(TrainerCallback):
+    """Does something at the end of an update."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            self.action()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """12 updates, about two and a half epochs, without a break."""
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    trainer = make_trainer(directory)
+    trainer.train()
+    return directory, weights(trainer)
+
+
+@pytest.mark.parametrize("step", [2, 7, 10])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signal_then_resumption_gives_the_weights_of_the_uninterrupted_run(
+    tmp_path, uninterrupted, step, signum
+):
+    handler = signal.getsignal(signum)
+    first = make_trainer(tmp_path, callbacks=[At(step, lambda: os.kill(os.getpid(), signum))])
+    with pytest.raises(TrainingInterrupted, match="same command again") as caught:
+        first.train()
+    assert caught.value.signum == signum
+    # Our callback may come after the one that looks at the flag.
+    assert caught.value.checkpoint.name in (f"checkpoint-{step}", f"checkpoint-{step + 1}")
+    assert signal.getsignal(signum) is handler
+    second = make_trainer(tmp_path, model=tiny_model(d_model=16))
+    torch.manual_seed(99)  # what the new process did before must not matter
+    second.train(resume_from_checkpoint=True)
+    assert_equal(weights(second), uninterrupted[1])
+
+
+def test_mid_epoch_resumption_was_really_tested(uninterrupted):
+    trainer = make_trainer(uninterrupted[0])
+    trainer.get_train_dataloader()
+    updates = math.ceil(len(trainer.train_sampler) / 2)
+    assert 12 > updates > 2
+    assert 7 % updates != 0
+
+
+def test_truncated_checkpoint_is_skipped_with_a_warning(tmp_path, uninterrupted, caplog):
+    make_trainer(tmp_path).train()
+    newest = tmp_path / "checkpoint-12"
+    size = (newest / "optimizer.pt").stat().st_size
+    os.truncate(newest / "optimizer.pt", size // 2)
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert "checkpoint-12 is not whole" in caplog.text
+    assert_equal(weights(second), uninterrupted[1])
+    assert is_whole(newest)
+
+
+def test_sigkill_while_a_checkpoint_is_written_costs_nothing_but_time(tmp_path, uninterrupted):
+    script = f"""
+        import os, signal, sys
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        import torch
+        from test_trainer import make_trainer
+        torch.set_num_threads({torch.get_num_threads()})
+        save = torch.save
+        def save_half(thing, path, *args, **kwargs):
+            save(thing, path, *args, **kwargs)
+            if "checkpoint-8" in str(path) and str(path).endswith("optimizer.pt"):
+                os.truncate(path, 1000)
+                os.kill(os.getpid(), signal.SIGKILL)
+        torch.save = save_half
+        make_trainer({str(tmp_path)!r}).train()
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(checkpoints(tmp_path)) == [4, 8]
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-4"
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert_equal(weights(second), uninterrupted[1])
+
+
+def test_evaluating_more_often_leaves_the_weights_alone(tmp_path, uninterrupted):
+    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=3)
+    trainer.train()
+    assert_equal(weights(trainer), uninterrupted[1])
+
+
+def test_first_update_is_not_wasted(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=3, logging_steps=1)
+    trainer.train()
+    rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
+    expected = [noam_lr(k, d_model=16, warmup_steps=10, factor=0.1) for k in (1, 2, 3)]
+    assert rates == pytest.approx(expected)
+
+
+def test_defaults_are_the_papers(tmp_path):
+    args = VanillaTransformerTrainingArguments(output_dir=str(tmp_path))
+    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (args.warmup_steps, args.learning_rate_factor) == (4000, 1.0)
+    assert (args.max_grad_norm, args.weight_decay, args.label_smoothing_factor) == (0, 0, 0)
+
+
+def test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy(tmp_path):
+    trainer = make_trainer(tmp_path)
+    metrics = trainer.evaluate()
+    nats, tokens = 0.0, 0
+    trainer.model.eval()
+    for row in trainer.eval_dataset:
+        ids = torch.tensor([row["input_ids"]])
+        labels = torch.tensor(row["labels"])
+        logits = trainer.model(input_ids=ids, labels=labels[None]).logits[0].double()
+        nats += F.cross_entropy(logits, labels, reduction="sum").item()
+        tokens += len(labels)
+    assert metrics["eval_loss"] == pytest.approx(nats / tokens, rel=1e-5)
+    assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_accumulated_batches_have_the_gradient_of_one_large_batch(tmp_path, smoothing):
+    def gradient(batches):
+        trainer = make_trainer(tmp_path, model=tiny_model(dropout=0.0, label_smoothing=smoothing))
+        trainer.optimizer = trainer.create_optimizer()
+        collated = iter([trainer.data_collator(batch) for batch in batches])
+        samples, num_items = trainer.get_batch_samples(collated, len(batches), torch.device("cpu"))
+        trainer.current_gradient_accumulation_steps = len(samples)
+        loss = sum(trainer.training_step(trainer.model, batch, num_items) for batch in samples)
+        return loss, torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+
+    rows = list(copy_task(12).select_columns(["input_ids", "labels"]))
+    loss, whole = gradient([rows])
+    loss_of_parts, parts = gradient([rows[:2], rows[2:7], rows[7:]])
+    assert loss_of_parts.item() == pytest.approx(loss.item(), rel=1e-6)
+    assert (whole - parts).abs().max() <= 1e-6 * whole.abs().max()
+
+
+def test_target_tokens_are_counted_without_padding(tmp_path):
+    data = copy_task(100)
+    trainer = make_trainer(tmp_path, train=data)
+    trainer.get_train_dataloader()
+    updates = math.ceil(len(trainer.train_sampler) / 2)
+    trainer = make_trainer(tmp_path, train=data, max_steps=updates, save_steps=updates)
+    trainer.train()
+    assert trainer.progress.target_tokens == sum(data["target_length"])
+    saved = json.loads((tmp_path / f"checkpoint-{updates}" / "progress.json").read_text())
+    assert saved["target_tokens"] == sum(data["target_length"])
+
+
+def test_checkpoints_know_nothing_of_the_settings_for_a_cpu(uninterrupted):
+    directory, _ = uninterrupted
+    checkpoint = directory / "checkpoint-12"
+    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(checkpoint)
+    assert reloaded.config._attn_implementation == tiny_model().config._attn_implementation
+    assert "eager" not in (checkpoint / "config.json").read_text()
+
+
+def test_generation_config_is_not_polluted(tmp_path, uninterrupted):
+    tiny_model().save_pretrained(tmp_path)
+    fresh = (tmp_path / "generation_config.json").read_text()
+    trained = (uninterrupted[0] / "checkpoint-12" / "generation_config.json").read_text()
+    assert json.loads(trained) == json.loads(fresh)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
+    seen = []
+
+    def look():
+        seen.append((trainer.model.config._attn_implementation,))
+        seen[-1] += (torch.get_float32_matmul_precision(),)
+        if fails:
+            raise RuntimeError("on purpose")
+
+    model = tiny_model()
+    model.set_attn_implementation("sdpa")
+    before = torch.get_float32_matmul_precision()
+    trainer = make_trainer(tmp_path, model=model, max_steps=1, callbacks=[At(1, look)])
+    if fails:
+        with pytest.raises(RuntimeError, match="on purpose"):
+            trainer.train()
+    else:
+        trainer.train()
+    assert seen == [("eager", "medium")]
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_minutes_end_the_training_with_a_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=10_000, max_minutes=1e-9)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-1"
+
+
+def test_checkpoints_by_the_clock_are_replaced_and_those_of_the_schedule_kept(tmp_path):
+    trainer = make_trainer(tmp_path, save_every_minutes=1e-9, max_steps=11, checkpoints_to_keep=2)
+    trainer.train()
+    assert list(checkpoints(tmp_path)) == [4, 8, 11]
+
+
+def test_other_training_pairs_are_refused_on_resumption(tmp_path, uninterrupted):
+    directory, _ = uninterrupted
+    trainer = make_trainer(directory, train=copy_task(100, seed=3))
+    with pytest.raises(ValueError, match="training pairs are not those"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_loss_that_is_not_finite_ends_the_run(tmp_path):
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.shared.weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="lower learning_rate_factor"):
+        make_trainer(tmp_path, model=model, logging_steps=1).train()
+
+
+def test_second_label_smoothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"got label_smoothing_factor=0\.1; the model smooths"):
+        make_trainer(tmp_path, label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match="Take Seq2SeqTrainer"):
+        make_trainer(tmp_path, predict_with_generate=True)
+
+
+def test_precision_asked_for_is_the_precision_taken():
+    assert resolve_precision("fp32") == "fp32"
+    assert resolve_precision("bf16") == "bf16"
+    assert resolve_precision("auto") in ("fp32", "bf16")
+
+
+def test_bfloat16_trains(tmp_path):
+    trainer = make_trainer(tmp_path, bf16=True, max_steps=2, save_steps=2)
+    trainer.train()
+    assert all(torch.isfinite(value).all() for value in weights(trainer).values())
+    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "checkpoint-2")
+    assert reloaded.dtype == torch.float32

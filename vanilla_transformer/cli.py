@@ -1,0 +1,348 @@
+"""`vanilla-transformer train | evaluate | translate`: arguments in, calls of the package, text out.
+
+Nothing heavy is imported before a command runs, and no command computes anything itself.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from .recipes import Recipe, field_type, load_recipe, shipped_recipes
+
+_TRAIN_EXAMPLE = """example:
+  vanilla-transformer train demo
+  vanilla-transformer train demo --pair en-zh --max-minutes 10 --output-dir runs/chinese
+  vanilla-transformer train multi30k_en_de --train-file train.jsonl.gz \\
+      --validation-file validation.jsonl.gz --test-file test.jsonl.gz
+
+The same command again resumes a run that was stopped. On several devices:
+  accelerate launch training/train.py RECIPE [overrides]
+"""
+_EVALUATE_EXAMPLE = """example:
+  vanilla-transformer evaluate runs/demo
+  vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
+"""
+_TRANSLATE_EXAMPLE = """example:
+  echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
+  vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Words of the command line; those of this process if None.
+
+    Returns:
+        The exit code: 0, 2 for a mistake in the request, 128 + n after signal n.
+    """
+    for stream in (sys.stdout, sys.stderr):  # whatever the locale: text in any language goes out
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    options = _parser().parse_args(arguments)
+    _configure_logging()
+    try:
+        return options.run(options)
+    except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ImportError) as error:
+        if not _is_request_error(error):
+            raise
+        print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _train(options: argparse.Namespace) -> int:
+    overrides = {
+        name: value
+        for name, value in vars(options).items()
+        if name in (*_field_names(), "pair") and value is not None
+    }
+    recipe = load_recipe(options.recipe, overrides)
+    output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
+    from .runs import run_recipe
+    from .trainer import TrainingInterrupted
+
+    try:
+        metrics = run_recipe(recipe, output_dir)
+    except TrainingInterrupted as interruption:
+        print(interruption, file=sys.stderr)
+        return 128 + interruption.signum
+    if _is_first_process():
+        _print_scores(metrics["scores"])
+        print(f"Model, curves, samples and metrics are in {output_dir}.")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from .runs import evaluate_run
+
+    scores = evaluate_run(
+        options.directory,
+        test_file=options.test_file,
+        pair=options.pair,
+        num_beams=options.num_beams,
+        batch_tokens=options.batch_tokens,
+    )
+    _print_scores(scores)
+    if options.output:
+        _write_text(Path(options.output), json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _translate(options: argparse.Namespace) -> int:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from .pipeline import translate
+
+    directory = _model_directory(options.directory)
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_input(options.file))
+        # A pipe or terminal may wait for answers before it sends more; a file does not.
+        waits = not os.path.isfile(f"/dev/fd/{source.fileno()}")
+        model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        target = stack.enter_context(_output(options.output))
+        first = _FirstLine(_lines(source, options.file or "standard input"))
+        translations = translate(
+            model.to(_device()),
+            tokenizer,
+            first,
+            batch_tokens=options.batch_tokens,
+            max_wait=0.2 if waits else None,
+            num_beams=options.num_beams,
+        )
+        for translation in translations:
+            # One line in, one line out, also when a model emits a line break.
+            target.write(" ".join(translation.splitlines()) + "\n")
+            target.flush()
+    if options.attention:
+        _draw_attention(model, tokenizer, first.text, Path(options.attention))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vanilla-transformer", description="Train, evaluate and use the original Transformer."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_translate(commands)
+    return parser
+
+
+def _add_command(
+    commands: argparse._SubParsersAction, name: str, *, help: str, epilog: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=help,
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    help = "train a model as a recipe says, into a run directory"
+    command = _add_command(commands, "train", help=help, epilog=_TRAIN_EXAMPLE)
+    names = ", ".join(shipped_recipes())
+    command.add_argument("recipe", metavar="RECIPE", help=f"a path to a YAML file, or {names}")
+    command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
+    command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
+    overrides = command.add_argument_group("overrides", "take the place of the recipe's values")
+    for field in dataclasses.fields(Recipe):
+        kind, _ = field_type(field.name)
+        default = "" if field.default is None else f" (default: {field.default})"
+        overrides.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            metavar={"bool": "true|false", "str": "TEXT"}.get(kind.__name__, kind.__name__.upper()),
+            help=(field.metadata["help"] + default).replace("%", "%%"),
+            **({"nargs": "?", "const": "true"} if kind is bool else {}),
+        )
+    command.set_defaults(run=_train)
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    help = "score a trained model on test pairs"
+    command = _add_command(commands, "evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
+    command.add_argument("directory", metavar="DIR", help="run directory")
+    command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
+    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    command.add_argument("--num-beams", type=int, help="beams (default: the recipe's)")
+    command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    command.add_argument("--output", metavar="FILE", help="write the scores as JSON too")
+    command.set_defaults(run=_evaluate)
+
+
+def _add_translate(commands: argparse._SubParsersAction) -> None:
+    help = "translate a text, one sentence a line"
+    command = _add_command(commands, "translate", help=help, epilog=_TRANSLATE_EXAMPLE)
+    command.add_argument("directory", metavar="DIR", help="run directory")
+    command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
+    command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
+    command.add_argument("--num-beams", type=int, default=4, help="beams (default: 4)")
+    command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    command.add_argument(
+        "--attention", metavar="PNG", help="draw the cross-attention of the first line"
+    )
+    command.set_defaults(run=_translate)
+
+
+class _FirstLine:
+    """An iterator over lines that remembers the first that is not blank."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.text = ""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self.text = self.text or line.strip()
+            yield line
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    # Only \n ends a line, as for `wc -l`; str.splitlines knows eleven more characters that do.
+    for number, raw in enumerate(stream, start=1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+@contextlib.contextmanager
+def _input(name: str | None) -> Iterator[BinaryIO]:
+    if name is None:
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb") as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _output(name: str | None) -> Iterator[TextIO]:
+    if name is None:
+        yield sys.stdout
+        return
+    path = Path(name)
+    if path.exists() and not path.is_file():  # such as /dev/null or a pipe
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    # Grows beside the file that it replaces when it is complete.
+    aside = path.with_name(f"{path.name}.partial")
+    with aside.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
+    aside.replace(path)
+
+
+def _draw_attention(model: object, tokenizer: object, text: str, path: Path) -> None:
+    if not text:
+        raise ValueError("There is no line with text whose attention could be drawn.")
+    from .visualization import attention_weights, plot_attention
+
+    figure = plot_attention(attention_weights(model, tokenizer, text), kind="cross")
+    figure.savefig(path, bbox_inches="tight")
+
+
+def _print_scores(scores: dict[str, dict[str, object]]) -> None:
+    """One line for each test set."""
+    if not scores:
+        print("There is no test set, hence no scores.")
+        return
+    columns = ("bleu", "chrf", "exact_match", "perplexity", "num_sentences")
+    width = max(len(name) for name in scores)
+    print(" ".join([" " * width, *(f"{column:>13}" for column in columns)]))
+    for name, result in scores.items():
+        cells = [_cell(result.get(column)) for column in columns]
+        print(" ".join([f"{name:<{width}}", *(f"{cell:>13}" for cell in cells)]))
+    for signature in dict.fromkeys(result.get("bleu_signature") for result in scores.values()):
+        print(f"BLEU: {signature}")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else str(value)
+
+
+def _default_output_dir(recipe: str, pair: str | None) -> str:
+    name = Path(recipe).stem
+    return str(Path("runs") / (f"{name}-{pair}" if pair else name))
+
+
+def _field_names() -> list[str]:
+    return [field.name for field in dataclasses.fields(Recipe)]
+
+
+def _model_directory(name: str) -> Path:
+    directory = Path(name)
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{name} holds no trained model (no config.json); give a run directory.")
+    return directory
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _write_text(path: Path, text: str) -> None:
+    aside = path.with_name(f"{path.name}.partial")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+def _is_first_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _configure_logging() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    package = logging.getLogger(__package__)
+    package.handlers = [handler]
+    package.propagate = False
+    package.setLevel(logging.INFO if _is_first_process() else logging.WARNING)
+
+
+def _is_request_error(error: Exception) -> bool:
+    """Whether the request is at fault: a file that cannot be used, or a ValueError of our own.
+
+    A ValueError that comes from inside a library is a defect and keeps its traceback.
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        return True
+    if isinstance(error, ImportError):
+        return error.name in ("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml")
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).parent == Path(__file__).parent
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    hint = "; pip install 'vanilla-transformer[demo]'" if isinstance(error, ImportError) else ""
+    return " ".join(str(error).split()) + hint
+
+
+if __name__ == "__main__":
+    sys.exit(main())

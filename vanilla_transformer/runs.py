@@ -1,0 +1,487 @@
+"""What a recipe says, done: data, tokenizer, training, average, evaluation, run directory.
+
+Each stage leaves its result on disk, whole or not at all, and is not repeated by the next start.
+
+    RUN/recipe.yaml                  all fields; decides whether a directory may be resumed
+    RUN/tokenizer.json, tokenizer_config.json
+    RUN/checkpoints/checkpoint-N/    see checkpoints.py
+    RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
+    RUN/curves.png, samples.md
+    RUN/metrics.json                 written last: its presence says that the run is complete
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
+from transformers.trainer_utils import IntervalStrategy
+
+from .averaging import average_checkpoints
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .data import load_pairs, tokenize_pairs
+from .evaluation import evaluate_model, scores_by_kind
+from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from .recipes import (
+    CHANGEABLE,
+    Recipe,
+    TextPairs,
+    evaluation_sets,
+    load_recipe,
+    make_recipe,
+    training_pairs,
+    validation_pairs,
+)
+from .tokenization import train_tokenizer
+from .trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+    cpu_flags,
+    resolve_precision,
+)
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.json"
+RECIPE = "recipe.yaml"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is trained and validated on, and how many pairs there are of what."""
+
+    train: "Dataset"
+    validation: "Dataset | None"
+    validation_texts: TextPairs
+    sizes: dict[str, object]
+
+
+def run_recipe(
+    recipe: Recipe, output_dir: str | os.PathLike[str], *, resume: bool = True
+) -> dict[str, object]:
+    """Train and evaluate a model as a recipe says.
+
+    Args:
+        recipe: from `load_recipe`.
+        output_dir: run directory; new, empty, or that of the same recipe, which is then resumed.
+        resume: whether a run that is already there is gone on with; otherwise it is refused.
+
+    Returns:
+        The content of metrics.json.
+
+    Raises:
+        ValueError: if the directory belongs to something else, or the data or the recipe are at
+            fault.
+        TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
+    """
+    run = Path(output_dir)
+    args = training_arguments(recipe, run / "checkpoints")
+    with args.main_process_first(desc="recipe"):
+        _claim(recipe, run, resume=resume, write=args.should_save)
+    if (metrics := _completed(recipe, run)) is not None:
+        logger.info("%s is complete.", run)
+        return metrics
+    # The other ranks wait, then find everything in the cache.
+    with args.main_process_first(desc="preparation of the data"):
+        tokenizer, data = _prepare(recipe, run)
+    final = _train(recipe, args, tokenizer, data)
+    if args.should_save:
+        _finish(recipe, run, final, data, args)
+    if args.world_size > 1:
+        torch.distributed.barrier()
+    return json.loads((run / METRICS).read_text(encoding="utf-8"))
+
+
+def evaluate_run(
+    directory: str | os.PathLike[str],
+    *,
+    test_file: str | None = None,
+    pair: str | None = None,
+    num_beams: int | None = None,
+    batch_tokens: int = 4096,
+) -> dict[str, dict[str, object]]:
+    """Score the model of a run directory.
+
+    Args:
+        directory: run directory; any directory with model and tokenizer, if the rest is given.
+        test_file: test pairs in the place of the recipe's.
+        pair: languages in the place of the recipe's.
+        num_beams: beams in the place of the recipe's.
+        batch_tokens: tokens in a batch.
+
+    Returns:
+        For each test set its scores.
+
+    Raises:
+        ValueError: if there is no model, or no test pairs.
+    """
+    run = Path(directory)
+    if not (run / "model.safetensors").is_file():
+        raise ValueError(f"{run} holds no trained model (no model.safetensors).")
+    overrides = {"pair": pair, "test_file": test_file, "num_beams": num_beams}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    if (run / RECIPE).is_file():
+        recipe = load_recipe(str(run / RECIPE), overrides)
+    elif pair and test_file:
+        recipe = make_recipe(overrides)
+    else:
+        raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+    if test_file:
+        recipe = dataclasses.replace(recipe, generated=None, dataset=None)
+    sets = evaluation_sets(recipe)
+    if not sets:
+        raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
+    model, tokenizer = _load(run)
+    return {
+        name: _without_hypotheses(_score(recipe, model, tokenizer, test_set, batch_tokens))
+        for name, test_set in sets.items()
+    }
+
+
+def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
+    """The recipe in the words of the host's Trainer."""
+    cuda = torch.cuda.is_available()
+    return VanillaTransformerTrainingArguments(
+        output_dir=str(output_dir),
+        batch_tokens=recipe.batch_tokens,
+        gradient_accumulation_steps=recipe.gradient_accumulation,
+        learning_rate=1.0,  # the schedule gives the whole rate
+        learning_rate_factor=recipe.learning_rate_factor,
+        warmup_steps=recipe.warmup_steps,
+        adam_beta1=recipe.adam_beta1,
+        adam_beta2=recipe.adam_beta2,
+        adam_epsilon=recipe.adam_epsilon,
+        max_grad_norm=recipe.max_grad_norm,
+        max_steps=recipe.max_steps,
+        max_minutes=recipe.max_minutes,
+        save_every_minutes=recipe.save_every_minutes,
+        checkpoints_to_keep=recipe.checkpoints_to_average,
+        save_strategy="steps",
+        save_steps=recipe.save_every_steps,
+        eval_strategy="steps" if recipe.evaluate_every_steps else "no",
+        eval_steps=recipe.evaluate_every_steps or None,
+        logging_steps=recipe.log_every_steps,
+        # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
+        logging_nan_inf_filter=False,
+        bf16=resolve_precision(recipe.precision) == "bf16",
+        seed=recipe.seed,
+        dataloader_num_workers=2 if cuda else 0,
+        dataloader_pin_memory=cuda,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=4 * 3600,  # the other ranks wait while the first one prepares the data
+        disable_tqdm=True,
+        report_to="none",
+    )
+
+
+def _claim(recipe: Recipe, run: Path, *, resume: bool, write: bool) -> None:
+    """Make sure that the directory is ours, and note the recipe in it."""
+    if run.exists() and not run.is_dir():
+        raise ValueError(f"{run} is a file; give a directory with --output-dir.")
+    started = (run / RECIPE).is_file()
+    if started and not resume:
+        raise ValueError(f"{run} holds a run already; give another directory.")
+    if started:
+        before = load_recipe(str(run / RECIPE))
+        differing = [
+            difference
+            for difference in before.differences(recipe)
+            if difference.partition(":")[0] not in CHANGEABLE
+        ]
+        if differing:
+            raise ValueError(
+                f"{run} holds a run of another recipe ({'; '.join(differing)}); give another "
+                "--output-dir, or the values as they were."
+            )
+    elif run.is_dir() and any(run.iterdir()):
+        raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
+    if write:
+        run.mkdir(parents=True, exist_ok=True)
+        write_aside(run / RECIPE, lambda path: path.write_text(recipe.to_yaml(), encoding="utf-8"))
+
+
+def _completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
+    """The metrics of a run that has been completed with this very recipe."""
+    if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
+        return None
+    metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
+    return metrics if metrics["recipe"] == dataclasses.asdict(recipe) else None
+
+
+def _prepare(recipe: Recipe, run: Path) -> tuple[PreTrainedTokenizerBase, _Data]:
+    """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
+    pairs = training_pairs(recipe)
+    texts = validation_pairs(recipe)
+    if not len(pairs):
+        raise ValueError("There is not a single training pair.")
+    tokenizer = _tokenizer(recipe, run, pairs)
+    train = tokenize_pairs(
+        pairs,
+        tokenizer,
+        max_source_length=recipe.max_source_length,
+        max_target_length=recipe.max_target_length,
+        show_progress=sys.stderr.isatty(),
+    )
+    validation = None
+    if len(texts):
+        # Whatever their length: leaving long sentences out would flatter the perplexity.
+        validation = tokenize_pairs(
+            load_pairs(
+                [*zip(texts.sources, texts.targets, strict=True)],
+                source_language=recipe.source_language,
+                target_language=recipe.target_language,
+                show_progress=False,
+            ),
+            tokenizer,
+            show_progress=False,
+        )
+    sizes = {
+        "train_pairs": len(pairs),
+        "train_pairs_kept": len(train),
+        "validation_pairs": len(texts),
+    }
+    logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
+    return tokenizer, _Data(train, validation, texts, sizes)
+
+
+def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
+    """The tokenizer of the run, learnt from its training pairs by the first start."""
+    if not (run / "tokenizer.json").is_file():
+        tokenizer = train_tokenizer(
+            (text for column in ("source", "target") for text in pairs[column]),
+            vocab_size=recipe.vocab_size,
+            split_digits=recipe.split_digits,
+            show_progress=sys.stderr.isatty(),
+        )
+        with tempfile.TemporaryDirectory(dir=run, prefix=".tokenizer") as aside:
+            tokenizer.save_pretrained(aside)
+            # tokenizer.json last: it says that the tokenizer is there.
+            for path in sorted(
+                Path(aside).iterdir(), key=lambda path: path.name == "tokenizer.json"
+            ):
+                path.replace(run / path.name)
+    return PreTrainedTokenizerFast.from_pretrained(run)
+
+
+def _train(
+    recipe: Recipe,
+    args: VanillaTransformerTrainingArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    data: _Data,
+) -> Path:
+    """Train to the end, from the last whole checkpoint if there is one; return the last one."""
+    start = last_whole_checkpoint(args.output_dir)
+    if start is not None and _is_final(start, recipe):
+        return start
+    set_seed(recipe.seed)
+    config = VanillaTransformerConfig.from_preset(
+        recipe.preset, **recipe.model_overrides(), vocab_size=len(tokenizer)
+    )
+    count = recipe.evaluate_pairs
+    texts = data.validation_texts
+    if data.validation is None:
+        args.eval_strategy = IntervalStrategy.NO
+    trainer = VanillaTransformerTrainer(
+        VanillaTransformerForConditionalGeneration(config),
+        args,
+        train_dataset=data.train,
+        eval_dataset=data.validation,
+        processing_class=tokenizer,
+        validation_pairs=[*zip(texts.sources[:count], texts.targets[:count], strict=True)],
+        target_language=recipe.target_language,
+    )
+    trainer.train(resume_from_checkpoint=start)
+    return last_whole_checkpoint(args.output_dir)
+
+
+def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
+    """Whether the recipe's updates or minutes are over."""
+    step = int(checkpoint.name.removeprefix("checkpoint-"))
+    if step > recipe.max_steps:
+        raise ValueError(
+            f"got max_steps={recipe.max_steps}, but this run has done {step} updates; give {step} "
+            "or more."
+        )
+    minutes = Progress.load(checkpoint).seconds / 60
+    out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
+    return step == recipe.max_steps or out_of_time
+
+
+def _finish(
+    recipe: Recipe, run: Path, final: Path, data: _Data, args: VanillaTransformerTrainingArguments
+) -> None:
+    """Average, evaluate and write what the run directory is to hold."""
+    averaged = averaging_set(
+        final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
+    )
+    average_checkpoints(averaged, run)
+    state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
+    _draw_curves(state["log_history"], run)
+    model, tokenizer = _load(run)
+    sets = {"validation": data.validation_texts, **evaluation_sets(recipe)}
+    results = {
+        name: _score(recipe, model, tokenizer, test_set, 4096)
+        for name, test_set in sets.items()
+        if len(test_set)
+    }
+    if results:
+        _write_samples(recipe, run, results)
+    progress = Progress.load(final)
+    training_seconds = progress.seconds - progress.evaluation_seconds
+    metrics = {
+        "scores": {name: _without_hypotheses(result) for name, result in results.items()},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "updates": state["global_step"],
+        "epochs": round(state["epoch"], 3),
+        "target_tokens": progress.target_tokens,
+        "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
+        "training_minutes": round(progress.seconds / 60, 3),
+        "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
+        "averaged_checkpoints": [path.name for path in averaged],
+        "precision": "bf16" if args.bf16 else "fp32",
+        "seed": recipe.seed,
+        "data": data.sizes,
+        "vocabulary": len(tokenizer),
+        "devices": args.world_size,
+        "hardware": _hardware(),
+        "versions": _versions(),
+        "git_commit": _git_commit(),
+        "recipe": dataclasses.asdict(recipe),
+    }
+    text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
+    write_aside(run / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _score(
+    recipe: Recipe,
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TextPairs,
+    batch_tokens: int,
+) -> dict[str, object]:
+    penalty = {} if recipe.length_penalty is None else {"length_penalty": recipe.length_penalty}
+    result = evaluate_model(
+        model,
+        tokenizer,
+        test_set.sources,
+        test_set.targets,
+        target_language=recipe.target_language,
+        batch_tokens=batch_tokens,
+        num_beams=recipe.num_beams,
+        **penalty,
+    )
+    if test_set.kinds is not None:
+        # A sentence of several kinds counts for each of them.
+        triples = [
+            (hypothesis, reference, kind)
+            for hypothesis, reference, kinds in zip(
+                result["hypotheses"], test_set.targets, test_set.kinds, strict=True
+            )
+            for kind in sorted(set(kinds))
+        ]
+        result["by_kind"] = scores_by_kind(*map(list, zip(*triples, strict=True)))
+    result["num_beams"] = recipe.num_beams
+    return {**result, "sources": test_set.sources, "references": test_set.targets}
+
+
+def _without_hypotheses(result: dict[str, object]) -> dict[str, object]:
+    texts = ("hypotheses", "sources", "references")
+    return {name: value for name, value in result.items() if name not in texts}
+
+
+def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return model, AutoTokenizer.from_pretrained(run)
+
+
+def _draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
+    from .visualization import plot_training_curves
+
+    figure = plot_training_curves(log_history, title=run.name)
+    write_aside(run / "curves.png", lambda path: figure.savefig(path, format="png", dpi=120))
+
+
+def _write_samples(recipe: Recipe, run: Path, results: dict[str, dict[str, object]]) -> None:
+    """The first translations of each test set, or of the validation set if there is none."""
+    names = [name for name in results if name != "validation"] or list(results)
+    lines = ["# Sample translations", ""]
+    for name in names:
+        result = results[name]
+        lines += [f"## {name}", ""]
+        for number in range(min(recipe.num_samples, len(result["sources"]))):
+            for label, texts in (
+                ("source", "sources"),
+                ("reference", "references"),
+                ("translation", "hypotheses"),
+            ):
+                # Indented by four, text is shown as it is, whatever it holds.
+                lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
+            lines.append("")
+    text = "\n".join(lines)
+    write_aside(run / "samples.md", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def write_aside(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there when it is whole."""
+    aside = path.with_name(f".{path.name}.partial")
+    write(aside)
+    aside.replace(path)
+
+
+def _hardware() -> dict[str, object]:
+    facts: dict[str, object] = {
+        "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
+
+
+def _versions() -> dict[str, str]:
+    names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
+    names += ("sacrebleu", "numpy", "babel")
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git_commit() -> str | None:
+    """Commit of the clone that the package runs from, marked if files differ from it."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()

@@ -1,0 +1,442 @@
+"""Training (Section 5) with the host library's Seq2SeqTrainer; no loop of our own.
+
+What is plugged in: batches by token budget, the paper's Adam and Eq. 3, perplexity per token and
+greedy BLEU while training, fast settings for a CPU, and checkpoints that survive being killed.
+"""
+
+import contextlib
+import hashlib
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+from transformers.trainer_utils import EvalLoopOutput
+
+from .batching import TokenBatchSampler
+from .checkpoints import Progress, last_whole_checkpoint, prune, seal
+from .data import PairCollator, pair_lengths
+from .optimization import noam_schedule, paper_adam
+from .pipeline import translate
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
+    """Seq2SeqTrainingArguments with the paper's defaults and what our trainer adds.
+
+    Args:
+        batch_tokens: Source and target tokens, padding included, in a batch of one device.
+        learning_rate_factor: Multiple of Eq. 3.
+        warmup_steps: Updates until the learning rate peaks.
+        max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
+            a resumption included; None does not.
+        save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
+        checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
+    """
+
+    batch_tokens: int = field(default=3125)
+    learning_rate_factor: float = field(default=1.0)
+    warmup_steps: float = field(default=4000)
+    adam_beta2: float = field(default=0.98)
+    adam_epsilon: float = field(default=1e-9)
+    max_grad_norm: float = field(default=0.0)
+    max_minutes: float | None = field(default=None)
+    save_every_minutes: float = field(default=0.0)
+    checkpoints_to_keep: int = field(default=5)
+
+
+class TrainingInterrupted(Exception):
+    """A signal ended the training after a whole checkpoint was written."""
+
+    def __init__(self, signum: int, checkpoint: Path) -> None:
+        self.signum = signum
+        self.checkpoint = checkpoint
+        super().__init__(
+            f"Stopped by {signal.Signals(signum).name}; {checkpoint} is whole. "
+            "Run the same command again to resume."
+        )
+
+
+class VanillaTransformerTrainer(Seq2SeqTrainer):
+    """Seq2SeqTrainer for data sets made by `tokenize_pairs`.
+
+    `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
+    exponential, `eval_perplexity`, is the paper's; with `validation_pairs`, `eval_bleu` is greedy.
+
+    Args:
+        model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
+        args: `VanillaTransformerTrainingArguments`.
+        validation_pairs: (source, target) texts that are translated at each evaluation.
+        target_language: Decides how BLEU tokenises.
+        **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
+
+    Raises:
+        ValueError: If the arguments ask for what this trainer does otherwise.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: VanillaTransformerTrainingArguments,
+        *,
+        validation_pairs: Sequence[tuple[str, str]] = (),
+        target_language: str | None = None,
+        **kwargs: object,
+    ) -> None:
+        if args.label_smoothing_factor:
+            raise ValueError(
+                f"got label_smoothing_factor={args.label_smoothing_factor}; the model smooths its "
+                "own loss: set label_smoothing in its config and leave the factor at 0."
+            )
+        if args.predict_with_generate or kwargs.get("compute_metrics") is not None:
+            raise ValueError(
+                "got predict_with_generate or compute_metrics; this trainer reports perplexity and "
+                "greedy BLEU of validation_pairs. Take Seq2SeqTrainer for other metrics."
+            )
+        collator = PairCollator(vocab_size=model.config.vocab_size)
+        super().__init__(model, args, data_collator=kwargs.pop("data_collator", collator), **kwargs)
+        self.validation_pairs = list(validation_pairs)
+        self.target_language = target_language
+        self.train_sampler: TokenBatchSampler | None = None
+        self.progress = Progress()
+        self._signals = _Signals()
+        for printer in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printer)
+        self.add_callback(_RunControl(self))
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches by token budget (Section 5.1), the same number on every rank."""
+        self.train_sampler = TokenBatchSampler(
+            *pair_lengths(self.train_dataset),
+            max_tokens=self.args.batch_tokens,
+            seed=self.args.seed,
+            num_replicas=self.args.world_size,
+        )
+        loader = DataLoader(
+            self.train_dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=self.train_sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
+        )
+        return self.accelerator.prepare(loader)
+
+    def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader:
+        """Batches of similar length, dealt to the ranks without repeating any."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        source_lengths, target_lengths = pair_lengths(dataset)
+        longest = max(source_lengths.max(), target_lengths.max())
+        batches = TokenBatchSampler(
+            source_lengths,
+            target_lengths,
+            max_tokens=max(self.args.batch_tokens, int(longest)),
+            shuffle=False,
+        )
+        return DataLoader(
+            dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=list(batches)[self.args.process_index :: self.args.world_size],
+            collate_fn=self.data_collator,
+        )
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        """The paper's Adam (Section 5.3), its learning rate left to the schedule."""
+        if self.optimizer is None:
+            parameters = (self.model if model is None else model).parameters()
+            self.optimizer = paper_adam(
+                [parameter for parameter in parameters if parameter.requires_grad],
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+            )
+        return self.optimizer
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Eq. 3 without a wasted first update; it does not depend on the length of the run."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = noam_schedule(
+                self.optimizer if optimizer is None else optimizer,
+                d_model=self.model.config.d_model,
+                warmup_steps=int(self.args.warmup_steps),
+                factor=self.args.learning_rate_factor,
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, **kwargs: object
+    ) -> "transformers.trainer_utils.TrainOutput":  # noqa: F821
+        """Train, from the start or from a checkpoint; True takes the last whole one.
+
+        Raises:
+            TrainingInterrupted: SIGTERM or Ctrl-C came; a checkpoint was written first.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
+        if resume_from_checkpoint:
+            self.progress = Progress.load(Path(resume_from_checkpoint))
+            if self.progress.data not in ("", _fingerprint(self.train_dataset)):
+                raise ValueError(
+                    f"the training pairs are not those that {resume_from_checkpoint} was trained "
+                    "on; start a new run in another directory."
+                )
+        self.progress.data = _fingerprint(self.train_dataset)
+        with cpu_training_settings(self.model), self._signals:
+            output = super().train(str(resume_from_checkpoint or "") or None, **kwargs)
+        if self._signals.received:
+            checkpoint = last_whole_checkpoint(self.args.output_dir)
+            raise TrainingInterrupted(self._signals.received, checkpoint)
+        return output
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """As the host's, and counts the real target tokens of the update over all ranks."""
+        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if num_items is not None:
+            self.progress.count(num_items)
+        return batches, num_items
+
+    def evaluate(self, *args: object, **kwargs: object) -> dict[str, float]:
+        """As the host's; how often one evaluates leaves no trace in the training."""
+        started = time.monotonic()
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            metrics = super().evaluate(*args, **kwargs)
+        self.progress.evaluation_seconds += time.monotonic() - started
+        return metrics
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Cross-entropy weighted by tokens, not by batches, and greedy BLEU."""
+        self.model.eval()
+        totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
+        with torch.no_grad():
+            for batch in dataloader:
+                inputs = self._prepare_inputs(batch)
+                count = int((inputs["labels"] != -100).sum())
+                loss = self.model(**inputs, return_logits=False, use_cache=False).loss
+                totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
+        nats, count = self._sum_over_ranks(totals)
+        loss = nats / max(count, 1)
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        if self.validation_pairs and self.is_world_process_zero():
+            metrics["bleu"] = self._greedy_bleu()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        size = len(dataloader.dataset)
+        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the host's, without figures that assume batches of equal size; also a line of text."""
+        logs = {
+            name: value
+            for name, value in logs.items()
+            if not name.endswith(("_per_second", "_flos", "_runtime", "_preparation_time"))
+        }
+        if "loss" in logs:
+            logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
+            if not math.isfinite(logs["loss"]):
+                raise ValueError(
+                    f"the loss became {logs['loss']} before update {self.state.global_step}; "
+                    "lower learning_rate_factor or raise warmup_steps."
+                )
+        super().log(logs, start_time)
+        if self.is_world_process_zero():
+            _log_line(logs, self.state.global_step, self.state.max_steps)
+
+    def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
+        if self.args.world_size > 1:
+            shared = values.to(self.args.device)
+            torch.distributed.all_reduce(shared)
+            values = shared.cpu()
+        return values.tolist()
+
+    def _greedy_bleu(self) -> float:
+        from .evaluation import corpus_scores
+
+        sources, references = zip(*self.validation_pairs, strict=True)
+        found = translate(
+            self.model,
+            self.processing_class,
+            list(sources),
+            batch_tokens=max(self.args.batch_tokens, 4096),
+            num_beams=1,
+        )
+        scores = corpus_scores(list(found), list(references), target_language=self.target_language)
+        return scores["bleu"]
+
+
+class _RunControl(TrainerCallback):
+    """Stops by clock or signal, seals checkpoints, and keeps the sampler at the right epoch."""
+
+    def __init__(self, trainer: VanillaTransformerTrainer) -> None:
+        self.trainer = trainer
+        self.last_save = time.monotonic()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+        # A checkpoint brings its own intervals; those of this start count.
+        state.compute_steps(args, state.max_steps)
+        self.last_save = time.monotonic()
+        self.trainer.progress.start()
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+        # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
+        batches = len(self.trainer.train_sampler) // args.world_size
+        updates = math.ceil(batches / args.gradient_accumulation_steps)
+        self.trainer.train_sampler.set_epoch(state.global_step // updates)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+        minutes = self.trainer.progress.seconds / 60
+        out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
+        since = (time.monotonic() - self.last_save) / 60
+        save_due = 0 < args.save_every_minutes <= since
+        signum, out_of_time, save_due = self._agree(
+            self.trainer._signals.received, out_of_time, save_due
+        )
+        control.should_save |= bool(signum or out_of_time or save_due)
+        if out_of_time and not control.should_training_stop:
+            logger.info("Stopping: %.1f minutes of training are over.", minutes)
+            control.should_training_stop = control.should_log = True
+            control.should_evaluate = args.eval_strategy != "no"
+        if signum:
+            self.trainer._signals.received = signum
+            control.should_training_stop, control.should_evaluate = True, False
+
+    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        self.last_save = time.monotonic()
+        if args.world_size > 1:
+            torch.distributed.barrier()  # every rank has written its random state
+        if args.should_save:
+            self.trainer.progress.save(checkpoint)
+            seal(checkpoint)
+            prune(checkpoint, every=int(args.save_steps), keep=args.checkpoints_to_keep)
+
+    def _agree(self, *values: int) -> list[int]:
+        """The largest of each value over all ranks, so that all of them do the same."""
+        if self.trainer.args.world_size == 1:
+            return [int(value) for value in values]
+        shared = torch.tensor([int(value) for value in values], device=self.trainer.args.device)
+        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
+        return shared.tolist()
+
+
+class _Signals:
+    """Notes the first SIGTERM or Ctrl-C, for the end of the update; a second one acts at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "_Signals":
+        self.received = 0
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                self._previous[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+        self._previous.clear()
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = signum
+        logger.warning(
+            "%s: writing a checkpoint after this update; once more ends at once.",
+            signal.Signals(signum).name,
+        )
+
+
+@contextlib.contextmanager
+def cpu_training_settings(model: torch.nn.Module) -> Iterator[None]:
+    """On a CPU: eager attention and oneDNN matrix products, about twice as fast together.
+
+    oneDNN stays float32 on most CPUs (errors of 1e-4 instead of 5e-5 against float64); where the
+    hardware has AMX it may compute in bfloat16. Both settings are put back, also after an error.
+    """
+    if model.device.type != "cpu":
+        yield
+        return
+    precision = torch.get_float32_matmul_precision()
+    attention = model.config._attn_implementation
+    logger.info(
+        "Training on a CPU: eager attention (was %s), float32 matmul precision medium (was %s).",
+        attention,
+        precision,
+    )
+    try:
+        model.set_attn_implementation("eager")
+        torch.set_float32_matmul_precision("medium")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        model.set_attn_implementation(attention)
+
+
+def resolve_precision(requested: str) -> str:
+    """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
+    if torch.cuda.is_available():
+        # Older GPUs emulate bfloat16, slower than float32.
+        capable = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        capable = bool({"avx512_bf16", "amx_bf16"} & set(cpu_flags().get("flags", "").split()))
+    chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
+    if chosen == "bf16" and not capable:
+        logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
+    return chosen
+
+
+def cpu_flags() -> dict[str, str]:
+    """Facts about the first processor as Linux tells them; empty elsewhere."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _fingerprint(dataset: object) -> str:
+    """Changes with the number, order and lengths of the pairs, and hence with their batches."""
+    digest = hashlib.sha256()
+    for lengths in pair_lengths(dataset):
+        digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _log_line(logs: dict[str, float], step: int, max_steps: int) -> None:
+    if "loss" in logs:
+        logger.info(
+            "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, %.1f minutes",
+            *(step, max_steps, logs["loss"], logs["learning_rate"]),
+            *(logs["target_tokens_per_second"], logs["minutes"]),
+        )
+    elif "eval_loss" in logs:
+        bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""
+        logger.info("update %d: validation perplexity %.2f%s", step, logs["eval_perplexity"], bleu)
