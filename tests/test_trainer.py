@@ -17,12 +17,12 @@ from transformers import TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.checkpoints import checkpoints, is_whole, last_whole_checkpoint
+from vanilla_transformer.machine import resolve_precision
 from vanilla_transformer.optimization import noam_lr
 from vanilla_transformer.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
-    resolve_precision,
 )
 
 VOCAB = 40

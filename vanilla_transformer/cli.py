@@ -6,14 +6,16 @@ Nothing heavy is imported before a command runs, and no command computes anythin
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import json
 import logging
 import os
+import stat
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NoReturn, TextIO
 
 from .recipes import Recipe, field_type, load_recipe, shipped_recipes
 
@@ -34,6 +36,10 @@ _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
   vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
 """
+# What follows the demo: the same with data of one's own.
+_NEXT = """  vanilla-transformer train multi30k_en_de
+  vanilla-transformer train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
+      --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # whatever the locale: text in any language goes out
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options.command.error(f"unknown option {' '.join(unknown)}")
     _configure_logging()
     try:
         return options.run(options)
@@ -73,6 +82,7 @@ def _train(options: argparse.Namespace) -> int:
     }
     recipe = load_recipe(options.recipe, overrides)
     output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
+    _hide_progress_of_transformers()
     from .runs import run_recipe
     from .trainer import TrainingInterrupted
 
@@ -83,11 +93,16 @@ def _train(options: argparse.Namespace) -> int:
         return 128 + interruption.signum
     if _is_first_process():
         _print_scores(metrics["scores"])
-        print(f"Model, curves, samples and metrics are in {output_dir}.")
+        _print_samples(Path(output_dir) / "samples.md")
+        print(f"Model, curves, samples and metrics are in {output_dir}. Next:")
+        print(f"  vanilla-transformer translate {output_dir} FILE")
+        if recipe.generated:
+            print(_NEXT)
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    _hide_progress_of_transformers()
     from .runs import evaluate_run
 
     scores = evaluate_run(
@@ -108,11 +123,12 @@ def _translate(options: argparse.Namespace) -> int:
 
     from .pipeline import translate
 
+    _hide_progress_of_transformers()
     directory = _model_directory(options.directory)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
         # A pipe or terminal may wait for answers before it sends more; a file does not.
-        waits = not os.path.isfile(f"/dev/fd/{source.fileno()}")
+        waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
         model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
         tokenizer = AutoTokenizer.from_pretrained(directory)
         target = stack.enter_context(_output(options.output))
@@ -134,8 +150,20 @@ def _translate(options: argparse.Namespace) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, instead of printing all options before it."""
+
+    def error(self, message: str) -> NoReturn:
+        for word in message.split():
+            known = [option for action in self._actions for option in action.option_strings]
+            near = difflib.get_close_matches(word, known, n=1)
+            if word.startswith("--") and word not in known and near:
+                message += f" (did you mean {near[0]}?)"
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="vanilla-transformer", description="Train, evaluate and use the original Transformer."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -175,7 +203,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
             help=(field.metadata["help"] + default).replace("%", "%%"),
             **({"nargs": "?", "const": "true"} if kind is bool else {}),
         )
-    command.set_defaults(run=_train)
+    command.set_defaults(run=_train, command=command)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
@@ -187,7 +215,7 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--num-beams", type=int, help="beams (default: the recipe's)")
     command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
     command.add_argument("--output", metavar="FILE", help="write the scores as JSON too")
-    command.set_defaults(run=_evaluate)
+    command.set_defaults(run=_evaluate, command=command)
 
 
 def _add_translate(commands: argparse._SubParsersAction) -> None:
@@ -201,7 +229,7 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--attention", metavar="PNG", help="draw the cross-attention of the first line"
     )
-    command.set_defaults(run=_translate)
+    command.set_defaults(run=_translate, command=command)
 
 
 class _FirstLine:
@@ -277,6 +305,13 @@ def _print_scores(scores: dict[str, dict[str, object]]) -> None:
         print(f"BLEU: {signature}")
 
 
+def _print_samples(path: Path, count: int = 3) -> None:
+    """The first samples, as they stand in the file."""
+    if path.is_file():
+        samples = path.read_text(encoding="utf-8").split("\n\n")
+        print("\n\n".join(["", *[text for text in samples if text.startswith("    ")][:count], ""]))
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
@@ -322,6 +357,13 @@ def _configure_logging() -> None:
     package.handlers = [handler]
     package.propagate = False
     package.setLevel(logging.INFO if _is_first_process() else logging.WARNING)
+
+
+def _hide_progress_of_transformers() -> None:
+    """Bars for loading and saving a small file would stand between the lines of the log."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
 
 
 def _is_request_error(error: Exception) -> bool:

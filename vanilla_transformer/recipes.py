@@ -6,9 +6,12 @@ The defaults are the paper's (Sections 5 and 6.1), so that a recipe holds only w
 
 import dataclasses
 import difflib
+import hashlib
+import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 
 if typing.TYPE_CHECKING:
@@ -250,6 +253,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         "source_language": recipe.source_language,
         "target_language": recipe.target_language,
         "strict": recipe.strict,
+        "show_progress": sys.stderr.isatty(),
     }
     file = getattr(recipe, f"{split}_file")
     if file is not None:
@@ -257,7 +261,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
         return None
     if recipe.generated is not None:
-        return load_pairs(_generate(recipe, split), **options)
+        return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     try:
         return load_pairs(recipe.dataset, config=recipe.dataset_config, split=split, **options)
     except (OSError, ValueError) as error:
@@ -269,17 +273,30 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         ) from error
 
 
-def _generate(recipe: Recipe, split: str) -> "list[Pair]":
+def _cldr_key(recipe: Recipe, split: str) -> str:
+    """Names what `_generate` gives: the same code, data and settings give the same pairs."""
+    digest = hashlib.sha256()
+    for name in ("cldr.py", "cldr_language.py"):
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    languages = f"{recipe.source_language} {recipe.target_language}"
+    parts = (languages, split, _generated_count(recipe, split), metadata.version("babel"))
+    return f"{parts} {digest.hexdigest()}"
+
+
+def _generated_count(recipe: Recipe, split: str) -> int:
+    return recipe.generated_pairs if split == "train" else recipe.generated_test_pairs
+
+
+def _generate(recipe: Recipe, split: str) -> "Iterator[Pair]":
     from .cldr import generate_pairs
 
-    count = recipe.generated_pairs if split == "train" else recipe.generated_test_pairs
     languages = (recipe.source_language, recipe.target_language)
     # The same pairs for every seed of the training: runs differ in one thing at a time.
-    return list(generate_pairs(*languages, split=split, count=count, seed=0))
+    return generate_pairs(*languages, split=split, count=_generated_count(recipe, split), seed=0)
 
 
 def _generated_texts(recipe: Recipe, split: str) -> TextPairs:
-    pairs = _generate(recipe, split)
+    pairs = list(_generate(recipe, split))
     return TextPairs(
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],

@@ -6,7 +6,7 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
-    RUN/curves.png, samples.md
+    RUN/curves.png, samples.md, attention.png
     RUN/metrics.json                 written last: its presence says that the run is complete
 """
 
@@ -14,12 +14,9 @@ import dataclasses
 import json
 import logging
 import os
-import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +35,7 @@ from .checkpoints import Progress, averaging_set, last_whole_checkpoint
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .data import load_pairs, tokenize_pairs
 from .evaluation import evaluate_model, scores_by_kind
+from .machine import git_commit, hardware, resolve_precision, versions
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .recipes import (
     CHANGEABLE,
@@ -50,12 +48,7 @@ from .recipes import (
     validation_pairs,
 )
 from .tokenization import train_tokenizer
-from .trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
-    cpu_flags,
-    resolve_precision,
-)
+from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -346,6 +339,7 @@ def _finish(
     }
     if results:
         _write_samples(recipe, run, results)
+        _draw_attention(model, tokenizer, run, results)
     progress = Progress.load(final)
     training_seconds = progress.seconds - progress.evaluation_seconds
     metrics = {
@@ -363,9 +357,9 @@ def _finish(
         "data": data.sizes,
         "vocabulary": len(tokenizer),
         "devices": args.world_size,
-        "hardware": _hardware(),
-        "versions": _versions(),
-        "git_commit": _git_commit(),
+        "hardware": hardware(),
+        "versions": versions(),
+        "git_commit": git_commit(),
         "recipe": dataclasses.asdict(recipe),
     }
     text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
@@ -442,46 +436,25 @@ def _write_samples(recipe: Recipe, run: Path, results: dict[str, dict[str, objec
     write_aside(run / "samples.md", lambda path: path.write_text(text, encoding="utf-8"))
 
 
+def _draw_attention(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    run: Path,
+    results: dict[str, dict[str, object]],
+) -> None:
+    """Where the decoder looks while it writes the first sample."""
+    from .visualization import attention_weights, plot_attention
+
+    result = list(results.values())[-1]
+    attention = attention_weights(
+        model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
+    )
+    figure = plot_attention(attention, kind="cross")
+    write_aside(run / "attention.png", lambda path: figure.savefig(path, format="png", dpi=120))
+
+
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file beside its place and move it there when it is whole."""
     aside = path.with_name(f".{path.name}.partial")
     write(aside)
     aside.replace(path)
-
-
-def _hardware() -> dict[str, object]:
-    facts: dict[str, object] = {
-        "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-    if torch.cuda.is_available():
-        facts["gpu"] = torch.cuda.get_device_name()
-    return facts
-
-
-def _versions() -> dict[str, str]:
-    names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
-    names += ("sacrebleu", "numpy", "babel")
-    versions = {"python": platform.python_version()}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _git_commit() -> str | None:
-    """Commit of the clone that the package runs from, marked if files differ from it."""
-    folder = Path(__file__).resolve().parent.parent
-    if not (folder / ".git").exists():
-        return None
-    try:
-        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return result.stdout.strip()

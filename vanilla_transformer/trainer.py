@@ -317,6 +317,8 @@ class _RunControl(TrainerCallback):
             self.trainer._signals.received, out_of_time, save_due
         )
         control.should_save |= bool(signum or out_of_time or save_due)
+        if state.global_step >= state.max_steps:
+            control.should_log = True  # the last updates too, however few
         if out_of_time and not control.should_training_stop:
             logger.info("Stopping: %.1f minutes of training are over.", minutes)
             control.should_training_stop = control.should_log = True
@@ -397,29 +399,6 @@ def cpu_training_settings(model: torch.nn.Module) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(precision)
         model.set_attn_implementation(attention)
-
-
-def resolve_precision(requested: str) -> str:
-    """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
-    if torch.cuda.is_available():
-        # Older GPUs emulate bfloat16, slower than float32.
-        capable = torch.cuda.get_device_capability() >= (8, 0)
-    else:
-        capable = bool({"avx512_bf16", "amx_bf16"} & set(cpu_flags().get("flags", "").split()))
-    chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
-    if chosen == "bf16" and not capable:
-        logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
-    return chosen
-
-
-def cpu_flags() -> dict[str, str]:
-    """Facts about the first processor as Linux tells them; empty elsewhere."""
-    try:
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _fingerprint(dataset: object) -> str:

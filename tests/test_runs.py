@@ -1,0 +1,243 @@
+"""A recipe becomes a run directory: whole, complete, resumable, and nobody else's."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer import runs
+from vanilla_transformer.averaging import average_checkpoints
+from vanilla_transformer.recipes import load_recipe
+from vanilla_transformer.runs import evaluate_run, run_recipe
+
+WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
+
+
+def write_pairs(path, count, seed):
+    """Word-for-word translations; the words are drawn by a fixed recurrence."""
+    state, lines = seed, []
+    for _ in range(count):
+        chosen = []
+        for _ in range(3 + state % 4):
+            state = (state * 1103515245 + 12345) % 2**31
+            chosen.append(list(WORDS)[(state >> 16) % len(WORDS)])
+        pair = {"de": " ".join(chosen), "en": " ".join(WORDS[word] for word in chosen)}
+        lines.append(json.dumps({"translation": pair}))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def tiny_recipe(folder, **overrides):
+    """A recipe file's worth of settings for a model that trains in a second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {
+        "pair": "de-en",
+        "train_file": write_pairs(folder / "train.jsonl", 120, 1),
+        "validation_file": write_pairs(folder / "validation.jsonl", 10, 2),
+        "test_file": write_pairs(folder / "test.jsonl", 10, 3),
+        "vocab_size": 280,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "attention_heads": 2,
+        "ffn_dim": 32,
+        "batch_tokens": 256,
+        "gradient_accumulation": 1,
+        "warmup_steps": 10,
+        "max_steps": 9,
+        "save_every_steps": 3,
+        "checkpoints_to_average": 2,
+        "evaluate_every_steps": 0,
+        "num_beams": 1,
+        "log_every_steps": 3,
+        **overrides,
+    }
+    path = folder / "tiny.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """Caches of this file alone, gone with it."""
+    import datasets
+
+    before = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("cache")
+    yield
+    datasets.config.HF_DATASETS_CACHE = before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = load_recipe(str(tiny_recipe(folder, evaluate_every_steps=3)))
+    return recipe, folder / "run", run_recipe(recipe, folder / "run")
+
+
+def refuse_to_train(*args, **kwargs):
+    raise AssertionError("there was nothing left to train")
+
+
+def test_run_directory_holds_the_contract(finished):
+    _, run, _ = finished
+    wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    wanted |= {"tokenizer_config.json", "recipe.yaml", "metrics.json", "curves.png", "samples.md"}
+    assert {path.name for path in run.iterdir()} == wanted | {"checkpoints", "attention.png"}
+
+
+def test_run_directory_loads_with_auto_classes(finished):
+    _, run, _ = finished
+    model, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(run),
+        AutoTokenizer.from_pretrained(run),
+    )
+    output = model.generate(**tokenizer("ein Hund", return_tensors="pt"), max_new_tokens=5)
+    assert output.shape[1] > 1
+    assert len(tokenizer) == model.config.vocab_size
+
+
+def test_model_is_the_mean_of_the_last_checkpoints(finished, tmp_path):
+    _, run, metrics = finished
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
+    folders = [run / "checkpoints" / name for name in metrics["averaged_checkpoints"]]
+    average_checkpoints(folders, tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    assert weights == (run / "model.safetensors").read_bytes()
+
+
+def test_metrics_hold_what_a_stranger_needs(finished):
+    recipe, run, metrics = finished
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == metrics
+    assert set(metrics["scores"]) == {"validation", "test"}
+    for scores in metrics["scores"].values():
+        assert math.isfinite(scores["perplexity"])
+        assert "tok:13a" in scores["bleu_signature"]
+        assert scores["num_sentences"] == 10
+    model = AutoModelForSeq2SeqLM.from_pretrained(run)
+    assert metrics["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+    assert (metrics["updates"], metrics["seed"], metrics["devices"]) == (9, 0, 1)
+    assert metrics["target_tokens"] > 0
+    assert metrics["target_tokens_per_second"] > 0
+    assert metrics["training_minutes"] > 0
+    assert metrics["data"] == {
+        "train_pairs": 120,
+        "train_pairs_kept": 120,
+        "validation_pairs": 10,
+    }
+    assert {"torch", "transformers", "python"} <= set(metrics["versions"])
+    assert metrics["hardware"]["cores"] > 0
+    assert metrics["recipe"] == dataclasses.asdict(recipe)
+
+
+def test_samples_show_source_reference_and_translation(finished):
+    _, run, _ = finished
+    text = (run / "samples.md").read_text(encoding="utf-8")
+    assert text.count("    source ") == text.count("    translation ") == 10
+
+
+def test_same_command_again_does_nothing(finished, monkeypatch):
+    recipe, run, metrics = finished
+    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
+    written = (run / "model.safetensors").stat().st_mtime_ns
+    assert run_recipe(recipe, run) == metrics
+    assert (run / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_stages_that_are_done_are_not_repeated(finished, monkeypatch, tmp_path):
+    recipe, run, metrics = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "metrics.json").unlink()
+    (copy / "model.safetensors").unlink()
+    monkeypatch.setattr(runs, "train_tokenizer", refuse_to_train)
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
+    weights = (copy / "model.safetensors").read_bytes()
+    assert weights == (run / "model.safetensors").read_bytes()
+
+
+def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):
+    recipe, run, _ = finished
+    shutil.copytree(run, tmp_path / "run")
+    longer = dataclasses.replace(recipe, max_steps=12)
+    assert run_recipe(longer, tmp_path / "run")["updates"] == 12
+    at_once = dataclasses.replace(longer, evaluate_every_steps=0)
+    run_recipe(at_once, tmp_path / "at_once")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "at_once")]
+    assert weights[0] == weights[1]
+
+
+def test_run_cannot_be_shortened(finished, tmp_path):
+    recipe, run, _ = finished
+    shutil.copytree(run, tmp_path / "run")
+    with pytest.raises(ValueError, match="this run has done 9 updates"):
+        run_recipe(dataclasses.replace(recipe, max_steps=5), tmp_path / "run")
+
+
+def test_another_recipe_is_refused_and_its_difference_named(finished):
+    recipe, run, _ = finished
+    other = dataclasses.replace(recipe, dropout=0.3, batch_tokens=512, num_beams=2)
+    with pytest.raises(ValueError, match=r"\(dropout: None -> 0\.3; batch_tokens: 256 -> 512\)"):
+        run_recipe(other, run)
+    with pytest.raises(ValueError, match="holds a run already"):
+        run_recipe(recipe, run, resume=False)
+
+
+def test_directory_of_somebody_else_is_refused(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)))
+    with pytest.raises(ValueError, match="not empty and holds no run"):
+        run_recipe(recipe, tmp_path)
+    with pytest.raises(ValueError, match="is a file"):
+        run_recipe(recipe, tmp_path / "train.jsonl")
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_run_without_validation_and_test_pairs(tmp_path):
+    path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
+    metrics = run_recipe(load_recipe(str(path), {"max_steps": 2}), tmp_path / "run")
+    assert metrics["scores"] == {}
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_generated_pairs_are_scored_apart_and_by_kind(tmp_path):
+    path = tiny_recipe(tmp_path, train_file="null", validation_file="null", test_file="null")
+    overrides = {"generated": "cldr", "generated_pairs": 200, "generated_test_pairs": 12}
+    overrides |= {"pair": "en-de", "max_steps": 1, "vocab_size": 300}
+    metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
+    assert set(metrics["scores"]) == {"validation", "test_values", "test_combinations"}
+    for scores in metrics["scores"].values():
+        assert scores["by_kind"]
+        assert "exact_match" in scores["copy_baseline"]
+
+
+def test_recipe_without_pairs_or_languages_is_refused(tmp_path):
+    path = str(tiny_recipe(tmp_path))
+    with pytest.raises(ValueError, match="names no training pairs; give --train-file"):
+        run_recipe(load_recipe(path, {"train_file": "none"}), tmp_path / "a")
+    with pytest.raises(ValueError, match="names no languages; give --pair"):
+        run_recipe(load_recipe(path, {"source_language": "none"}), tmp_path / "b")
+
+
+def test_evaluation_afterwards_gives_the_scores_of_the_run(finished, tmp_path):
+    _, run, metrics = finished
+    assert evaluate_run(run)["test"] == metrics["scores"]["test"]
+    shuffled = write_pairs(tmp_path / "other.jsonl", 4, 9)
+    assert evaluate_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
+    with pytest.raises(ValueError, match="holds no trained model"):
+        evaluate_run(tmp_path)
+
+
+def test_seed_decides_the_weights(finished, tmp_path):
+    recipe, run, _ = finished
+    run_recipe(dataclasses.replace(recipe, seed=1), tmp_path / "other")
+    first, second = (
+        AutoModelForSeq2SeqLM.from_pretrained(path).state_dict()
+        for path in (run, tmp_path / "other")
+    )
+    name = "model.encoder.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(first[name], second[name])

@@ -1,0 +1,75 @@
+"""The machine that a run takes place on: what it is, what is installed, what it computes in."""
+
+import logging
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_precision(requested: str) -> str:
+    """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
+    if torch.cuda.is_available():
+        # Older GPUs emulate bfloat16, slower than float32.
+        capable = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        capable = bool({"avx512_bf16", "amx_bf16"} & set(cpu_flags().get("flags", "").split()))
+    chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
+    if chosen == "bf16" and not capable:
+        logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
+    return chosen
+
+
+def cpu_flags() -> dict[str, str]:
+    """Facts about the first processor as Linux tells them; empty elsewhere."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def hardware() -> dict[str, object]:
+    """Processor, cores that this process may use, threads of torch, and GPU."""
+    facts: dict[str, object] = {
+        "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that a result may depend on."""
+    names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
+    names += ("sacrebleu", "numpy", "babel")
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_commit() -> str | None:
+    """Commit of the clone that the package runs from, marked if files differ from it."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()
