@@ -207,10 +207,10 @@ def test_a_gzip_file_damaged_inside_is_one_clear_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["gone.jsonl", "gone.jsonl.gz", "gone.txt", "/no such/folder"])
 def test_a_missing_file_is_named(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match="gone|no such"):
+    with pytest.raises(FileNotFoundError, match=r"gone|no such"):
         read_pairs(str(tmp_path / name), **LANGUAGES)
     existing = write(tmp_path / "a.en", b"x\n")
-    with pytest.raises(FileNotFoundError, match="gone|no such"):
+    with pytest.raises(FileNotFoundError, match=r"gone|no such"):
         read_pairs((existing, tmp_path / name), **LANGUAGES)
 
 
