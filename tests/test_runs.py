@@ -124,11 +124,7 @@ def test_metrics_hold_what_a_stranger_needs(finished):
     assert metrics["target_tokens"] > 0
     assert metrics["target_tokens_per_second"] > 0
     assert metrics["training_minutes"] > 0
-    assert metrics["data"] == {
-        "train_pairs": 120,
-        "train_pairs_kept": 120,
-        "validation_pairs": 10,
-    }
+    assert metrics["data"] == {"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10}
     assert {"torch", "transformers", "python"} <= set(metrics["versions"])
     assert metrics["hardware"]["cores"] > 0
     assert metrics["recipe"] == dataclasses.asdict(recipe)
@@ -241,3 +237,21 @@ def test_seed_decides_the_weights(finished, tmp_path):
     )
     name = "model.encoder.layers.0.self_attn.q_proj.weight"
     assert not torch.equal(first[name], second[name])
+
+
+def test_recipe_that_never_trained_may_be_mended(tmp_path, monkeypatch):
+    """A first attempt that failed early leaves nothing that the second has to agree with."""
+    path = str(tiny_recipe(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(load_recipe(path, {"vocab_size": 270}), tmp_path / "run")
+    metrics = run_recipe(load_recipe(path, {"max_steps": 1}), tmp_path / "run")
+    assert metrics["vocabulary"] == 280
+
+
+def test_sizes_that_no_model_has_are_refused_before_any_work(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, d_model=15)))
+    with pytest.raises(ValueError, match=r"^d_model=15 is odd"):
+        run_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -89,7 +89,8 @@ def _train(options: argparse.Namespace) -> int:
     try:
         metrics = run_recipe(recipe, output_dir)
     except TrainingInterrupted as interruption:
-        print(interruption, file=sys.stderr)
+        if _is_first_process():
+            print(interruption, file=sys.stderr)
         return 128 + interruption.signum
     if _is_first_process():
         _print_scores(metrics["scores"])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -31,7 +32,7 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy
 
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, last_whole_checkpoint
+from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .data import load_pairs, tokenize_pairs
 from .evaluation import evaluate_model, scores_by_kind
@@ -88,6 +89,7 @@ def run_recipe(
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
+    model_config(recipe, recipe.vocab_size)  # a recipe without a model fails before any work
     args = training_arguments(recipe, run / "checkpoints")
     with args.main_process_first(desc="recipe"):
         _claim(recipe, run, resume=resume, write=args.should_save)
@@ -151,6 +153,20 @@ def evaluate_run(
     }
 
 
+def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
+    """The model of a recipe, for the vocabulary that could be learnt.
+
+    Raises:
+        ValueError: if no model has these sizes.
+    """
+    try:
+        return VanillaTransformerConfig.from_preset(
+            recipe.preset, **recipe.model_overrides(), vocab_size=vocab_size
+        )
+    except StrictDataclassError as error:
+        raise ValueError(str(error.__cause__ or error)) from error
+
+
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
     """The recipe in the words of the host's Trainer."""
     cuda = torch.cuda.is_available()
@@ -184,6 +200,8 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         ddp_timeout=4 * 3600,  # the other ranks wait while the first one prepares the data
         disable_tqdm=True,
         report_to="none",
+        # Said aloud, or processes on CPUs do not find each other.
+        use_cpu=not (cuda or torch.backends.mps.is_available()),
     )
 
 
@@ -194,7 +212,11 @@ def _claim(recipe: Recipe, run: Path, *, resume: bool, write: bool) -> None:
     started = (run / RECIPE).is_file()
     if started and not resume:
         raise ValueError(f"{run} holds a run already; give another directory.")
-    if started:
+    if started and not checkpoints(run / "checkpoints"):
+        # Nothing has been trained: what the first attempt left behind does not bind the second.
+        if write and load_recipe(str(run / RECIPE)) != recipe:
+            (run / "tokenizer.json").unlink(missing_ok=True)
+    elif started:
         before = load_recipe(str(run / RECIPE))
         differing = [
             difference
@@ -287,9 +309,7 @@ def _train(
     if start is not None and _is_final(start, recipe):
         return start
     set_seed(recipe.seed)
-    config = VanillaTransformerConfig.from_preset(
-        recipe.preset, **recipe.model_overrides(), vocab_size=len(tokenizer)
-    )
+    config = model_config(recipe, len(tokenizer))
     count = recipe.evaluate_pairs
     texts = data.validation_texts
     if data.validation is None:

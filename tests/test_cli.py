@@ -1,0 +1,278 @@
+"""The command line: what users type, and what they read when it is wrong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_runs import own_cache, tiny_recipe  # noqa: F401
+
+from vanilla_transformer import cli
+from vanilla_transformer.cli import main
+from vanilla_transformer.recipes import Recipe, shipped_recipes
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
+
+
+def environment(cache, **changes):
+    changes = {"HF_DATASETS_CACHE": str(cache), "PYTHONPATH": str(ROOT), **changes}
+    return {**os.environ, "OMP_NUM_THREADS": "1", **changes}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A tiny run, made by the command itself."""
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = tiny_recipe(folder)
+    code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
+    assert code == 0
+    return folder
+
+
+def error_of(capsys, *arguments):
+    """The one line that a mistake is answered with."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    assert code == 2
+    line, empty = captured.err.rsplit("\n", 1)
+    line = line.splitlines()[-1]
+    assert empty == ""
+    assert "Traceback" not in captured.err
+    assert line.startswith("vanilla-transformer")
+    return line
+
+
+def translate(monkeypatch, capfd, folder, content, *arguments):
+    """What `translate` makes of bytes on standard input."""
+    source = folder / "stdin.txt"
+    source.write_bytes(content)
+    with source.open("rb") as stream:
+        monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stream}))
+        run = [str(argument) for argument in arguments]
+        assert main(["translate", str(folder / "run"), "--num-beams", "1", *run]) == 0
+    return capfd.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["translate"]])
+def test_help_shows_an_example(capsys, command):
+    with pytest.raises(SystemExit) as exit:
+        main([*command, "--help"])
+    text = capsys.readouterr().out
+    assert exit.value.code == 0
+    assert ("example:\n  " in text) == bool(command)
+
+
+def test_help_of_train_names_every_field_with_type_and_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Recipe.__dataclass_fields__.items():
+        assert f"--{name.replace('_', '-')} " in text
+        assert field.metadata["help"] in text
+    assert "--max-steps INT updates (default: 100000)" in text
+    for name in shipped_recipes():
+        assert name in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "demmo"], "did you mean demo?"),
+        (["train", "demo", "--max-step", "5"], "(did you mean --max-steps?)"),
+        (["train", "demo", "--max-steps", "five"], "max_steps: got 'five'; it must be a whole"),
+        (["train", "demo", "--pair", "german"], "write SOURCE-TARGET"),
+        (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),
+        (
+            ["train", "demo", "--train-file", "missing.jsonl", "--output-dir", "OUT"],
+            "missing.jsonl",
+        ),
+        (["train", "demo", "--d-model", "100", "--attention-heads", "3"], "not divisible by 3"),
+        (["train", "demo", "--preset", "huge", "--output-dir", "OUT"], "no preset 'huge'"),
+        (["train"], "the following arguments are required: RECIPE"),
+        (["teach", "demo"], "invalid choice: 'teach'"),
+        (["evaluate", "nowhere"], "nowhere holds no trained model"),
+        (["translate", "nowhere"], "nowhere holds no trained model"),
+    ],
+)
+def test_mistakes_end_in_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in error_of(capsys, *arguments)
+
+
+def test_file_that_is_missing_is_named(capsys, trained):
+    missing = trained / "missing.txt"
+    line = error_of(capsys, "translate", trained / "run", missing)
+    assert line == f"vanilla-transformer: {missing}: No such file or directory"
+
+
+def test_defects_keep_their_traceback(monkeypatch, trained):
+    def defect(*args, **kwargs):
+        int("not a number")  # a ValueError whose last frame lies outside the package
+
+    monkeypatch.setattr("vanilla_transformer.runs.evaluate_run", defect)
+    with pytest.raises(ValueError, match="invalid literal"):
+        main(["evaluate", str(trained / "run")])
+
+
+def test_evaluate_prints_a_table_and_writes_json(capsys, trained, tmp_path):
+    scores = tmp_path / "scores.json"
+    assert main(["evaluate", str(trained / "run"), "--output", str(scores)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"bleu +chrf +exact_match +perplexity", text)
+    assert "tok:13a" in text
+    stored = json.loads((trained / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert json.loads(scores.read_text())["test"] == stored["scores"]["test"]
+
+
+def test_evaluate_takes_another_test_file(capsys, trained):
+    arguments = ["--test-file", str(trained / "validation.jsonl"), "--num-beams", "2"]
+    assert main(["evaluate", str(trained / "run"), *arguments]) == 0
+    assert re.search(r"test +\d", capsys.readouterr().out)
+
+
+def test_translate_gives_a_line_for_each_line_in_order(monkeypatch, capfd, trained):
+    lines = ["ein Hund", "", "alt", "   ", "Haus und Hund und Haus", "\u4f60\u597d \U0001f600 \x00"]
+    together = translate(monkeypatch, capfd, trained, "\n".join(lines).encode()).split("\n")
+    assert together.pop() == ""
+    assert len(together) == len(lines)
+    assert together[1] == together[3] == ""
+    for line, translation in zip(lines, together, strict=True):
+        alone = translate(monkeypatch, capfd, trained, line.encode() + b"\n")
+        assert alone == f"{translation}\n"
+
+
+def test_translate_treats_line_ends_alike(monkeypatch, capfd, trained):
+    unix = translate(monkeypatch, capfd, trained, b"ein Hund\nalt\n")
+    assert translate(monkeypatch, capfd, trained, b"\xef\xbb\xbfein Hund\r\nalt") == unix
+    # U+2028 and form feed end a line for str.splitlines, but not in a file.
+    odd = translate(monkeypatch, capfd, trained, "ein\u2028Hund\falt\n".encode())
+    assert odd.count("\n") == 1
+
+
+def test_translate_takes_a_very_long_line(monkeypatch, capfd, trained):
+    text = translate(
+        monkeypatch, capfd, trained, b"ein Hund und " * 400 + b"\n", "--batch-tokens=99"
+    )
+    assert text.count("\n") == 1
+
+
+def test_translate_names_the_line_that_is_not_utf8(monkeypatch, capsys, trained):
+    path = trained / "latin1.txt"
+    path.write_bytes(b"gut\nsch\xf6n\n")
+    line = error_of(capsys, "translate", trained / "run", path)
+    assert f"{path}, line 2, is not UTF-8" in line
+
+
+def test_translate_writes_a_file_and_draws_attention(trained, tmp_path, capsys):
+    source = trained / "source.txt"
+    source.write_text("\nein Hund\n", encoding="utf-8")
+    target, picture = tmp_path / "target.txt", tmp_path / "map.png"
+    target.write_text("an older translation")
+    run = ["translate", str(trained / "run"), str(source), "--num-beams", "1"]
+    assert main([*run, "--output", str(target), "--attention", str(picture)]) == 0
+    assert target.read_text(encoding="utf-8").count("\n") == 2
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+def test_failed_translation_leaves_the_old_file(trained, tmp_path, capsys):
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_bytes(b"gut\n\xff\n")
+    target.write_text("an older translation")
+    error_of(capsys, "translate", trained / "run", source, "--output", target)
+    assert target.read_text() == "an older translation"
+
+
+def test_translate_speaks_utf8_in_any_locale_and_answers_at_once(trained, tmp_path):
+    """A conversation over pipes: the answer comes before the next line is sent."""
+    with subprocess.Popen(
+        [*PROGRAM, "translate", str(trained / "run"), "--num-beams", "1"],
+        env=environment(tmp_path, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        for line in ("\u00fcber das Haus", "ein Hund"):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        # A reader that leaves early, as `head -1` does, is no error.
+        process.stdout.close()
+        process.stdin.write(b"alt\n")
+        process.stdin.close()
+        errors = process.stderr.read()
+    assert process.returncode == 141
+    assert errors == b""
+
+
+def test_sigterm_and_the_same_command_again_give_the_uninterrupted_model(trained, tmp_path):
+    recipe, run = trained / "tiny.yaml", tmp_path / "run"
+    arguments = ["train", str(recipe), "--output-dir", str(run), "--max-steps", "10"]
+    # Slow enough to be caught in the middle: it never stops by itself.
+    slow = [*arguments[:-1], "100000"]
+    with subprocess.Popen(
+        [*PROGRAM, *slow], env=environment(tmp_path / "cache"), stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not (run / "checkpoints" / "checkpoint-3" / "manifest.json").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in errors
+    last = errors.splitlines()[-1]
+    assert re.fullmatch(r"Stopped by SIGTERM; .* Run the same command again to resume\.", last)
+    stopped_at = int(re.search(r"checkpoint-(\d+)", last).group(1))
+    longer = str(max(stopped_at + 1, 10))
+    assert main([*arguments[:-1], longer]) == 0
+    whole = tmp_path / "whole"
+    assert main(["train", str(recipe), "--output-dir", str(whole), "--max-steps", longer]) == 0
+    weights = [(path / "model.safetensors").read_bytes() for path in (run, whole)]
+    assert weights[0] == weights[1]
+
+
+def test_two_processes_train_one_model(trained, tmp_path):
+    """`accelerate launch` with the configuration that is shipped; only the first process writes."""
+    configuration = ROOT / "training" / "accelerate" / "ddp.yaml"
+    assert yaml.safe_load(configuration.read_text())["distributed_type"] == "MULTI_GPU"
+    run = tmp_path / "run"
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", configuration]
+    launch += ["--num_processes", "2", ROOT / "training" / "train.py"]
+    arguments = [trained / "tiny.yaml", "--output-dir", run, "--max-steps", "5"]
+    arguments += ["--evaluate-every-steps", "3"]
+    completed = subprocess.run(
+        [str(word) for word in [*launch, *arguments]],
+        env=environment(tmp_path / "cache"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["devices"] == 2
+    assert completed.stdout.count("Model, curves, samples and metrics are in") == 1
+    checkpoint = run / "checkpoints" / "checkpoint-5"
+    assert {path.name for path in checkpoint.glob("rng_state*")} == {
+        "rng_state_0.pth",
+        "rng_state_1.pth",
+    }
+
+
+def test_importing_the_command_line_imports_no_library_of_an_extra():
+    heavy = {"datasets", "matplotlib", "sacrebleu", "evaluate", "babel", "yaml", "accelerate"}
+    assert not heavy & set(vars(cli))
