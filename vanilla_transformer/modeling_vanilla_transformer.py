@@ -237,15 +237,13 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
     angles = positions[..., None].to(dtype) * frequencies  # (..., T, d / 2)
     if style == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (..., T, d)
-    waves = torch.cat((angles.sin(), angles.cos()), dim=-1)
-    return nn.functional.pad(waves, (0, d_model % 2))  # (..., T, d)
+    return nn.functional.pad(torch.cat((angles.sin(), angles.cos()), dim=-1), (0, d_model % 2))
 
 
 class PositionalEncoding(nn.Module):
     """Positional encodings (Section 3.5): sinusoids for any length, or a learned table (Table 3 E).
 
-    Sinusoids are computed where they are needed: a stored table would end somewhere and would lose
-    its digits in bfloat16.
+    Sinusoids are not stored: a table would end somewhere, and lose its digits in bfloat16.
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
@@ -289,9 +287,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
@@ -314,10 +310,8 @@ def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
         return
     lowest, highest = (bound.item() for bound in ids.aminmax())
     if lowest < 0 or highest >= vocab_size:
-        raise ValueError(
-            f"{name} holds ids from {lowest} to {highest}, but the vocabulary has ids 0 to "
-            f"{vocab_size - 1}; was the text encoded with this model's own tokenizer?"
-        )
+        got, allowed = f"ids from {lowest} to {highest}", f"0 to {vocab_size - 1}"
+        raise ValueError(f"{name} holds {got}; allowed are {allowed}. Was another tokenizer used?")
 
 
 class Stack(VanillaTransformerPreTrainedModel):
@@ -410,7 +404,7 @@ class Decoder(Stack):
 
         Each position sees the ones before it, under a mask, (B, past + T), and the encoder's
         output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
-        (B, T, d), `past_key_values`, and what `output_attentions` and `output_hidden_states` ask.
+        (B, T, d), and `past_key_values`; kwargs can ask for `attentions`, `hidden_states`.
         """
         if encoder_hidden_states is None:
             raise ValueError("Decoder got no encoder_hidden_states; pass the encoder's output.")
@@ -441,8 +435,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
         self.shared = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder, self.decoder = Encoder(config), Decoder(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -450,8 +443,13 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         return self.shared
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Replace the table in both stacks."""
-        self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
+        """Replace the table; untied stacks keep their own, at its size."""
+        self.shared = value
+        for stack in (self.encoder, self.decoder):
+            if self.config.tie_word_embeddings:
+                stack.embed_tokens = value
+            else:
+                stack.resize_token_embeddings(value.num_embeddings)
 
     @can_return_tuple
     def forward(
@@ -518,8 +516,8 @@ class VanillaTransformerForConditionalGeneration(
         defaults = self.generation_config
         defaults.num_beams, defaults.length_penalty = 4, 0.6
         defaults.max_new_tokens = config.max_position_embeddings
-        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
-        defaults.suppress_tokens = sorted(never - {None})
+        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id} - {None}
+        defaults.suppress_tokens = sorted(never)
 
     @can_return_tuple
     def forward(
@@ -582,7 +580,9 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
-        if return_logits or (return_logits is None and not (self.training and labels is not None)):
+        if return_logits is None:
+            return_logits = labels is None or not self.training
+        if return_logits or type(self.lm_head) is not nn.Linear:  # an adapter may wrap it
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
