@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_runs import own_cache, tiny_recipe  # noqa: F401
 
 from vanilla_transformer import cli
