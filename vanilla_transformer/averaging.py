@@ -97,9 +97,7 @@ def _read_config(directory: Path) -> dict[str, object]:
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 
-def _mean_of_weights(
-    paths: list[Path],
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def _mean_of_weights(paths: list[Path]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     with ExitStack() as stack:
         files = [_open_weights(stack, path) for path in paths]
         keys = sorted(files[0].keys())

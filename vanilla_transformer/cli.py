@@ -285,10 +285,9 @@ def _output(name: str | None) -> Iterator[TextIO]:
 def _draw_attention(model: object, tokenizer: object, text: str, path: Path) -> None:
     if not text:
         raise ValueError("There is no line with text whose attention could be drawn.")
-    from .visualization import attention_weights, plot_attention
+    from .visualization import attention_weights, plot_attention, save_figure
 
-    figure = plot_attention(attention_weights(model, tokenizer, text), kind="cross")
-    figure.savefig(path, bbox_inches="tight")
+    save_figure(plot_attention(attention_weights(model, tokenizer, text), kind="cross"), path)
 
 
 def _print_scores(scores: dict[str, dict[str, object]]) -> None:
@@ -296,14 +295,38 @@ def _print_scores(scores: dict[str, dict[str, object]]) -> None:
     if not scores:
         print("There is no test set, hence no scores.")
         return
-    columns = ("bleu", "chrf", "exact_match", "perplexity", "num_sentences")
-    width = max(len(name) for name in scores)
-    print(" ".join([" " * width, *(f"{column:>13}" for column in columns)]))
+    rows = {}
     for name, result in scores.items():
-        cells = [_cell(result.get(column)) for column in columns]
-        print(" ".join([f"{name:<{width}}", *(f"{cell:>13}" for cell in cells)]))
+        copied = result.get("copy_baseline", {}).get("exact_match")
+        rows[name] = {**result, "copied": copied, "sentences": result.get("num_sentences")}
+    _print_table(rows, ("bleu", "chrf", "exact_match", "copied", "perplexity", "sentences"))
+    if any("by_kind" in result for result in scores.values()):
+        print("\nexact match by kind of phrase")
+        kinds = sorted({kind for result in scores.values() for kind in result.get("by_kind", ())})
+        names = [name for name, result in scores.items() if "by_kind" in result]
+        _print_table(
+            {
+                kind: {
+                    name: scores[name]["by_kind"].get(kind, {}).get("exact_match") for name in names
+                }
+                for kind in kinds
+            },
+            names,
+        )
+        print()
     for signature in dict.fromkeys(result.get("bleu_signature") for result in scores.values()):
         print(f"BLEU: {signature}")
+
+
+def _print_table(rows: dict[str, dict[str, object]], columns: Sequence[str]) -> None:
+    width = max(len(name) for name in rows)
+    print(" ".join([" " * width, *(f"{column:>12}" for column in columns)]))
+    for name, row in rows.items():
+        cells = [_cell(row.get(column)) for column in columns]
+        numbers = (
+            f"{cell:>{max(12, len(column))}}" for cell, column in zip(cells, columns, strict=True)
+        )
+        print(" ".join([f"{name:<{width}}", *numbers]))
 
 
 def _print_samples(path: Path, count: int = 3) -> None:

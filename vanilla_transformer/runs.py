@@ -430,10 +430,9 @@ def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
 
 
 def _draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
-    from .visualization import plot_training_curves
+    from .visualization import plot_training_curves, save_figure
 
-    figure = plot_training_curves(log_history, title=run.name)
-    write_aside(run / "curves.png", lambda path: figure.savefig(path, format="png", dpi=120))
+    save_figure(plot_training_curves(log_history, title=run.name), run / "curves.png")
 
 
 def _write_samples(recipe: Recipe, run: Path, results: dict[str, dict[str, object]]) -> None:
@@ -463,14 +462,13 @@ def _draw_attention(
     results: dict[str, dict[str, object]],
 ) -> None:
     """Where the decoder looks while it writes the first sample."""
-    from .visualization import attention_weights, plot_attention
+    from .visualization import attention_weights, plot_attention, save_figure
 
     result = list(results.values())[-1]
     attention = attention_weights(
         model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
     )
-    figure = plot_attention(attention, kind="cross")
-    write_aside(run / "attention.png", lambda path: figure.savefig(path, format="png", dpi=120))
+    save_figure(plot_attention(attention, kind="cross"), run / "attention.png")
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,0 +1,111 @@
+"""Every command block of the README runs, or names the slower command that runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?:<!-- block: (\w+)( \(slow\))? -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
+BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README)}
+SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
+SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs", "2"]
+# What runs each slow block; its first line stands in that file.
+SLOW = {
+    "demo": "tests/test_demo.py",
+    "install": "Makefile",
+    "ddp": "tests/test_trainer.py",
+    "test": ".ci/run",
+    "pytest": "Makefile",
+}
+
+
+def run(command, folder):
+    """Run a shell command as a reader would, with this interpreter's programs as those of .venv."""
+    programs = Path(sys.executable).parent
+    command = command.replace(".venv/bin/", f"{programs}/")
+    result = subprocess.run(
+        ["bash", "-euc", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """A folder in which the demo has been run, briefly."""
+    folder = tmp_path_factory.mktemp("reader")
+    options = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
+    train = f".venv/bin/vanilla-transformer train demo {' '.join(options)}"
+    run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
+    return folder
+
+
+def test_every_block_is_named_once():
+    names = [name for name, *_ in BLOCK.findall(README)]
+    assert all(names), "a command block of the README has no <!-- block: name --> line"
+    assert len(names) == len(set(names))
+    slow = {name for name, mark, *_ in BLOCK.findall(README) if mark}
+    assert slow == set(SLOW)
+    for name in set(names) - slow:
+        assert f"test_block_{name}" in globals(), name
+    for name in slow:
+        assert (ROOT / SLOW[name]).is_file(), name
+
+
+def test_block_translate_python(reader):
+    (reader / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
+    run(".venv/bin/python snippet.py", reader)
+
+
+def test_block_translate_cli(reader):
+    result = run(BLOCKS["translate_cli"], reader)
+    assert result.stdout.count("\n") == 1
+    assert (reader / "attention.png").stat().st_size > 1000
+
+
+def test_block_train_own(reader):
+    words = ["eins", "zwei", "drei", "vier", "funf", "sechs"]
+    for part in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            lines = [f"{a} {b} {language}" for a in words for b in words]
+            (reader / f"{part}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    small = [*SMALL, "--vocab-size", "300", "--num-samples", "1"]
+    run(f"{BLOCKS['train_own'].rstrip()} {' '.join(small)}", reader)
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "metrics.json"):
+        assert (reader / "runs" / "mine" / name).is_file(), name
+
+
+def test_block_finetune(reader):
+    (reader / "finetune.py").write_text(BLOCKS["finetune"], encoding="utf-8")
+    run(".venv/bin/python finetune.py", reader)
+    assert (reader / "runs" / "finetuned" / "model.safetensors").is_file()
+
+
+def test_every_test_named_in_the_readme_exists():
+    sources = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py")}
+    for name in set(re.findall(r"`(test_\w+)(?:\.py)?`", README)):
+        assert f"{name}.py" in sources or any(
+            f"def {name}(" in text for text in sources.values()
+        ), name
+
+
+def test_the_file_tree_lists_every_module():
+    tree = README.split("## Files")[1].split("```")[1]
+    for path in (ROOT / "vanilla_transformer").rglob("*.py"):
+        if path.name != "__init__.py":
+            assert path.name in tree, path.name
+
+
+def test_the_model_file_has_the_length_that_the_readme_says():
+    lines = (ROOT / "vanilla_transformer/modeling_vanilla_transformer.py").read_text().count("\n")
+    assert lines <= int(re.search(r"Section 3 in (\d+) lines", README).group(1))
