@@ -128,7 +128,7 @@ def test_evaluate_prints_a_table_and_writes_json(capsys, trained, tmp_path):
     scores = tmp_path / "scores.json"
     assert main(["evaluate", str(trained / "run"), "--output", str(scores)]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"bleu +chrf +exact_match +perplexity", text)
+    assert re.search(r"bleu +chrf +exact_match +copied +perplexity", text)
     assert "tok:13a" in text
     stored = json.loads((trained / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert json.loads(scores.read_text())["test"] == stored["scores"]["test"]
