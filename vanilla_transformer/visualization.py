@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .modeling_vanilla_transformer import sinusoids
 from .optimization import WARMUP_STEPS, noam_lr
+from .pipeline import evaluation_mode, generate_ids
 from .words import label, label_width, text_properties, words_and_mix
 from .words import token_words as token_words
 
@@ -119,9 +120,12 @@ def attention_weights(
         **generation_kwargs: for the translation; by default at most 50 tokens more than the source.
     """
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
-    with _evaluation(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad():
         if target is None:
-            labels = _translate(model, inputs, **generation_kwargs)
+            ids = generate_ids(
+                model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
+            )
+            labels = ids[:, 0, 1:]  # without the start symbol
         else:
             labels = tokenizer(text_target=target, return_tensors="pt")["input_ids"]
         labels = labels.to(model.device)
@@ -142,27 +146,6 @@ def attention_weights(
         decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
         cross=_over_words(out.cross_attentions, target_mix, source_mix),
     )
-
-
-def _translate(
-    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], **generation_kwargs: object
-) -> torch.Tensor:
-    """The translation's ids, (1, T), without the start symbol."""
-    if not {"max_length", "max_new_tokens"} & generation_kwargs.keys():
-        generation_kwargs["max_new_tokens"] = inputs["input_ids"].size(1) + 50  # Section 6.1
-    return model.generate(**inputs, **generation_kwargs)[:1, 1:]
-
-
-@contextmanager
-def _evaluation(model: PreTrainedModel) -> Iterator[None]:
-    """Without dropout; the mode is restored by module, as frozen ones may differ from the rest."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 @contextmanager
