@@ -63,7 +63,7 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
     return capfd.readouterr().out
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["translate"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["translate"], ["export"]])
 def test_help_shows_an_example(capsys, command):
     with pytest.raises(SystemExit) as exit:
         main([*command, "--help"])

@@ -1,8 +1,11 @@
 import copy
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -12,6 +15,7 @@ from transformers import (
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.cli import main
 from vanilla_transformer.exporters.marian import (
     export_marian,
     from_marian_tensors,
@@ -292,3 +296,88 @@ def test_half_precision_export_stays_close():
         error_ours = (half(source, mask, target).logits.float() - exact).abs().max()
         error_marian = (to_marian(half)(source, mask, target).logits.float() - exact).abs().max()
     assert error_marian < 2 * error_ours
+
+
+STRANGER = """
+import sys
+
+sys.modules["vanilla_transformer"] = None  # as where it is not installed: importing it fails
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1]).eval()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+assert model.lm_head.weight is model.model.shared.weight
+batch = tokenizer(["Hi there", "Bye"], padding=True, return_tensors="pt")
+with torch.inference_mode():
+    logits = model(**batch, decoder_input_ids=batch["input_ids"]).logits
+torch.save(logits, sys.argv[2])
+print(tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9)))
+"""
+
+
+def test_command_writes_what_a_stranger_loads(saved_model, tmp_path, capsys):
+    run, model, tokenizer = saved_model
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    assert main(["export", "marian", str(run), str(tmp_path / "marian")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'marian'}\n"
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    logits = tmp_path / "logits.pt"
+    stranger = subprocess.run(
+        [sys.executable, "-c", STRANGER, tmp_path / "marian", logits],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert stranger.returncode == 0, stranger.stderr[-2000:]
+    batch = tokenizer(["Hi there", "Bye"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**batch, decoder_input_ids=batch["input_ids"]).logits
+    torch.testing.assert_close(torch.load(logits), expected, atol=1e-5, rtol=0)
+    translations = tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9))
+    assert stranger.stdout.strip().splitlines()[-1] == str(translations)
+
+
+def test_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys):
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "run")
+    make_model(vocab_size=len(tokenizer), norm_first=True).save_pretrained(tmp_path / "run")
+    assert main(["export", "marian", str(tmp_path / "run"), str(tmp_path / "marian")]) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("vanilla-transformer: MarianMTModel cannot hold this model: got norm")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_export_that_differs_is_not_left_behind(saved_model, tmp_path, monkeypatch):
+    save = MarianMTModel.save_pretrained
+
+    def save_something_else(self, directory, **kwargs):
+        with torch.no_grad():
+            self.model.encoder.layers[0].fc1.bias.add_(0.1)
+        save(self, directory, **kwargs)
+
+    monkeypatch.setattr(MarianMTModel, "save_pretrained", save_something_else)
+    with pytest.raises(ValueError, match="differs from the model by up to"):
+        export_marian(saved_model[0], tmp_path / "marian")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_unsound_checkpoints_are_refused(saved_model, tmp_path):
+    run, *_ = saved_model
+    weights = load_file(run / "model.safetensors")
+    fc1 = "model.encoder.layers.0.feed_forward.fc1.bias"
+    for change, message in (
+        ({fc1: weights[fc1] * torch.nan}, f"{fc1} holds NaN"),
+        ({fc1: None}, "missing weights, such as .*fc1.bias"),
+    ):
+        changed = {**weights, **change}
+        save_file({key: value for key, value in changed.items() if value is not None}, run / "m")
+        (run / "m").rename(run / "model.safetensors")
+        with pytest.raises(ValueError, match=message):
+            export_marian(run, tmp_path / "marian")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "model_type": "bart"}))
+    with pytest.raises(ValueError, match="of type 'bart'"):
+        export_marian(run, tmp_path / "marian")
+    assert not (tmp_path / "marian").exists()

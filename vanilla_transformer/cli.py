@@ -1,4 +1,4 @@
-"""`vanilla-transformer train | evaluate | translate`: arguments in, calls of the package, text out.
+"""`vanilla-transformer train | evaluate | translate | ...`: arguments in, calls out, text printed.
 
 Nothing heavy is imported before a command runs, and no command computes anything itself.
 """
@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import functools
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TextIO
 
+from .cli_convert import add_export
 from .recipes import Recipe, field_type, load_recipe, shipped_recipes
 
 _TRAIN_EXAMPLE = """example:
@@ -171,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_translate(commands)
+    add_export(functools.partial(_add_command, commands))
     return parser
 
 
@@ -400,7 +403,7 @@ def _is_request_error(error: Exception) -> bool:
     if isinstance(error, ImportError):
         return error.name in ("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml")
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and Path(frames[-1].filename).parent == Path(__file__).parent
+    return bool(frames) and Path(__file__).parent in Path(frames[-1].filename).parents
 
 
 def _one_line(error: Exception) -> str:

@@ -21,6 +21,8 @@ from transformers import MarianConfig, MarianMTModel
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from .folders import TOKENIZER_FILES, check_folders, load_model, written_aside
+from .verification import check_equal, log_probabilities, probe
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ MARIAN_FIELDS = {
     "forced_eos_token_id": None,  # Marian's own default is an id of its own vocabularies
 }
 MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+TOLERANCE = 1e-4  # of log-probabilities; rounding in another order of columns
 
 # Modules of a layer: our name, Marian's name, and the axis of the weight and of the bias along
 # which the residual stream lies (None: neither its rows nor its columns).
@@ -215,6 +217,8 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
 def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
     """Write a saved model as a directory that stock `AutoModelForSeq2SeqLM` loads.
 
+    What was written is loaded again and compared with the model before it appears.
+
     Args:
         model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
         output_dir: must not exist yet, or be empty. It appears only when all of it is written.
@@ -223,27 +227,27 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
         `output_dir` as a path.
 
     Raises:
-        ValueError: a directory is not as it must be, or Marian cannot hold the model.
+        ValueError: a directory is not as it must be, Marian cannot hold the model, or the two
+            differ.
     """
-    source, output = Path(model_dir), Path(output_dir)
-    for name in ("config.json", *_TOKENIZER_FILES):
-        if not (source / name).is_file():
-            raise ValueError(
-                f"{source} holds no {name}; name a directory with a saved model and its tokenizer, "
-                "or call to_marian on a model in memory."
-            )
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not an empty directory; name another one.")
-    marian = to_marian(VanillaTransformerForConditionalGeneration.from_pretrained(source))
-    # Beside the output, so that the rename stays on one file system.
-    aside = output.absolute().with_name(f".{output.absolute().name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
+    source, output = check_folders(model_dir, output_dir)
+    marian = to_marian(load_model(source))
+    with written_aside(output) as aside:
         marian.save_pretrained(aside)
-        for name in _TOKENIZER_FILES:
+        for name in TOKENIZER_FILES:
             shutil.copyfile(source / name, aside / name)
-        aside.replace(output)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    logger.info("Wrote %s as a MarianMTModel to %s.", source, output)
+        difference = _verify(source, aside)
+    logger.info(
+        "Wrote %s as a MarianMTModel to %s; log-probabilities differ by at most %.1e.",
+        *(source, output, difference),
+    )
     return output
+
+
+def _verify(source: Path, written: Path) -> float:
+    """Compares in float32, in which both are exact, whatever they were saved in."""
+    model = load_model(source, dtype=torch.float32)
+    marian = MarianMTModel.from_pretrained(written, dtype=torch.float32).eval()
+    sentences = probe(model.config)
+    got, expected = (log_probabilities(side, sentences) for side in (marian, model))
+    return check_equal(got, expected, tolerance=TOLERANCE, name="MarianMTModel")

@@ -1,0 +1,80 @@
+"""What every exporter reads and writes: a saved model in, a folder that is whole or absent out."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def check_folders(
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
+) -> tuple[Path, Path]:
+    """The two folders of an export as paths.
+
+    Args:
+        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
+        output_dir: must not exist yet, or be empty.
+
+    Raises:
+        ValueError: a folder is not as it must be.
+    """
+    source, output = Path(model_dir), Path(output_dir)
+    for name in ("config.json", *TOKENIZER_FILES):
+        if not (source / name).is_file():
+            raise ValueError(
+                f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
+            )
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"{output} exists and is not an empty directory; name another one.")
+    return source, output
+
+
+def load_model(
+    source: Path, *, dtype: torch.dtype | None = None
+) -> VanillaTransformerForConditionalGeneration:
+    """The model of a folder in evaluation mode, in the dtype that it was saved in or a given one.
+
+    Raises:
+        ValueError: the folder holds another architecture, or not every weight as a number.
+    """
+    saved_type = json.loads((source / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if saved_type != "vanilla_transformer":
+        raise ValueError(
+            f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
+        )
+    options = {} if dtype is None else {"dtype": dtype}
+    model, report = VanillaTransformerForConditionalGeneration.from_pretrained(
+        source, output_loading_info=True, **options
+    )
+    # The host library only warns about these, and fills them with random numbers.
+    for problem in ("missing_keys", "mismatched_keys"):
+        if report[problem]:
+            raise ValueError(
+                f"{source}: {problem.replace('_keys', '')} weights, such as "
+                f"{sorted(map(str, report[problem]))[0]}; export a whole checkpoint."
+            )
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise ValueError(f"{source}: {name} holds NaN or infinity; export a sound checkpoint.")
+    return model.eval()
+
+
+@contextmanager
+def written_aside(output: Path) -> Iterator[Path]:
+    """A path beside the output to write to; it takes the output's place if the block succeeds."""
+    # Beside the output, so that the rename stays on one file system.
+    aside = output.absolute().with_name(f".{output.absolute().name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        yield aside
+        aside.replace(output)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
