@@ -106,6 +106,17 @@ def test_unknown_preset_names_the_known_ones():
         ({"decoder_start_token_id": 40000}, "decoder_start_token_id=40000 is not an id"),
         ({"eos_token_id": 37000}, "eos_token_id=37000 is not an id"),
         ({"eos_token_id": [2, 40000]}, "eos_token_id=40000 is not an id"),
+        ({"decoder_vocab_size": 0}, "decoder_vocab_size=0 must be at least 1"),
+        (
+            {"decoder_vocab_size": 9},
+            "decoder_vocab_size=9 differs from vocab_size=37000.*share_encoder_decoder_embeddings",
+        ),
+        (
+            {"decoder_vocab_size": 3, "tie_word_embeddings": False},
+            "unk_token_id=3 is not an id .* vocab_size=3",
+        ),
+        ({"activation_function": "relu6"}, "'relu6' is unknown; choose one of relu, gelu"),
+        ({"position_offset": -1}, "position_offset=-1 must be at least 0"),
     ],
     ids=str,
 )
@@ -128,6 +139,8 @@ def test_wrong_types_are_refused(fields):
         {"d_model": 9, "d_k": 3, "d_v": 3, "position_encoding": "learned"},
         {"d_model": 9, "d_k": 3, "d_v": 3, "position_encoding": "tensor2tensor"},
         {"d_model": 500, "d_k": 64, "d_v": 64},
+        {"decoder_vocab_size": 9, "share_encoder_decoder_embeddings": False},
+        {"decoder_vocab_size": 9, "tie_word_embeddings": False},
         {"dropout": 0, "layer_norm_eps": 1, "eos_token_id": [2, 5], "unk_token_id": None},
     ],
     ids=str,

@@ -47,6 +47,16 @@ CONFIG_FIELDS = {
     "decoder_start_token_id": 1,
 }
 
+# Came later, for models of other systems; configuration files from before do not know them.
+LATER_FIELDS = {
+    "decoder_vocab_size": None,
+    "share_encoder_decoder_embeddings": True,
+    "activation_function": "relu",
+    "position_offset": 0,
+    "final_norm": False,
+    "lm_head_bias": False,
+}
+
 GENERATION_FIELDS = {
     "num_beams": 4,
     "length_penalty": 0.6,
@@ -65,9 +75,13 @@ SIZES = {
 }
 
 
-def contract_state(*, norm_first=False, learned=False):
+def contract_state(*, norm_first=False, learned=False, target=11, source=None, bias=False):
     """Keys and shapes of a checkpoint of these sizes, by rule."""
-    state = {"model.shared.weight": (11, 8)}
+    state = {"model.shared.weight": (target, 8)}
+    if source:
+        state["model.encoder.embed_tokens.weight"] = (source, 8)
+    if bias:
+        state["lm_head.bias"] = (target,)
 
     def add(name, *shape, bias):
         state[f"{name}.weight"] = shape
@@ -114,6 +128,49 @@ def test_state_dict_keys_and_shapes(tmp_path, norm_first, learned):
     assert on_disk == expected
 
 
+def test_state_dict_keys_and_shapes_of_two_vocabularies_with_a_bias(tmp_path):
+    config = VanillaTransformerConfig(
+        **SIZES, decoder_vocab_size=13, share_encoder_decoder_embeddings=False, lm_head_bias=True
+    )
+    VanillaTransformerForConditionalGeneration(config).save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        on_disk = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    assert on_disk == contract_state(target=13, source=11, bias=True)
+
+
+def test_final_norm_has_the_keys_of_norm_first():
+    names = [
+        set(
+            VanillaTransformerForConditionalGeneration(
+                VanillaTransformerConfig(**SIZES, **{field: True})
+            ).state_dict()
+        )
+        for field in ("final_norm", "norm_first")
+    ]
+    assert names[0] == names[1] > set(contract_state())
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_configuration_file_from_before_the_later_fields_means_the_same_model(
+    tmp_path, norm_first
+):
+    fields = {**CONFIG_FIELDS, **SIZES, "norm_first": norm_first}
+    text = json.dumps({**fields, "model_type": "vanilla_transformer"})
+    (tmp_path / "config.json").write_text(text)
+    old = AutoConfig.from_pretrained(tmp_path)
+    assert {name: getattr(old, name) for name in LATER_FIELDS} == LATER_FIELDS
+    torch.manual_seed(0)
+    model = VanillaTransformerForConditionalGeneration(old).eval()
+    assert set(model.state_dict()) == {*contract_state(norm_first=norm_first), *TIED}
+    new = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig(**fields, **LATER_FIELDS)
+    ).eval()
+    new.load_state_dict(model.state_dict())
+    ids = torch.tensor([[4, 7, 2]])
+    logits = [net(input_ids=ids, decoder_input_ids=ids).logits for net in (model, new)]
+    assert torch.equal(*logits)
+
+
 def test_a_checkpoint_written_by_rule_loads_whole(tmp_path):
     torch.manual_seed(0)
     tensors = {name: torch.randn(shape) for name, shape in contract_state().items()}
@@ -130,17 +187,17 @@ def test_a_checkpoint_written_by_rule_loads_whole(tmp_path):
 
 def test_configuration_fields_and_defaults():
     config = VanillaTransformerConfig()
+    fields = {**CONFIG_FIELDS, **LATER_FIELDS}
     own = set(VanillaTransformerConfig.__annotations__)
-    assert own - {"model_type", "attribute_map", "keys_to_ignore_at_inference"} == set(
-        CONFIG_FIELDS
-    )
-    assert {name: getattr(config, name) for name in CONFIG_FIELDS} == CONFIG_FIELDS
+    assert own - {"model_type", "attribute_map", "keys_to_ignore_at_inference"} == set(fields)
+    assert {name: getattr(config, name) for name in fields} == fields
 
 
 def test_configuration_file_writes_every_field(tmp_path):
     VanillaTransformerConfig().save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
-    assert {name: saved[name] for name in CONFIG_FIELDS} == CONFIG_FIELDS
+    fields = {**CONFIG_FIELDS, **LATER_FIELDS}
+    assert {name: saved[name] for name in fields} == fields
     assert saved["model_type"] == "vanilla_transformer"
 
 

@@ -82,9 +82,22 @@ def make_tokenizer():
     )
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_export_computes_the_same_logits(tied):
-    model = make_model(tie_word_embeddings=tied)
+DIALECTS = {
+    "tied": {},
+    "untied": {"tie_word_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
+    "untied vocabularies": {"tie_word_embeddings": False, "decoder_vocab_size": 70},
+    "swish and a bias": {"activation_function": "swish", "lm_head_bias": True},
+}
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request):
+    return DIALECTS[request.param]
+
+
+def test_export_computes_the_same_logits(dialect):
+    model = make_model(**dialect)
     marian = to_marian(model)
     assert type(marian) is MarianMTModel
     source, mask, target = make_batch()
@@ -165,9 +178,8 @@ def test_export_leaves_the_model_and_the_random_state_alone():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_ours_to_marian_to_ours_is_exact(tied):
-    model = make_model(tie_word_embeddings=tied)
+def test_ours_to_marian_to_ours_is_exact(dialect):
+    model = make_model(**dialect)
     marian = to_marian(model)
     back = from_marian_tensors(marian.state_dict(), model.config)
     ours = model.state_dict()
@@ -177,14 +189,15 @@ def test_ours_to_marian_to_ours_is_exact(tied):
     assert all(torch.equal(again[key], marian.state_dict()[key]) for key in again)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_map_covers_every_parameter_of_both_models(tied):
-    model = make_model(tie_word_embeddings=tied)
+def test_the_map_covers_every_parameter_of_both_models(dialect):
+    model = make_model(**dialect)
     mapping = tensor_map(model.config)
     ours = dict(model.named_parameters())  # each tied one once
     theirs = dict(to_marian(model).named_parameters())
-    if not tied:
+    if not model.config.tie_word_embeddings:
         del ours["model.shared.weight"]  # nothing reads it
+    if model.config.lm_head_bias:
+        theirs["final_logits_bias"] = None  # a buffer there
     positions = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
     assert mapping.keys() == ours.keys()
     assert {tensor.key for tensor in mapping.values()} == theirs.keys() - positions
@@ -196,6 +209,8 @@ def test_the_map_covers_every_parameter_of_both_models(tied):
         ({"position_encoding": "learned"}, ["position_encoding='learned'"]),
         ({"position_encoding": "tensor2tensor"}, ["position_encoding='tensor2tensor'"]),
         ({"norm_first": True}, ["norm_first=True"]),
+        ({"final_norm": True}, ["final_norm=True"]),
+        ({"position_offset": 2}, ["position_offset=2"]),
         ({"layer_norm_eps": 1e-6}, ["layer_norm_eps=1e-06"]),
         ({"d_k": 5}, ["d_k=5", "encoder heads", "decoder heads"]),
         ({"d_k": 8, "d_v": 8}, ["d_k=8", "decoder heads"]),

@@ -36,6 +36,11 @@ VARIANTS = {
     "authors' positions": {"position_encoding": "tensor2tensor"},
     "norm first": {"norm_first": True},
     "untied": {"tie_word_embeddings": False},
+    "other systems": {
+        **{"decoder_vocab_size": 33, "share_encoder_decoder_embeddings": False},
+        **{"final_norm": True, "position_offset": 2, "position_encoding": "tensor2tensor"},
+        **{"activation_function": "gelu", "lm_head_bias": True},
+    },
     "uneven stacks": {"decoder_layers": 1, "decoder_attention_heads": 2, "encoder_ffn_dim": 20},
 }
 variants = pytest.mark.parametrize("variant", VARIANTS)
@@ -446,6 +451,29 @@ def test_resizing_an_untied_model_keeps_what_it_computes():
     assert_close(model(**batch()).logits[..., :31], before)
 
 
+def test_a_source_with_a_vocabulary_of_its_own_keeps_its_size():
+    model = tiny_model(share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
+    with pytest.raises(ValueError, match="vocabulary of its own"):
+        model.resize_token_embeddings(35)
+    assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 31
+    assert model.get_output_embeddings().out_features == 40
+
+
+def test_output_bias_is_in_the_loss_and_gets_its_gradient():
+    model = tiny_model(lm_head_bias=True, label_smoothing=0.1).train()
+    inputs = training_batch()
+    loss = model(**inputs).loss
+    logits = model(**inputs, return_logits=True).logits
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), inputs["labels"].flatten(), label_smoothing=0.1
+    )
+    assert_close(loss, expected)
+    loss.backward()
+    (gradient,) = torch.autograd.grad(expected, model.lm_head.bias)
+    assert_close(model.lm_head.bias.grad, gradient)
+    assert gradient.abs().sum() > 0
+
+
 def test_adapter_on_the_softmax_gets_a_gradient():
     peft = pytest.importorskip("peft")
     model = tiny_model(tie_word_embeddings=False)
@@ -476,7 +504,8 @@ def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
     model.save_pretrained(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
     tables = [name for name, tensor in stored.items() if tensor.shape == (31, 16)]
-    assert variant == "untied" or tables == ["model.shared.weight"]
+    source = ["model.encoder.embed_tokens.weight"] if variant == "other systems" else []
+    assert variant == "untied" or tables == [*source, "model.shared.weight"]
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
     assert type(loaded) is VanillaTransformerForConditionalGeneration
     state = loaded.state_dict()

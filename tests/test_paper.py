@@ -139,7 +139,7 @@ def test_norm_first_moves_the_norms_and_adds_one_after_each_stack(norm_first):
         (model.encoder, out.encoder_hidden_states, out.encoder_last_hidden_state),
         (model.decoder, out.decoder_hidden_states, out.last_hidden_state),
     ):
-        assert hasattr(stack, "norm") == norm_first
+        assert isinstance(stack.norm, torch.nn.LayerNorm) == norm_first
         assert len(stack.layers) == 2
         final_norm = stack.norm if norm_first else stack.layers[-1].feed_forward_norm
         standardised = (last - final_norm.bias) / final_norm.weight

@@ -4,10 +4,14 @@
 The defaults are the paper's base model; `PRESETS` names it, the big model and every row of Table 3.
 """
 
+import copy
+
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
+# Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "swish", "tanh")
 
 # What each row of Table 3 changes against the base model. Rows of (A) keep h * d_k = d_model, which
 # d_k = d_v = None says; the rows of (C) with another d_model do too.
@@ -48,6 +52,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     Args:
         vocab_size: V, entries of the one vocabulary that source and target share (Section 5.1).
+        decoder_vocab_size: Entries of a vocabulary that the target has for itself; None is the
+            paper.
         d_model: Width of every sub-layer output and of the embeddings (Section 3.1).
         encoder_layers: N, identical layers in the encoder (Section 3.1).
         decoder_layers: N, identical layers in the decoder (Section 3.1).
@@ -62,18 +68,26 @@ class VanillaTransformerConfig(PreTrainedConfig):
         attention_dropout: Dropout on the attention weights; the base model has none (the authors'
             parsing models of Section 6.3 have).
         activation_dropout: Dropout after the ReLU; the paper has none.
+        activation_function: "relu" (Eq. 2); "gelu", "gelu_new", "swish" and "tanh" are others'.
         position_encoding: "sinusoidal" (Section 3.5), "learned" (Table 3 E), or "tensor2tensor",
             the sinusoids as the authors' code has them: all sines, then all cosines, and the last
             wavelength exactly 10000 * 2 pi.
+        position_offset: Position of the first token for the sinusoids; 0 in the paper, 2 in
+            fairseq. A learned table starts at its first row.
         max_position_embeddings: Rows of a learned table, and the bound on generated tokens when no
             other is given. Sinusoids are computed and serve any length.
         norm_first: False is the paper, LayerNorm(x + Sublayer(x)); True is
             x + Sublayer(LayerNorm(x)) with one more norm after each stack.
+        final_norm: Whether each stack ends with one more norm also where norm_first is False, as
+            in `torch.nn.Transformer`.
         layer_norm_eps: Added to the variance in LayerNorm. The paper is silent; the authors' code
             has 1e-6.
         label_smoothing: eps_ls, used by the training loss alone (Section 5.4).
         tie_word_embeddings: One table for both embeddings and the pre-softmax transformation
             (Section 3.4). False unties all three.
+        share_encoder_decoder_embeddings: Whether the encoder's embedding is that one table too;
+            False for a source with a vocabulary of its own. No matter where nothing is tied.
+        lm_head_bias: Whether the pre-softmax transformation has a bias; the paper has none.
         use_cache: Whether the decoder keeps its keys and values while generating.
         is_encoder_decoder: Always true; the host library asks for it.
         pad_token_id: Fills short rows; masked in attention, left out of the loss.
@@ -95,6 +109,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     }
 
     vocab_size: int = 37000  # V; 37000 EN-DE, 32000 EN-FR (Section 5.1)
+    decoder_vocab_size: int | None = None  # one vocabulary (Section 5.1)
     d_model: int = 512  # d_model; 512 base, 1024 big (Table 3)
     encoder_layers: int = 6  # N
     decoder_layers: int = 6  # N
@@ -107,12 +122,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
     dropout: float | int = 0.1  # P_drop; 0.1 base, 0.3 big
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
+    activation_function: str = "relu"  # Eq. 2
     position_encoding: str = "sinusoidal"
+    position_offset: int = 0
     max_position_embeddings: int = 1024
     norm_first: bool = False
+    final_norm: bool = False
     layer_norm_eps: float | int = 1e-5
     label_smoothing: float | int = 0.1  # eps_ls
     tie_word_embeddings: bool = True
+    share_encoder_decoder_embeddings: bool = True
+    lm_head_bias: bool = False
     use_cache: bool = True
     is_encoder_decoder: bool = True
     pad_token_id: int | None = 0
@@ -144,10 +164,26 @@ class VanillaTransformerConfig(PreTrainedConfig):
         default = self.d_model // num_heads
         return self.d_k or default, self.d_v or default
 
+    @property
+    def target_vocab_size(self) -> int:
+        """Entries of the target's vocabulary, with one vocabulary the source's too."""
+        return self.decoder_vocab_size or self.vocab_size
+
+    def get_text_config(
+        self, decoder: bool | None = None, encoder: bool | None = None
+    ) -> PreTrainedConfig:
+        """This configuration; of one stack alone with its fields in place of the general ones."""
+        if decoder == encoder or self.decoder_vocab_size is not None:
+            return super().get_text_config(decoder=decoder, encoder=encoder)
+        # The host would take None for the decoder's vocab_size.
+        explicit = copy.deepcopy(self)
+        explicit.decoder_vocab_size = self.vocab_size
+        return explicit.get_text_config(decoder=decoder, encoder=encoder)
+
     def validate_sizes(self) -> None:
         """Refuse sizes that no model can have."""
         for field in (
-            *("vocab_size", "d_model", "encoder_layers", "decoder_layers"),
+            *("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
             *("encoder_attention_heads", "decoder_attention_heads"),
             *("encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v", "max_position_embeddings"),
         ):
@@ -163,8 +199,28 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     f"{f'{below} or ' if below else ''}{below + heads}, or give both d_k and d_v."
                 )
 
+    def validate_vocabularies(self) -> None:
+        """Refuse one table for vocabularies of two sizes."""
+        tied = self.tie_word_embeddings and self.share_encoder_decoder_embeddings
+        if tied and self.target_vocab_size != self.vocab_size:
+            raise ValueError(
+                f"decoder_vocab_size={self.decoder_vocab_size} differs from vocab_size="
+                f"{self.vocab_size}, but one table serves both; give "
+                "share_encoder_decoder_embeddings=False."
+            )
+
+    def validate_activation(self) -> None:
+        """Refuse an activation that does not exist."""
+        if self.activation_function not in ACTIVATIONS:
+            raise ValueError(
+                f"activation_function={self.activation_function!r} is unknown; choose one of "
+                f"{', '.join(ACTIVATIONS)}."
+            )
+
     def validate_positions(self) -> None:
         """Refuse a positional encoding that does not exist or does not fit."""
+        if self.position_offset < 0:
+            raise ValueError(f"position_offset={self.position_offset} must be at least 0.")
         if self.position_encoding not in POSITION_ENCODINGS:
             raise ValueError(
                 f"position_encoding={self.position_encoding!r} is unknown; choose one of "
@@ -192,13 +248,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
                 f"{self.pad_token_id} must both be given; this package uses 1 and 0."
             )
+        size = self.target_vocab_size
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
             ids = getattr(self, f"{name}_token_id")
             for value in ids if isinstance(ids, list) else [ids]:
-                if value is not None and not 0 <= value < self.vocab_size:
+                if value is not None and not 0 <= value < size:
                     raise ValueError(
                         f"{name}_token_id={value} is not an id of a vocabulary of "
-                        f"vocab_size={self.vocab_size}; give one from 0 to {self.vocab_size - 1}."
+                        f"vocab_size={size}; give one from 0 to {size - 1}."
                     )
 
 

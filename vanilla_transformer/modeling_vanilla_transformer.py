@@ -14,9 +14,9 @@ from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import Cache
+from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
@@ -173,10 +173,9 @@ class MultiHeadAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        kwargs["dropout"] = self.attention_dropout if self.training else 0.0
-        heads, weights = attend(
-            self, query, key, value, attention_mask, scaling=self.scaling, **kwargs
-        )  # (B, T, h, d_v), (B, h, T, L)
+        dropout = self.attention_dropout if self.training else 0.0
+        kwargs |= {"scaling": self.scaling, "dropout": dropout}
+        heads, weights = attend(self, query, key, value, attention_mask, **kwargs)  # (B, T, h, d_v)
         return self.out_proj(heads.flatten(2)), weights
 
     def split_heads(self, x: Tensor, head_dim: int) -> Tensor:
@@ -211,11 +210,12 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(config.d_model, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.activation = ACT2FN[config.activation_function]  # ReLU: max(0, x)
         self.dropout = nn.Dropout(config.activation_dropout)  # the paper has none here
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, T, d)."""
-        return self.fc2(self.dropout(self.fc1(x).relu()))
+        return self.fc2(self.dropout(self.activation(self.fc1(x))))
 
 
 # --------------------------------------------------------------- Section 3.5: positional encoding
@@ -248,7 +248,7 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__()
-        self.d_model = config.d_model
+        self.d_model, self.offset = config.d_model, config.position_offset
         self.style = config.position_encoding
         if self.style == "learned":
             self.weight = nn.Parameter(torch.empty(config.max_position_embeddings, config.d_model))
@@ -267,7 +267,7 @@ class PositionalEncoding(nn.Module):
         else:
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
-            return sinusoids(positions, self.d_model, style=self.style).to(x.dtype)
+            return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
         if isinstance(past_length, int) and past_length + length > self.weight.size(0):
             raise ValueError(
                 f"The sequence has {past_length + length} tokens; shorten it to the "
@@ -284,12 +284,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     config: VanillaTransformerConfig
     base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
+    supports_gradient_checkpointing = _supports_attention_backend = _can_compile_fullgraph = True
 
     def _init_weights(self, module: nn.Module) -> None:
         """The authors' initialization, which the paper leaves out.
@@ -317,13 +315,14 @@ def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
 class Stack(VanillaTransformerPreTrainedModel):
     """What encoder and decoder share: embeddings, positions, N layers, and dropout on the sums."""
 
-    def __init__(self, config: VanillaTransformerConfig, layers: list[Layer]) -> None:
+    def __init__(self, config: VanillaTransformerConfig, size: int, layers: list[Layer]) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
+        self.embed_tokens = nn.Embedding(size, config.d_model)
         self.embed_positions = PositionalEncoding(config)
         self.dropout = nn.Dropout(config.dropout)  # Section 5.4: on the sums in both stacks
         self.layers = nn.ModuleList(layers)
-        if config.norm_first:
+        self.norm = nn.Identity()  # the paper has no norm after the last layer's
+        if config.norm_first or config.final_norm:
             self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.gradient_checkpointing = False
         self.post_init()
@@ -353,7 +352,8 @@ class Encoder(Stack):
     _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": MultiHeadAttention}
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config, [EncoderLayer(config) for _ in range(config.encoder_layers)])
+        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -372,7 +372,7 @@ class Encoder(Stack):
         mask = create_bidirectional_mask(self.config, x, attention_mask)
         for layer in self.layers:
             x = layer(x, mask, **kwargs)
-        return BaseModelOutput(last_hidden_state=self.norm(x) if self.config.norm_first else x)
+        return BaseModelOutput(last_hidden_state=self.norm(x))
 
 
 class Decoder(Stack):
@@ -385,7 +385,8 @@ class Decoder(Stack):
     }
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config, [DecoderLayer(config, i) for i in range(config.decoder_layers)])
+        layers = [DecoderLayer(config, i) for i in range(config.decoder_layers)]
+        super().__init__(config, config.target_vocab_size, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -420,30 +421,28 @@ class Decoder(Stack):
         kwargs["past_key_values"] = past_key_values
         for layer in self.layers:
             x = layer(x, mask, memory, memory_mask, **kwargs)
-        x = self.norm(x) if self.config.norm_first else x
-        return DecoderOutput(last_hidden_state=x, past_key_values=past_key_values)
+        return DecoderOutput(last_hidden_state=self.norm(x), past_key_values=past_key_values)
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     """Encoder and decoder over one shared embedding table (Figure 1 without the softmax)."""
 
-    _tied_weights_keys = {
-        "encoder.embed_tokens.weight": "shared.weight",
-        "decoder.embed_tokens.weight": "shared.weight",
-    }
-
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
-        self.shared = nn.Embedding(config.vocab_size, config.d_model)
+        self.shared = nn.Embedding(config.target_vocab_size, config.d_model)
+        tied = ("encoder", "decoder") if config.share_encoder_decoder_embeddings else ("decoder",)
+        self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in tied}
         self.encoder, self.decoder = Encoder(config), Decoder(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The table that both stacks share."""
-        return self.shared
+        """The source's table, which both stacks share."""
+        return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Replace the table; untied stacks keep their own, at its size."""
+        if not self.config.share_encoder_decoder_embeddings:
+            raise ValueError("The source has a vocabulary of its own; its size cannot be changed.")
         self.shared = value
         for stack in (self.encoder, self.decoder):
             if self.config.tie_word_embeddings:
@@ -507,9 +506,9 @@ class VanillaTransformerForConditionalGeneration(
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)  # Section 3.4: tied
-        # Untied, it is drawn with the variance of the embedding whose place it takes.
-        self.lm_head.init_gain = math.sqrt((config.vocab_size / config.d_model + 1) / 2)
+        self.lm_head = nn.Linear(config.d_model, config.target_vocab_size, bias=config.lm_head_bias)
+        # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
+        self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
         # `generate` gives whole translations without arguments: beam 4 (Section 6.1). The host's
         # length penalty is L^alpha, though, and its bound on the length is absolute.
@@ -562,7 +561,7 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            check_ids(labels.where(labels != -100, 0), self.config.vocab_size, "labels")
+            check_ids(labels.where(labels != -100, 0), self.config.target_vocab_size, "labels")
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -582,7 +581,8 @@ class VanillaTransformerForConditionalGeneration(
         loss = logits = None
         if return_logits is None:
             return_logits = labels is None or not self.training
-        if return_logits or type(self.lm_head) is not nn.Linear:  # an adapter may wrap it
+        # The loss alone knows nothing of a bias, nor of an adapter around the softmax.
+        if return_logits or self.config.lm_head_bias or type(self.lm_head) is not nn.Linear:
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0

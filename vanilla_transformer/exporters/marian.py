@@ -32,16 +32,17 @@ SHARED_FIELDS = (
     *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
     *("dropout", "attention_dropout", "activation_dropout", "max_position_embeddings"),
     *("tie_word_embeddings", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
-    *("unk_token_id", "decoder_start_token_id"),
+    *("unk_token_id", "decoder_start_token_id", "activation_function"),
+    "share_encoder_decoder_embeddings",
 )
 # Fields of Marian's that make it the paper's model.
 MARIAN_FIELDS = {
-    "activation_function": "relu",  # Eq. 2
     "scale_embedding": True,  # Section 3.4
     "forced_eos_token_id": None,  # Marian's own default is an id of its own vocabularies
 }
 MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
 TOLERANCE = 1e-4  # of log-probabilities; rounding in another order of columns
+LOGITS_BIAS = "final_logits_bias"  # a row, (1, V), where ours is (V,)
 
 # Modules of a layer: our name, Marian's name, and the axis of the weight and of the bias along
 # which the residual stream lies (None: neither its rows nor its columns).
@@ -86,11 +87,16 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
         "encoder": (config.encoder_layers, (*self_attention, *_FEED_FORWARD)),
         "decoder": (config.decoder_layers, (*self_attention, *cross_attention, *_FEED_FORWARD)),
     }
-    tables = ["model.shared.weight"]
+    source, target = (f"model.{stack}.embed_tokens.weight" for stack in stacks)
     if not config.tie_word_embeddings:
-        tables = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"]
-        tables.append("lm_head.weight")
-    tensors = {key: MarianTensor(key, 1) for key in tables}
+        tables = {key: key for key in (source, target, "lm_head.weight")}
+    elif config.share_encoder_decoder_embeddings:
+        tables = {"model.shared.weight": "model.shared.weight"}
+    else:  # Marian has no table called shared then
+        tables = {source: source, "model.shared.weight": target}
+    tensors = {key: MarianTensor(marian, 1) for key, marian in tables.items()}
+    if config.lm_head_bias:
+        tensors["lm_head.bias"] = MarianTensor(LOGITS_BIAS, None)
     for stack, (num_layers, modules) in stacks.items():
         for layer in range(num_layers):
             prefix = f"model.{stack}.layers.{layer}"
@@ -119,10 +125,13 @@ def to_marian_tensors(
 ) -> dict[str, torch.Tensor]:
     """Tensors under Marian's names with columns in Marian's order, all of them copies."""
     columns = marian_columns(config.d_model)
-    return {
+    tensors = {
         marian.key: _reorder(state_dict[key], marian.axis, columns)
         for key, marian in tensor_map(config).items()
     }
+    if LOGITS_BIAS in tensors:
+        tensors[LOGITS_BIAS] = tensors[LOGITS_BIAS][None]
+    return tensors
 
 
 def from_marian_tensors(
@@ -130,10 +139,13 @@ def from_marian_tensors(
 ) -> dict[str, torch.Tensor]:
     """The inverse of `to_marian_tensors`: ours again, bit for bit, all of them copies."""
     columns = marian_columns(config.d_model).argsort()
-    return {
+    tensors = {
         key: _reorder(state_dict[marian.key], marian.axis, columns)
         for key, marian in tensor_map(config).items()
     }
+    if config.lm_head_bias:
+        tensors["lm_head.bias"] = tensors["lm_head.bias"][0]
+    return tensors
 
 
 def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
@@ -143,8 +155,12 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
             f"position_encoding={config.position_encoding!r}; allowed 'sinusoidal', which Marian "
             "computes itself"
         )
+    if config.position_offset:
+        yield f"position_offset={config.position_offset}; allowed 0, where Marian starts to count"
     if config.norm_first:
         yield "norm_first=True; allowed False, Marian normalizes after each sub-layer"
+    if config.final_norm:
+        yield "final_norm=True; allowed False, Marian has no norm after its stacks"
     if config.layer_norm_eps != MARIAN_LAYER_NORM_EPS:
         yield f"layer_norm_eps={config.layer_norm_eps}; allowed {MARIAN_LAYER_NORM_EPS}"
     for side in ("encoder", "decoder"):
@@ -183,12 +199,9 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
 def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
     """Marian's configuration of the same model."""
     fields = {field: getattr(config, field) for field in SHARED_FIELDS}
+    fields["share_encoder_decoder_embeddings"] &= config.tie_word_embeddings
     return MarianConfig(
-        **fields,
-        **MARIAN_FIELDS,
-        decoder_vocab_size=config.vocab_size,
-        share_encoder_decoder_embeddings=config.tie_word_embeddings,
-        dtype=config.dtype,
+        **fields, **MARIAN_FIELDS, decoder_vocab_size=config.target_vocab_size, dtype=config.dtype
     )
 
 

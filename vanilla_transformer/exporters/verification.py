@@ -26,7 +26,7 @@ def probe(config: VanillaTransformerConfig) -> Probe:
     longest = min(LONGEST, config.max_position_embeddings)
     shape = (SENTENCES, longest)
     source = torch.randint(config.vocab_size, shape, generator=generator)
-    target = torch.randint(config.vocab_size, shape, generator=generator)
+    target = torch.randint(config.target_vocab_size, shape, generator=generator)
     target[:, 0] = config.decoder_start_token_id
     lengths = torch.arange(longest, longest - SENTENCES, -1).clamp(min=1)
     mask = (torch.arange(longest) < lengths[:, None]).long()
