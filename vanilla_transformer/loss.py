@@ -5,16 +5,27 @@ The logits of a batch are its largest tensor by far: 2,048 tokens by 37,000 piec
 autograd keeps several such. Here each chunk's logits live only until its share of the loss and of
 both gradients has been added up, as Liger's kernels do it (Hsu et al., 2024, arXiv 2410.10989).
 
-Shapes: N tokens, d = d_model, V vocabulary.
+Shapes: N tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+# Logits that exist at one time: 64 MiB of float32 on a CPU. With fewer, reading the table and
+# adding to its gradient for each chunk takes long beside the products.
+_CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
+
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Sum over tokens of the smoothed cross-entropy of softmax(hidden @ weight.T)."""
+    """Smoothed cross-entropy of softmax(hidden @ weight.T), summed over tokens, by num_items.
+
+    With logits z, softmax p, gold class g, q = 1 - eps and s = eps / V, a token has the loss
+    log(sum_j exp z_j) - q z_g - s sum_j z_j, and its logits have the gradient p_j - q [j = g] - s.
+    What s brings is known without the logits: sum_j z_j is the state times the sum of the table's
+    rows, and -s adds the same row everywhere to either gradient. So the logits of a chunk are
+    written once, become their softmax in place, and are read by two matrix products.
+    """
 
     @staticmethod
     def forward(
@@ -22,6 +33,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         labels: torch.Tensor,
+        num_items: torch.Tensor | int,
         label_smoothing: float,
         ignore_index: int,
         chunk_size: int,
@@ -29,52 +41,90 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
-        # Sums run in float32 at least, whatever the matrix products run in.
-        sum_dtype = torch.promote_types(hidden.dtype, torch.float32)
         with torch.autocast(device_type, enabled=False):
-            table = weight.to(matmul_dtype)  # (V, d)
-            loss = hidden.new_zeros((), dtype=sum_dtype)
-            wants_hidden, wants_weight = ctx.needs_input_grad[:2]
-            grad_hidden = torch.empty_like(hidden) if wants_hidden else None
-            grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if wants_weight else None
-            smooth = label_smoothing / weight.size(0)  # eps / V, on the gold class too
-            for start in range(0, hidden.size(0), chunk_size):
-                rows = slice(start, start + chunk_size)
-                states, gold = hidden[rows].to(matmul_dtype), labels[rows, None]
-                counts = (gold != ignore_index).to(sum_dtype)  # (n, 1)
-                gold = gold.clamp(min=0)
-                # log_softmax rather than logsumexp, which is many times slower on a CPU.
-                log_probs = (states @ table.t()).to(sum_dtype).log_softmax(-1)  # (n, V)
-                token_loss = (label_smoothing - 1) * log_probs.gather(1, gold)
-                if label_smoothing:
-                    token_loss = token_loss - smooth * log_probs.sum(-1, keepdim=True)
-                loss = loss + (token_loss * counts).sum()
-                if not (wants_hidden or wants_weight):
-                    continue
-                # d loss / d logits = softmax - smoothed target
-                grad_logits = log_probs.exp_().sub_(smooth)
-                grad_logits.scatter_add_(1, gold, torch.full_like(counts, label_smoothing - 1))
-                grad_logits = grad_logits.mul_(counts).to(matmul_dtype)
-                if wants_hidden:
-                    grad_hidden[rows] = grad_logits @ table
-                if wants_weight:
-                    grad_weight += grad_logits.t() @ states
-        if wants_weight:
-            grad_weight = grad_weight.to(weight.dtype)
-        ctx.save_for_backward(grad_hidden, grad_weight)
-        return loss
+            counts = labels[:, None] != ignore_index  # (N, 1)
+            loss, *gradients = _loss_and_gradients(
+                hidden,
+                weight.to(matmul_dtype),
+                labels[:, None].clamp(min=0),
+                counts.to(torch.promote_types(hidden.dtype, torch.float32)),
+                label_smoothing=label_smoothing,
+                chunk_size=chunk_size,
+                wanted=ctx.needs_input_grad[:2],
+            )
+        for index, (gradient, tensor) in enumerate(zip(gradients, (hidden, weight), strict=True)):
+            if gradient is not None:
+                gradients[index] = gradient.div_(num_items).to(tensor.dtype)
+        ctx.save_for_backward(*gradients)
+        return loss / num_items
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: torch.autograd.function.FunctionCtx, grad_output: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        grad_hidden, grad_weight = ctx.saved_tensors
+        gradients = ctx.saved_tensors
+        # It is mostly 1; only a CPU can look without waiting for itself.
+        can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not (can_look and grad_output == 1):
+            gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
+        return *gradients, None, None, None, None, None
+
+
+def _loss_and_gradients(
+    hidden: torch.Tensor,
+    table: torch.Tensor,
+    gold: torch.Tensor,
+    counts: torch.Tensor,
+    *,
+    label_smoothing: float,
+    chunk_size: int,
+    wanted: tuple[bool, bool],
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """Summed loss, and its gradients by hidden, (N, d), and table, (V, d), None if not wanted.
+
+    Products are in the table's dtype, sums in that of `counts`: 1 where there is a label, (N, 1).
+    """
+    sum_dtype = counts.dtype
+    confidence, smooth = 1 - label_smoothing, label_smoothing / table.size(0)  # q, s
+    table_sum = table.sum(0, dtype=sum_dtype)  # (d,)
+    loss = counts.new_zeros(())
+    grad_hidden = hidden.new_empty(hidden.shape, dtype=sum_dtype) if wanted[0] else None
+    grad_table = None
+    if wanted[1]:
+        row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)
+        grad_table = row.repeat(table.size(0), 1)
+    shape = (min(chunk_size, hidden.size(0)), table.size(0))
+    products = table.new_empty(shape)
+    sums = products if table.dtype == sum_dtype else torch.empty_like(products, dtype=sum_dtype)
+    for start in range(0, hidden.size(0), chunk_size):
+        rows = slice(start, start + chunk_size)
+        states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]
+        # Views of the buffers: fresh memory for each chunk would have to be mapped again.
+        product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
+        logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
+        gold_logits = logits.gather(1, golds)
+        probs, log_sum = _softmax_in_place(logits)
+        logit_sum = (states.to(sum_dtype) @ table_sum)[:, None]
+        loss += ((log_sum - confidence * gold_logits - smooth * logit_sum) * count).sum()
+        probs.scatter_add_(1, golds, torch.full_like(count, -confidence))
+        grad_logits = probs if table.dtype == sum_dtype else product.copy_(probs)
         if grad_hidden is not None:
-            grad_hidden = grad_hidden * grad_output.to(grad_hidden.dtype)
-        if grad_weight is not None:
-            grad_weight = grad_weight * grad_output.to(grad_weight.dtype)
-        return grad_hidden, grad_weight, None, None, None, None
+            grad_hidden[rows] = (grad_logits @ table - smooth * table_sum) * count
+        if grad_table is not None and table.dtype == sum_dtype:
+            grad_table.addmm_(grad_logits.t(), states * count)
+        elif grad_table is not None:
+            grad_table += grad_logits.t() @ (states * count.to(states.dtype))
+    return loss, grad_hidden, grad_table
+
+
+def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax over V, which takes the place of the logits, and log(sum_j exp z_j), (n, 1)."""
+    highest = logits.amax(-1, keepdim=True)
+    probs = torch.softmax(logits, -1, out=logits)
+    # The largest probability is exp(highest - log_sum). torch.logsumexp reads the logits more
+    # often and is many times slower on a CPU.
+    return probs, highest - probs.amax(-1, keepdim=True).log()
 
 
 def smoothed_cross_entropy(
@@ -85,7 +135,7 @@ def smoothed_cross_entropy(
     label_smoothing: float = 0.0,
     num_items: torch.Tensor | int | None = None,
     ignore_index: int = -100,
-    chunk_size: int = 256,
+    chunk_size: int | None = None,
 ) -> torch.Tensor:
     """Smoothed cross-entropy of softmax(hidden @ weight.T), never holding more than a chunk of it.
 
@@ -103,7 +153,8 @@ def smoothed_cross_entropy(
         num_items: Labels of the whole optimizer update, over which the sum is divided when several
             batches make one update. None: the labels of this batch.
         ignore_index: The label that is left out.
-        chunk_size: Tokens whose logits exist at one time.
+        chunk_size: Tokens whose logits exist at one time. None: as many as 64 MiB of
+            float32 logits are on a CPU, 512 MiB on another device.
 
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.
@@ -111,6 +162,10 @@ def smoothed_cross_entropy(
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
         num_items = (labels != ignore_index).sum().clamp(min=1)
+    on_cpu = hidden.device.type == "cpu"
+    if chunk_size is None:
+        vocab_size = (hidden if weight is None else weight.t()).size(-1)
+        chunk_size = max(1, (_CPU_CHUNK if on_cpu else _DEVICE_CHUNK) // vocab_size)
     if weight is None:
         options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
         sum_dtype = torch.promote_types(hidden.dtype, torch.float32)
@@ -120,13 +175,12 @@ def smoothed_cross_entropy(
             for logits, gold in chunks
         ]
         return torch.stack(losses).sum() / num_items
-    if hidden.device.type == "cpu" and not torch.compiler.is_compiling():
+    if on_cpu and not torch.compiler.is_compiling():
         # Project only where there is a label. Elsewhere the row count would have to be fetched from
         # the device in every step, which costs more than the padding of batches of one length.
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
-    total = _ChunkedCrossEntropy.apply(
-        hidden, weight, labels, label_smoothing, ignore_index, chunk_size
+    return _ChunkedCrossEntropy.apply(
+        hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size
     )
-    return total / num_items
