@@ -25,7 +25,7 @@ HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 SUBJECTS = {
     **{name: name for name in ("tokenization", "data", "batching", "optimization", "averaging")},
     **{"reading": "data", "cldr": "cldr", "cldr_language": "cldr"},
-    **{name: name for name in ("checkpoints", "machine", "words")},
+    **{name: name for name in ("checkpoints", "cpu_training", "machine", "words")},
 }
 # May import the Hub files, and beside them what they show.
 READERS = {

@@ -276,9 +276,32 @@ def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
             trainer.train()
     else:
         trainer.train()
-    assert seen == [("eager", "medium")]
+    assert seen == [("eager", trainer.progress.matmul_precision)]
     assert model.config._attn_implementation == "sdpa"
     assert torch.get_float32_matmul_precision() == before
+
+
+def test_resumption_goes_on_with_the_matrix_products_of_the_first_start(tmp_path, monkeypatch):
+    seen = []
+    look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
+    measure = "vanilla_transformer.trainer.fastest_matmul_precision"
+    monkeypatch.setattr(measure, lambda *sizes: "highest")
+    make_trainer(tmp_path, callbacks=[look], max_steps=4).train()
+    monkeypatch.setattr(measure, lambda *sizes: pytest.fail("measured again"))
+    look.step = 8
+    make_trainer(tmp_path, callbacks=[look], max_steps=8).train(resume_from_checkpoint=True)
+    assert seen == ["highest", "highest"]
+
+
+def test_checkpoints_from_before_the_measurement_resume(tmp_path, uninterrupted):
+    make_trainer(tmp_path, max_steps=4).train()
+    progress = tmp_path / "checkpoint-4" / "progress.json"
+    totals = json.loads(progress.read_text())
+    del totals["matmul_precision"]
+    progress.write_text(json.dumps(totals))
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert second.progress.matmul_precision in ("medium", "highest")
 
 
 def test_minutes_end_the_training_with_a_checkpoint(tmp_path):

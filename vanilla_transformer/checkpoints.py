@@ -28,6 +28,7 @@ class Progress:
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part of it that evaluations took
     data: str = ""  # fingerprint of the training pairs
+    matmul_precision: str = ""  # of float32, as it was chosen for the machine that began
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting does not wait for it
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -67,6 +68,7 @@ class Progress:
             "evaluation_seconds": self.evaluation_seconds,
             "target_tokens": self.target_tokens,
             "data": self.data,
+            "matmul_precision": self.matmul_precision,
         }
         (checkpoint / PROGRESS).write_text(json.dumps(totals), encoding="utf-8")
 

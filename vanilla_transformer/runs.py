@@ -373,6 +373,7 @@ def _finish(
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
         "averaged_checkpoints": [path.name for path in averaged],
         "precision": "bf16" if args.bf16 else "fp32",
+        "matmul_precision": progress.matmul_precision,
         "seed": recipe.seed,
         "data": data.sizes,
         "vocabulary": len(tokenizer),

@@ -4,7 +4,6 @@ What is plugged in: batches by token budget, the paper's Adam and Eq. 3, perplex
 greedy BLEU while training, fast settings for a CPU, and checkpoints that survive being killed.
 """
 
-import contextlib
 import hashlib
 import logging
 import math
@@ -30,6 +29,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from .batching import TokenBatchSampler
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
+from .cpu_training import cpu_training_settings, fastest_matmul_precision
 from .data import PairCollator, pair_lengths
 from .optimization import noam_schedule, paper_adam
 from .pipeline import translate
@@ -198,12 +198,25 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     "on; start a new run in another directory."
                 )
         self.progress.data = _fingerprint(self.train_dataset)
-        with cpu_training_settings(self.model), self._signals:
+        # Measured once in a run: a resumed one must go on with the same rounding.
+        precision = self.progress.matmul_precision or self._matmul_precision()
+        self.progress.matmul_precision = precision
+        with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
             output = super().train(str(resume_from_checkpoint or "") or None, **kwargs)
         if self._signals.received:
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
         return output
+
+    def _matmul_precision(self) -> str:
+        """What float32 matrix products are fastest with, by this machine's measure."""
+        if self.model.device.type != "cpu":
+            return torch.get_float32_matmul_precision()
+        sizes = (self.model.config.d_model, self.model.config.encoder_ffn_dim)
+        chosen = fastest_matmul_precision(self.args.batch_tokens, *sizes)
+        # The same on all ranks, of whose progress only the first one's is saved.
+        dissent = self._sum_over_ranks(torch.tensor([float(chosen != "medium")]))
+        return "highest" if any(dissent) else "medium"
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -373,32 +386,6 @@ class _Signals:
             "%s: writing a checkpoint after this update; once more ends at once.",
             signal.Signals(signum).name,
         )
-
-
-@contextlib.contextmanager
-def cpu_training_settings(model: torch.nn.Module) -> Iterator[None]:
-    """On a CPU: eager attention and oneDNN matrix products, about twice as fast together.
-
-    oneDNN stays float32 on most CPUs (errors of 1e-4 instead of 5e-5 against float64); where the
-    hardware has AMX it may compute in bfloat16. Both settings are put back, also after an error.
-    """
-    if model.device.type != "cpu":
-        yield
-        return
-    precision = torch.get_float32_matmul_precision()
-    attention = model.config._attn_implementation
-    logger.info(
-        "Training on a CPU: eager attention (was %s), float32 matmul precision medium (was %s).",
-        attention,
-        precision,
-    )
-    try:
-        model.set_attn_implementation("eager")
-        torch.set_float32_matmul_precision("medium")
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        model.set_attn_implementation(attention)
 
 
 def _fingerprint(dataset: object) -> str:

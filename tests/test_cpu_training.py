@@ -1,0 +1,206 @@
+"""Settings for a CPU: cheap dropout masks, matrix products, and that all of it is put back."""
+
+import pytest
+import torch
+from torch import nn
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    cpu_training,
+)
+from vanilla_transformer.cpu_training import (
+    FastDropout,
+    cpu_training_settings,
+    fastest_matmul_precision,
+)
+
+
+def dropped_from(p, shape=(200, 301)):
+    return FastDropout(p)(torch.ones(shape)) == 0
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_share_of_zeros_is_p(p):
+    torch.manual_seed(0)
+    zeros = dropped_from(p, (1_000_000,)).double()
+    four_deviations = 4 * (p * (1 - p) / 1_000_000) ** 0.5
+    assert abs(zeros.mean().item() - p) < four_deviations + 2**-17
+    # Four numbers share one draw: each of its places has the same share, and knows no other.
+    places = zeros.view(-1, 4)
+    assert (places.mean(0) - p).abs().max() < 2 * four_deviations
+    assert (places.T.corrcoef() - torch.eye(4)).abs().max() < 4 / 250_000**0.5
+
+
+def test_neighbours_in_all_directions_are_independent():
+    torch.manual_seed(0)
+    zeros = dropped_from(0.3, (700, 701)).double()
+    for shifted, kept in (
+        (zeros[1:], zeros[:-1]),
+        (zeros[:, 1:], zeros[:, :-1]),
+        (zeros[:, 4:], zeros[:, :-4]),
+    ):
+        pair = torch.stack((shifted.flatten(), kept.flatten()))
+        assert pair.corrcoef()[0, 1].abs() < 4 / 700
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.999])
+def test_expectation_is_exact_for_the_rounded_p(p):
+    torch.manual_seed(0)
+    kept = FastDropout(p)(torch.ones(100_000)).unique()
+    rounded = round(p * 2**16) / 2**16
+    assert kept.tolist() == pytest.approx([0.0, 1 / (1 - rounded)], rel=1e-6)
+
+
+def test_gradient_takes_the_mask_of_the_values():
+    x = torch.randn(5, 7, 3, requires_grad=True)
+    y = FastDropout(0.4)(x)
+    y.sum().backward()
+    torch.testing.assert_close(y.detach(), x.detach() * x.grad)
+    assert set(x.grad.unique().tolist()) == set(
+        FastDropout(0.4)(torch.ones(1000)).unique().tolist()
+    )
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (0, 4), (2, 3, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_shape_dtype_and_layout_are_kept(shape, dtype):
+    x = torch.ones(shape, dtype=dtype)
+    for given in (x, x.transpose(0, -1)):
+        y = FastDropout(0.5)(given)
+        assert (y.shape, y.dtype) == (given.shape, dtype)
+        assert set(y.flatten().tolist()) <= {0.0, 2.0}
+
+
+def test_the_seed_and_a_saved_state_decide_the_mask():
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first, second = dropped_from(0.5), dropped_from(0.5)
+    assert not torch.equal(first, second)
+    torch.manual_seed(7)
+    assert torch.equal(dropped_from(0.5), first)
+    torch.set_rng_state(state)
+    assert torch.equal(dropped_from(0.5), first)
+
+
+def test_nothing_is_dropped_in_evaluation_and_all_or_nothing_at_the_ends():
+    x = torch.randn(50)
+    assert torch.equal(FastDropout(0.5).eval()(x), x)
+    assert torch.equal(FastDropout(0.0)(x), x)
+    assert not FastDropout(1.0)(x).any()
+
+
+def test_another_device_and_a_compiler_get_the_plain_one():
+    assert FastDropout(0.5)(torch.ones(3, device="meta")).shape == (3,)
+    compiled = torch.compile(FastDropout(0.5), backend="aot_eager", fullgraph=True)
+    assert set(compiled(torch.ones(100)).tolist()) == {0.0, 2.0}
+
+
+def test_mask_takes_a_byte_a_number():
+    saved = []
+    x = torch.randn(64, 32, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        FastDropout(0.5)(x)
+    assert sum(t.numel() * t.element_size() for t in saved) <= 64 * 32 + 8
+
+
+def tiny_model():
+    torch.manual_seed(1)
+    config = VanillaTransformerConfig(
+        **{"vocab_size": 23, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
+    )
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_everything_is_put_back(fails):
+    model = tiny_model()
+    kinds = [type(module) for module in model.modules()]
+    keys = list(model.state_dict())
+    attention, precision = model.config._attn_implementation, torch.get_float32_matmul_precision()
+
+    def inside():
+        with cpu_training_settings(model, matmul_precision="medium"):
+            assert model.config._attn_implementation == "eager"
+            assert torch.get_float32_matmul_precision() == "medium"
+            fast = [module for module in model.modules() if type(module) is FastDropout]
+            assert len(fast) == kinds.count(nn.Dropout) > 0
+            assert list(model.state_dict()) == keys
+            if fails:
+                raise RuntimeError("on purpose")
+
+    if fails:
+        with pytest.raises(RuntimeError, match="on purpose"):
+            inside()
+    else:
+        inside()
+    assert [type(module) for module in model.modules()] == kinds
+    assert model.config._attn_implementation == attention
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
+    model = tiny_model().train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ids = torch.randint(4, 23, (3, 6))
+    found = []
+    for _ in range(2):
+        model.zero_grad()
+        if not found:
+            loss = model(input_ids=ids, labels=ids).loss
+        else:
+            with cpu_training_settings(model, matmul_precision="medium"):
+                loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for plain, fast in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Runs the measurement with a clock and products of our choice."""
+
+    def measure(*, medium_seconds, medium_is_rounded=False):
+        clock = [0.0]
+        linear = nn.functional.linear
+
+        def fake_linear(x, weight):
+            medium = torch.get_float32_matmul_precision() == "medium"
+            clock[0] += medium_seconds if medium else 1.0
+            if medium and medium_is_rounded:
+                return linear(x.bfloat16(), weight.bfloat16()).float()
+            return linear(x, weight)
+
+        monkeypatch.setattr(cpu_training.nn.functional, "linear", fake_linear)
+        monkeypatch.setattr(cpu_training.time, "perf_counter", lambda: clock[0])
+        cpu_training._measured.cache_clear()
+        try:
+            return fastest_matmul_precision(16, 16, 32)
+        finally:
+            cpu_training._measured.cache_clear()
+
+    return measure
+
+
+def test_the_faster_products_win_and_equals_do_not_win_by_chance(measured):
+    assert measured(medium_seconds=0.5) == "medium"
+    assert measured(medium_seconds=1.1) == "medium"
+    assert measured(medium_seconds=1.5) == "highest"
+
+
+def test_products_that_are_not_float32_are_refused(measured):
+    assert measured(medium_seconds=0.1, medium_is_rounded=True) == "highest"
+
+
+def test_measuring_leaves_no_trace():
+    torch.manual_seed(3)
+    state, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
+    cpu_training._measured.cache_clear()
+    assert fastest_matmul_precision(16, 16, 32) in ("medium", "highest")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_float32_matmul_precision() == precision
