@@ -5,7 +5,7 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-hf lint clean
+.PHONY: demo test test-slow test-hf lint benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -20,6 +20,17 @@ test-slow: $(VENV)/.installed
 # The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
 test-hf: $(VENV)/.installed
 	$(BIN)/python tests/hf/run_common_tests.py
+
+# Some twenty minutes on two CPU cores, with nothing else running; DATA=train.jsonl.gz takes the place
+# of generated pairs.
+BENCHMARKS := training/benchmarks
+benchmarks: $(VENV)/.installed
+	$(BIN)/python $(BENCHMARKS)/training.py --size small $(if $(DATA),--data $(DATA))
+	$(BIN)/python $(BENCHMARKS)/training.py --size base --batch-tokens 1024 --steps 1 $(if $(DATA),--data $(DATA))
+	$(BIN)/python $(BENCHMARKS)/training.py --size base --memory --only ours,ours_bf16,marian_buckets,marian_bf16
+	$(BIN)/python $(BENCHMARKS)/scaling.py
+	test ! -f $(BENCHMARKS)/decoding.py || $(BIN)/python $(BENCHMARKS)/decoding.py
+	$(BIN)/python $(BENCHMARKS)/report.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,0 +1,235 @@
+"""Cost by the number of pairs: preparing, starting again, planning an epoch, memory, training.
+
+Each number of pairs is measured in a process of its own. Pairs are generated from CLDR; beyond
+`--distinct` they come again and again, which is what generating millions would take too long for.
+
+    python training/benchmarks/scaling.py --pairs 30000 300000 5000000
+"""
+
+import argparse
+import itertools
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batching import TokenBatchSampler
+from vanilla_transformer.cldr import generate_pairs
+from vanilla_transformer.cpu_training import cpu_training_settings
+from vanilla_transformer.data import (
+    PairCollator,
+    load_pairs,
+    pair_lengths,
+    sentences,
+    tokenize_pairs,
+)
+from vanilla_transformer.machine import git_commit, hardware, versions
+from vanilla_transformer.optimization import paper_adam
+from vanilla_transformer.tokenization import train_tokenizer
+
+RESULTS = Path(__file__).with_name("results")
+BATCH_TOKENS = 2048
+BARE_BLOCK = 10_000  # pairs that the bare tokenizer encodes at once
+
+
+def load(count: int, cache: str, distinct: int) -> object:
+    """The pairs, read from the cache where they are there."""
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        generated = list(generate_pairs("en", "de", count=min(count, distinct)))
+        texts = [(pair.source, pair.target) for pair in generated]
+        return itertools.islice(itertools.cycle(texts), count)
+
+    return load_pairs(
+        LazyPairs(pairs),
+        source_language="en",
+        target_language="de",
+        cache_key=f"{count} {distinct}",
+        cache_dir=cache,
+        show_progress=False,
+    )
+
+
+class LazyPairs:
+    """Pairs that are made when they are read, which a cached run never does."""
+
+    def __init__(self, make: Callable[[], Iterator[tuple[str, str]]]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return self.make()
+
+
+def prepare(count: int, cache: str, distinct: int) -> dict[str, float]:
+    """Read and tokenise the pairs for the first time, beside the bare tokenizer."""
+    started = time.perf_counter()
+    pairs = load(count, cache, distinct)
+    reading = time.perf_counter() - started
+    folder = Path(cache, "tokenizer")
+    if not folder.exists():
+        train_tokenizer(
+            itertools.islice(sentences(pairs), 40_000), vocab_size=4000, show_progress=False
+        ).save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    texts = list(itertools.islice(sentences(pairs), 2 * min(count, distinct)))
+    speeds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        for start in range(0, len(texts), BARE_BLOCK):
+            tokenizer.backend_tokenizer.encode_batch_fast(texts[start : start + BARE_BLOCK])
+        speeds.append(len(texts) / 2 / (time.perf_counter() - started))
+    started = time.perf_counter()
+    tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
+    ours = count / (time.perf_counter() - started)
+    return {"reading": count / reading, "tokenising": ours, "bare": max(speeds)}
+
+
+def start(count: int, cache: str, distinct: int) -> dict[str, float]:
+    """Begin a run whose pairs have been prepared; an epoch's batches passed through."""
+    started = time.perf_counter()
+    data, batches = open_cached(count, cache, distinct)
+    collate = PairCollator()
+    first, *others = itertools.islice(batches, 200)
+    columns = data.select_columns(["input_ids", "labels"])
+    collate(columns.__getitems__(first))
+    seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    for batch in others:
+        collate(columns.__getitems__(batch))
+    collating = (time.perf_counter() - started) / len(others)
+    own = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8")
+    anonymous = next(line for line in own.splitlines() if line.startswith("Anonymous"))
+    return {
+        "seconds": seconds,
+        "collating": collating,
+        "own_mib": int(anonymous.split()[1]) / 1024,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def open_cached(count: int, cache: str, distinct: int) -> tuple[object, TokenBatchSampler]:
+    """The tokenised pairs and their batches."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(Path(cache, "tokenizer"))
+    pairs = load(count, cache, distinct)
+    data = tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
+    return data, TokenBatchSampler(*pair_lengths(data), max_tokens=BATCH_TOKENS)
+
+
+def endless(batches: TokenBatchSampler) -> Iterator[list[int]]:
+    """One epoch after the other."""
+    for epoch in itertools.count():
+        batches.set_epoch(epoch)
+        yield from batches
+
+
+def train(counts: list[int], cache: str, distinct: int, rounds: int) -> dict[int, list[float]]:
+    """Target tokens a second of one model on each number of pairs, by turns."""
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(vocab_size=4000, d_model=128, encoder_layers=2)
+    config.decoder_layers, config.encoder_ffn_dim, config.decoder_ffn_dim = 2, 512, 512
+    model = VanillaTransformerForConditionalGeneration(config).train()
+    optimizer = paper_adam(model.parameters(), lr=1e-4)
+    streams, speeds = {}, {count: [] for count in counts}
+    for count in counts:
+        data, batches = open_cached(count, cache, distinct)
+        streams[count] = (data.select_columns(["input_ids", "labels"]), endless(batches))
+    collate = PairCollator()
+    with cpu_training_settings(model):
+        for turn in range(rounds + 1):
+            for count in counts[turn % len(counts) :] + counts[: turn % len(counts)]:
+                data, batches = streams[count]
+                started, tokens = time.perf_counter(), 0
+                for batch in itertools.islice(batches, 5):
+                    inputs = collate(data.__getitems__(batch))
+                    tokens += int((inputs["labels"] != -100).sum())
+                    model(**inputs).loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                speeds[count].append(tokens / (time.perf_counter() - started))
+    return {count: values[1:] for count, values in speeds.items()}
+
+
+def in_its_own_process(task: str, count: int, cache: str, distinct: int) -> dict[str, float]:
+    """What a task of this script returns."""
+    command = [sys.executable, __file__, "--task", task, "--pairs", str(count), "--cache", cache]
+    command += ["--distinct", str(distinct)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def measure(options: argparse.Namespace, cache: str) -> dict[str, object]:
+    """All tasks for all numbers of pairs."""
+    rows = []
+    for count in options.pairs:
+        prepared = in_its_own_process("prepare", count, cache, options.distinct)
+        started = in_its_own_process("start", count, cache, options.distinct)
+        rows.append(
+            [
+                count,
+                *(round(prepared[name]) for name in ("reading", "tokenising", "bare")),
+                round(prepared["tokenising"] / prepared["bare"], 2),
+                round(started["seconds"], 2),
+                round(1000 * started["collating"], 2),
+                round(started["own_mib"]),
+            ]
+        )
+        print(*rows[-1], sep=" | ", flush=True)
+    speeds = train(options.pairs, cache, options.distinct, options.rounds)
+    first = speeds[options.pairs[0]]
+    for row in rows:
+        mine = speeds[row[0]]
+        ratio = statistics.median(a / b for a, b in zip(mine, first, strict=True))
+        row += [round(statistics.median(mine)), round(ratio, 3)]
+    columns = [
+        "pairs",
+        "read and written, pairs/s",
+        "tokenised, pairs/s",
+        "bare tokenizer, pairs/s",
+    ]
+    columns += ["share", "cached start, s", "collation, ms a batch", "own memory, MiB"]
+    columns += ["training, target tokens/s", "against the first row"]
+    return {"tables": [{"title": "", "columns": columns, "rows": rows}]}
+
+
+def main() -> None:
+    """Measure, print the table, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, nargs="+", default=[30_000, 300_000])
+    parser.add_argument("--distinct", type=int, default=100_000, help="pairs to generate at most")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cache", help="folder for the prepared pairs; else a temporary one")
+    parser.add_argument("--task", choices=("prepare", "start"), help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
+    options = parser.parse_args()
+    if options.task:
+        task = {"prepare": prepare, "start": start}[options.task]
+        print(json.dumps(task(options.pairs[0], options.cache, options.distinct)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        measured = measure(options, options.cache or temporary)
+    results = {
+        "title": "Cost by the number of pairs",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git_commit(),
+        "hardware": hardware(),
+        "versions": versions(),
+        "settings": {"distinct": options.distinct, "batch_tokens": BATCH_TOKENS},
+        "data": "CLDR",
+        **measured,
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,461 @@
+"""Training speed against peers of the same size, through the trainers that their users run.
+
+All contenders live in one process and take turns, in rotated order, so that whatever else the
+machine does meets all of them. Speed is real target tokens, `</s>` included and padding not, by
+seconds between the ends of updates: batches, collation, forward, backward and optimizer. A ratio
+is the median over rounds of the ratio within a round.
+
+    python training/benchmarks/training.py --size small
+    python training/benchmarks/training.py --size base --batch-tokens 1024 --steps 1
+    python training/benchmarks/training.py --memory
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PrinterCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batching import TokenBatchSampler
+from vanilla_transformer.cldr import generate_pairs
+from vanilla_transformer.data import load_pairs, pair_lengths, sentences, tokenize_pairs
+from vanilla_transformer.machine import git_commit, hardware, resolve_precision, versions
+from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+RESULTS = Path(__file__).with_name("results")
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes that all contenders share; dropout 0.1, label smoothing 0.1, one tied table."""
+
+    d_model: int
+    heads: int
+    ffn_dim: int
+    layers: int
+    vocab_size: int
+
+    def flops(self, source_tokens: int, target_tokens: int) -> float:
+        """Of the weights, forward and backward, without the attention's scores."""
+        d, ffn = self.d_model, self.ffn_dim
+        source = self.layers * (4 * d * d + 2 * d * ffn + 2 * d * d)  # with cross keys and values
+        target = self.layers * (6 * d * d + 2 * d * ffn) + d * self.vocab_size
+        return 6 * (source_tokens * source + target_tokens * target)
+
+
+SIZES = {
+    "small": Size(256, 4, 1024, 3, 10_000),
+    "base": Size(512, 8, 2048, 6, 37_000),
+    "tiny": Size(32, 2, 64, 1, 400),  # to try the script
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A model with its trainer, batches and switches."""
+
+    label: str
+    model: str
+    batches: str  # "random", "grouped" by the host's sampler, or "buckets" of tokens as ours
+    ours: bool = False  # through our trainer, which chooses its own settings
+    attention: str | None = None
+    precision: str = "highest"  # of float32 matrix products
+    bf16: bool = False
+
+
+CONTENDERS = {
+    "ours": Contender("ours", "vanilla", "buckets", ours=True),
+    "ours_bf16": Contender("ours, bf16", "vanilla", "buckets", ours=True, bf16=True),
+    "ours_plain": Contender("ours under Seq2SeqTrainer, no switch", "vanilla", "random"),
+    "ours_buckets": Contender("ours under Seq2SeqTrainer, our buckets", "vanilla", "buckets"),
+    "marian": Contender("Marian", "marian", "random"),
+    "marian_grouped": Contender("Marian, group_by_length", "marian", "grouped"),
+    "marian_buckets": Contender("Marian, our buckets", "marian", "buckets"),
+    "marian_tuned": Contender(
+        "Marian, our buckets, eager, medium", "marian", "buckets", False, "eager", "medium"
+    ),
+    "marian_bf16": Contender("Marian, our buckets, bf16", "marian", "buckets", bf16=True),
+    "bart": Contender("Bart, our buckets", "bart", "buckets"),
+    "torch": Contender("torch.nn.Transformer, our buckets", "torch", "buckets"),
+}
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with a tied table, sinusoids and the smoothed loss of torch."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size.vocab_size, size.d_model)
+        nn.init.normal_(self.table.weight, std=size.d_model**-0.5)
+        depths = {"num_encoder_layers": size.layers, "num_decoder_layers": size.layers}
+        self.transformer = nn.Transformer(
+            size.d_model,
+            size.heads,
+            **depths,
+            dim_feedforward=size.ffn_dim,
+            dropout=0.1,
+            batch_first=True,
+        )
+        self.dropout = nn.Dropout(0.1)
+        places = torch.arange(512)[:, None] * 10_000 ** (
+            -torch.arange(0, size.d_model, 2) / size.d_model
+        )
+        self.register_buffer("places", torch.stack((places.sin(), places.cos()), -1).flatten(1))
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings times sqrt(d_model) plus sinusoids, (B, T, d)."""
+        scaled = self.table(ids) * math.sqrt(self.table.embedding_dim)
+        return self.dropout(scaled + self.places[: ids.size(1)])
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """The loss and the logits."""
+        inputs = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == -100, 0)
+        inputs[:, 0] = 1
+        causal = nn.Transformer.generate_square_subsequent_mask(inputs.size(1), dtype=torch.bool)
+        padding = attention_mask == 0
+        states = self.transformer(
+            self.embed(input_ids),
+            self.embed(inputs),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        logits = states @ self.table.weight.T
+        loss = nn.functional.cross_entropy(logits.mT, labels, label_smoothing=0.1)
+        return {"loss": loss, "logits": logits}
+
+
+def make_model(kind: str, size: Size) -> nn.Module:
+    """A model of a contender, initialised by its own rules."""
+    torch.manual_seed(0)
+    if kind == "torch":
+        return TorchTransformer(size)
+    shared = {
+        "vocab_size": size.vocab_size,
+        "d_model": size.d_model,
+        "encoder_layers": size.layers,
+        "decoder_layers": size.layers,
+        "encoder_attention_heads": size.heads,
+        "decoder_attention_heads": size.heads,
+        "encoder_ffn_dim": size.ffn_dim,
+        "decoder_ffn_dim": size.ffn_dim,
+        "dropout": 0.1,
+    }
+    if kind == "vanilla":
+        config = VanillaTransformerConfig(**shared)
+        return VanillaTransformerForConditionalGeneration(config)
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    shared |= {**ids, "activation_function": "relu", "scale_embedding": True}
+    shared |= {"max_position_embeddings": 512, "forced_eos_token_id": None}
+    if kind == "marian":
+        return MarianMTModel(MarianConfig(**shared))
+    return BartForConditionalGeneration(BartConfig(**shared))
+
+
+class BucketTrainer(Seq2SeqTrainer):
+    """The host's trainer with batches by token budget."""
+
+    batch_tokens = 2048
+
+    def get_train_dataloader(self) -> torch.utils.data.DataLoader:
+        """As our trainer makes them."""
+        batches = TokenBatchSampler(
+            *pair_lengths(self.train_dataset), max_tokens=self.batch_tokens, seed=self.args.seed
+        )
+        loader = torch.utils.data.DataLoader(
+            self.train_dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=batches,
+            collate_fn=self.data_collator,
+        )
+        return self.accelerator.prepare(loader)
+
+
+class Watch(TrainerCallback):
+    """Collates, counting the real tokens of each batch, and notes when each update has ended."""
+
+    def __init__(self, collate: Callable) -> None:
+        self.collate, self.tokens, self.ends = collate, [], []
+
+    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
+        """A batch, of which the source and target tokens are counted."""
+        batch = self.collate(features)
+        source, target = batch["attention_mask"].sum(), (batch["labels"] != -100).sum()
+        self.tokens.append((source.item(), target.item()))
+        return batch
+
+    def on_step_end(self, *args: object, **kwargs: object) -> None:
+        """Note the time."""
+        self.ends.append(time.perf_counter())
+
+    def figures(self) -> tuple[float, float, float]:
+        """Seconds, source and target tokens of all updates but the first."""
+        updates = len(self.ends)
+        source, target = map(sum, zip(*self.tokens[1:updates], strict=True))
+        return self.ends[-1] - self.ends[0], source, target
+
+
+def make_trainer(
+    contender: Contender, size: Size, data: object, tokenizer: object, options: argparse.Namespace
+) -> tuple[Seq2SeqTrainer, Watch]:
+    """The trainer of a contender, which trains for a few updates each time it is asked to."""
+    model = make_model(contender.model, size)
+    if contender.attention is not None:
+        model.set_attn_implementation(contender.attention)
+    settings = {
+        "output_dir": tempfile.mkdtemp(prefix="benchmark-"),
+        "max_steps": options.steps + 1,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": not torch.cuda.is_available(),
+        "bf16": contender.bf16,
+        "max_grad_norm": 0.0,  # the peers are spared it
+        "dataloader_pin_memory": False,
+    }
+    if contender.ours:
+        arguments = VanillaTransformerTrainingArguments(
+            **settings, batch_tokens=options.batch_tokens, learning_rate=1.0
+        )
+        trainer = VanillaTransformerTrainer(model, arguments, train_dataset=data)
+        watch = Watch(trainer.data_collator)
+    else:
+        smoothed_by_trainer = contender.model in ("marian", "bart")
+        grouping = "group_by_length" if contender.batches == "grouped" else "random"
+        arguments = Seq2SeqTrainingArguments(
+            **settings,
+            per_device_train_batch_size=options.sentences,
+            label_smoothing_factor=0.1 if smoothed_by_trainer else 0.0,
+            train_sampling_strategy=grouping,
+            length_column_name="source_length",
+        )
+        prepares = None if contender.model == "torch" else model
+        watch = Watch(DataCollatorForSeq2Seq(tokenizer, model=prepares))
+        kind = BucketTrainer if contender.batches == "buckets" else Seq2SeqTrainer
+        trainer = kind(model, arguments, train_dataset=data, data_collator=watch)
+        trainer.batch_tokens = options.batch_tokens
+    trainer.data_collator = watch
+    trainer.add_callback(watch)
+    trainer.remove_callback(PrinterCallback)
+    return trainer, watch
+
+
+@contextlib.contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Set for the time of the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def run_round(
+    trainers: dict[str, tuple[Seq2SeqTrainer, Watch]], number: int
+) -> dict[str, tuple[float, float, float]]:
+    """Let each contender train, beginning with another one each time."""
+    names = list(trainers)
+    shift = number % len(names)
+    figures = {}
+    for name in names[shift:] + names[:shift]:
+        trainer, watch = trainers[name]
+        watch.tokens, watch.ends = [], []
+        trainer.args.seed = number  # other buckets in each round, the same for all
+        torch.manual_seed(number)
+        with matmul_precision(CONTENDERS[name].precision):
+            trainer.train()
+        figures[name] = watch.figures()
+    return figures
+
+
+def machine_limit() -> dict[str, float]:
+    """GFLOP/s of a matrix product that fits no cache badly, by precision."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    kinds = [("fp32, highest", "highest", a, b), ("fp32, medium", "medium", a, b)]
+    if resolve_precision("auto") == "bf16":
+        kinds.append(("bf16", "highest", a.bfloat16(), b.bfloat16()))
+    limits = {}
+    for label, precision, left, right in kinds:
+        seconds = []
+        with matmul_precision(precision):
+            for _ in range(12):
+                started = time.perf_counter()
+                left @ right
+                seconds.append(time.perf_counter() - started)
+        limits[label] = round(2 * 1024**3 / statistics.median(seconds[2:]) / 1e9, 1)
+    return limits
+
+
+def load_data(options: argparse.Namespace, size: Size) -> tuple[object, object]:
+    """Tokenised pairs, of a file or generated from CLDR, and their tokenizer."""
+    languages = dict(
+        zip(("source_language", "target_language"), options.pair.split("-"), strict=True)
+    )
+    if options.data:
+        source = Path(options.data)
+    else:
+        generated = generate_pairs(*languages.values(), count=options.pairs)
+        source = [(pair.source, pair.target) for pair in generated]
+    cache = tempfile.mkdtemp(prefix="benchmark-")
+    pairs = load_pairs(source, **languages, cache_dir=cache, show_progress=False)
+    tokenizer = train_tokenizer(sentences(pairs), vocab_size=size.vocab_size, show_progress=False)
+    tokens = tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
+    return tokens, tokenizer
+
+
+def fixed_data(size: Size, options: argparse.Namespace) -> object:
+    """Batches of one shape: sentences of 16 tokens."""
+    from datasets import Dataset
+
+    ids = np.random.default_rng(0).integers(4, size.vocab_size, (options.batch_tokens // 4, 16))
+    columns = {"input_ids": ids.tolist(), "labels": ids[:, ::-1].tolist()}
+    lengths = [16] * len(ids)
+    return Dataset.from_dict({**columns, "source_length": lengths, "target_length": lengths})
+
+
+def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> dict[str, object]:
+    """Rounds of all contenders; figures and ratios."""
+    limits = machine_limit()
+    data, tokenizer = load_data(options, size)
+    trainers = {
+        name: make_trainer(CONTENDERS[name], size, data, tokenizer, options) for name in names
+    }
+    run_round(trainers, 0)  # warms up
+    rounds = [run_round(trainers, number + 1) for number in range(options.rounds)]
+    speeds = {name: [figures[name][2] / figures[name][0] for figures in rounds] for name in names}
+    rows = []
+    for name in names:
+        ratios = [mine / other for mine, other in zip(speeds["ours"], speeds[name], strict=True)]
+        gflops = [size.flops(*f[name][1:]) / f[name][0] / 1e9 for f in rounds]
+        rows.append(
+            [
+                CONTENDERS[name].label,
+                round(statistics.median(speeds[name])),
+                round(statistics.median(ratios), 2),
+                f"{min(ratios):.2f} to {max(ratios):.2f}",
+                round(statistics.median(gflops)),
+            ]
+        )
+    columns = ["Contender", "target tokens/s", "ours / it", "range over rounds", "useful GFLOP/s"]
+    limit_rows = [[label, value] for label, value in limits.items()]
+    return {
+        "tables": [
+            {"title": "", "columns": columns, "rows": rows},
+            {
+                "title": "",
+                "columns": ["Matrix product, 1024 x 1024", "GFLOP/s"],
+                "rows": limit_rows,
+            },
+        ],
+        "target_tokens_per_second": speeds,
+    }
+
+
+def measure_memory(names: list[str]) -> dict[str, object]:
+    """Peak memory of a process that does three updates of one shape, for each contender."""
+    peaks = {}
+    for name in names:
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        peaks[name] = json.loads(output.splitlines()[-1])
+    rows = [
+        [CONTENDERS[name].label, round(peak), round(peak / peaks["marian_buckets"], 3)]
+        for name, peak in peaks.items()
+    ]
+    columns = ["Contender", "peak RSS, MiB", "share of Marian's"]
+    return {"tables": [{"title": "", "columns": columns, "rows": rows}]}
+
+
+def peak_memory(name: str, size: Size, options: argparse.Namespace) -> float:
+    """Of this process after three updates, in MiB."""
+    options.steps = 2
+    data = fixed_data(size, options)
+    tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
+    run_round({name: make_trainer(CONTENDERS[name], size, data, tokenizer, options)}, 0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measure, print the tables, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3, help="timed updates in a round")
+    parser.add_argument("--batch-tokens", type=int, default=2048, help="of a bucket, padded")
+    parser.add_argument("--sentences", type=int, default=64, help="of a random batch")
+    parser.add_argument("--data", help="pairs as .jsonl[.gz]; without, generated from CLDR")
+    parser.add_argument("--pairs", type=int, default=20_000, help="to generate")
+    parser.add_argument("--pair", default="en-de", help="languages")
+    parser.add_argument("--only", help="names of contenders, with commas: " + ", ".join(CONTENDERS))
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
+    parser.add_argument("--one", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, help="results file")
+    options = parser.parse_args()
+    size = SIZES[options.size]
+    if options.one:
+        print(peak_memory(options.one, size, options))
+        return
+    has_bf16 = resolve_precision("auto") == "bf16"
+    names = options.only.split(",") if options.only else list(CONTENDERS)
+    names = [name for name in names if has_bf16 or not CONTENDERS[name].bf16]
+    measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
+    results = {
+        "title": f"{'Memory' if options.memory else 'Speed'} of training, {options.size}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git_commit(),
+        "hardware": hardware(),
+        "versions": versions(),
+        "size": dataclasses.asdict(size),
+        "settings": {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in vars(options).items()
+            if name in ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
+        },
+        "data": Path(options.data).name if options.data else "CLDR",
+        **measure,
+    }
+    kind = "memory" if options.memory else "training"
+    path = options.output or RESULTS / f"{kind}_{options.size}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for table in results["tables"]:
+        print(*table["columns"], sep=" | ")
+        for row in table["rows"]:
+            print(*row, sep=" | ")
+
+
+if __name__ == "__main__":
+    main()
