@@ -352,11 +352,8 @@ def _finish(
     _draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
     sets = {"validation": data.validation_texts, **evaluation_sets(recipe)}
-    results = {
-        name: _score(recipe, model, tokenizer, test_set, 4096)
-        for name, test_set in sets.items()
-        if len(test_set)
-    }
+    sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
+    results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
     if results:
         _write_samples(recipe, run, results)
         _draw_attention(model, tokenizer, run, results)
