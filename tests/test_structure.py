@@ -32,7 +32,7 @@ READERS = {
     **{"evaluation": set(), "importers": set(), "exporters": set()},
     "visualization": {"optimization", "words"},
 }
-RUNNERS = {"recipes", "runs", "trainer", "publishing"}  # may import all of the above
+RUNNERS = {"recipes", "runs", "trainer", "publishing", "space"}  # may import all of the above
 COMMANDS = {"cli", "cli_convert"}  # import what a command runs, when it runs
 # Come with an extra, or are slow to import.
 HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}

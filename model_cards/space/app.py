@@ -1,0 +1,143 @@
+"""A page on the Hub: type a sentence, see its translations and what every head attends to."""
+
+from collections.abc import Callable, Iterator
+
+import gradio as gr
+import translation
+from transformers import Pipeline
+
+INTRODUCTION = """
+# Translate with {name}
+
+{model} is a Transformer as in [Attention Is All You Need](https://arxiv.org/abs/1706.03762), with
+{millions:.1f} million parameters. It knows the languages and the kind of text that it was trained
+on, and nothing else. It runs on a CPU here.
+"""
+SCORES = (
+    "The best hypotheses of the beam search. The score is the logarithm of the probability, "
+    "divided by a power of the length; the higher (nearer to 0), the better."
+)
+ATTENTION = (
+    "## Attention\nEach row is a word that attends, each column a word that it attends to; the "
+    "darker, the more."
+)
+MAX_CHARACTERS = 5000  # that a browser lets in; the limit in tokens is `checked_sentence`'s
+STATE_SECONDS = 3600  # that the attention of a visitor's sentence is kept
+
+
+def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
+    """The page of one model; it computes nothing before somebody asks."""
+    with gr.Blocks(title=f"Translate with {name}", analytics_enabled=False) as blocks:
+        millions = sum(weight.numel() for weight in translator.model.parameters()) / 1e6
+        model = translation.markdown_link(name)
+        gr.Markdown(INTRODUCTION.format(name=name, model=model, millions=millions))
+        sentence = gr.Textbox(
+            label="Sentence",
+            placeholder="Type a sentence, then press Enter",
+            max_length=MAX_CHARACTERS,
+            max_lines=6,
+        )
+        button = gr.Button("Translate", variant="primary")
+        message = gr.Markdown(elem_id="message")
+        shown = gr.Examples([[text] for text in examples], sentence) if examples else None
+        with gr.Column(visible=False) as results:
+            best = gr.Textbox(
+                label="Translation", interactive=False, buttons=["copy"], elem_id="translation"
+            )
+            table = gr.Dataframe(
+                headers=["Translation", "Score"],
+                datatype=["str", "number"],
+                column_widths=["85%", "15%"],
+                interactive=False,
+                wrap=True,
+                buttons=[],
+                elem_id="n-best",
+            )
+            gr.Markdown(SCORES)
+            gr.Markdown(ATTENTION)
+            controls = _controls(translator)
+            image = gr.Image(
+                show_label=False,
+                interactive=False,
+                format="png",
+                buttons=["download", "fullscreen"],
+                elem_id="attention",
+            )
+        attention = gr.State(time_to_live=STATE_SECONDS)
+        translate = {
+            "fn": _translating(translator),
+            "inputs": [sentence, *controls],
+            "outputs": [message, results, best, table, attention, image],
+            "concurrency_id": "model",  # one sentence at a time, whatever asks for it
+            "show_progress": "hidden",  # the message says it
+        }
+        gr.on([button.click, sentence.submit], **translate, api_name="translate")
+        if shown:
+            shown.load_input_event.success(**translate, api_visibility="private")
+        _redraw_on_choice(translator, attention, controls, image)
+    return blocks
+
+
+def _controls(translator: Pipeline) -> list[gr.Radio]:
+    """Which attention, layer and head; at first the last layer from target to source, averaged."""
+    first = next(iter(translation.KINDS.values()))
+    layers = translation.layer_names(translator, first)
+    heads = translation.head_names(translator, first)
+    kind = gr.Radio([*translation.KINDS.items()], value=first, label="Attention")
+    with gr.Row():
+        layer = gr.Radio(layers, value=layers[-1], label="Layer")
+        head = gr.Radio(heads, value=translation.MEAN_OF_HEADS, label="Head")
+    return [kind, layer, head]
+
+
+def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
+    """The listener that fills the page, in two steps so that a slow model is seen to work."""
+
+    def translate(text: str, kind: str, layer: str, head: str) -> Iterator[tuple]:
+        unchanged = [gr.skip()] * 4
+        try:
+            sentence = translation.checked_sentence(translator, text)
+        except ValueError as error:
+            yield f"**{error}**", gr.Column(visible=False), *unchanged
+            return
+        yield "Translating ...", gr.skip(), *unchanged
+        found = translation.translations(translator, sentence)
+        best = found[0][0]
+        attention = translation.attention_of(translator, sentence, best)
+        rows = [[text, round(score, 3)] for text, score in found]
+        image = translation.picture(attention, kind, layer, head)
+        yield "", gr.Column(visible=True), best, rows, attention, image
+
+    return translate
+
+
+def _redraw_on_choice(
+    translator: Pipeline, attention: gr.State, controls: list[gr.Radio], image: gr.Image
+) -> None:
+    kind, layer, head = controls
+
+    def choose_kind(attention: object, kind: str, layer: str, head: str) -> tuple:
+        layers = translation.layer_names(translator, kind)
+        heads = translation.head_names(translator, kind)
+        layer = layer if layer in layers else layers[-1]
+        head = head if head in heads else translation.MEAN_OF_HEADS
+        drawn = translation.picture(attention, kind, layer, head)
+        return gr.Radio(layers, value=layer), gr.Radio(heads, value=head), drawn
+
+    inputs = [attention, *controls]
+    kind.input(choose_kind, inputs, [layer, head, image], api_visibility="private")
+    for control in (layer, head):
+        control.input(translation.picture, inputs, image, api_visibility="private")
+
+
+def main() -> None:
+    """Serve the page of the model that is named beside this file."""
+    name = translation.model_name()
+    translator = translation.load_translator(name)
+    # The reader's own fonts: nothing is fetched from elsewhere, and any script can be read.
+    theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["system-ui", "sans-serif"])
+    page(translator, name=name, examples=translation.example_sentences()).launch(theme=theme)
+
+
+if __name__ == "__main__":
+    main()

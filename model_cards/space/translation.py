@@ -1,0 +1,123 @@
+"""What the page of app.py shows: a sentence in, its translations with scores and attention out."""
+
+import io
+import os
+from pathlib import Path
+
+from PIL import Image
+from transformers import Pipeline, pipeline
+
+import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
+from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
+
+HERE = Path(__file__).parent
+NUM_TRANSLATIONS = 4  # shown, out of as many beams
+MAX_TOKENS = 200  # of a source; beyond, the pictures cannot be read and a CPU takes too long
+ALL_HEADS, MEAN_OF_HEADS = "all", "mean"
+KINDS = {
+    "Target to source": "cross",
+    "Within the source": "encoder",
+    "Within the target": "decoder",
+}
+DOTS_PER_INCH = 144
+
+
+def model_name() -> str:
+    """The model on show: $MODEL_ID, or what the file model_id says; a Hub id or a directory.
+
+    Raises:
+        ValueError: Neither says anything.
+    """
+    file = HERE / "model_id"
+    name = os.environ.get("MODEL_ID") or (file.read_text("utf-8") if file.is_file() else "")
+    if not name.strip():
+        raise ValueError(
+            "No model is named: set the variable MODEL_ID, or write a file model_id beside app.py, "
+            "with the name of a model on the Hub or a directory."
+        )
+    return name.strip()
+
+
+def markdown_link(name: str) -> str:
+    """The name of a model, with a link if it is on the Hub."""
+    return f"`{name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
+
+
+def example_sentences() -> list[str]:
+    """The lines of examples.txt: source sentences of the model's own language."""
+    file = HERE / "examples.txt"
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
+    return [line.strip() for line in lines if line.strip()]
+
+
+def load_translator(name: str) -> Pipeline:
+    """The pipeline of a model, on the CPU."""
+    return pipeline("translate", model=name, device="cpu")
+
+
+def checked_sentence(translator: Pipeline, text: str | None) -> str:
+    """The text on one line.
+
+    Raises:
+        ValueError: It is empty or longer than the demo takes; the message is for its reader.
+    """
+    sentence = " ".join((text or "").split())
+    if not sentence:
+        raise ValueError("There is nothing to translate. Type a sentence first.")
+    count = len(translator.tokenizer(sentence, verbose=False)["input_ids"])
+    if count > MAX_TOKENS:
+        raise ValueError(
+            f"This text is too long: it has {count} tokens (pieces of words), and this demo takes "
+            f"up to {MAX_TOKENS}. Translate one sentence at a time."
+        )
+    return sentence
+
+
+def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]:
+    """The best translations and their scores, best first.
+
+    A score is what the beam search ranks by: the logarithm of the probability, divided by a power
+    of the length (Section 6.1). It is at most 0, and higher is better.
+    """
+    tokenizer = translator.tokenizer
+    inputs = tokenizer(sentence, return_tensors="pt", return_token_type_ids=False)
+    found = translator.model.generate(
+        **inputs,
+        num_beams=NUM_TRANSLATIONS,
+        num_return_sequences=NUM_TRANSLATIONS,
+        max_new_tokens=inputs["input_ids"].size(1) + 50,
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    texts = tokenizer.batch_decode(found.sequences, skip_special_tokens=True)
+    return [*zip(texts, found.sequences_scores.tolist(), strict=True)]
+
+
+def attention_of(translator: Pipeline, sentence: str, translation: str) -> Attention:
+    """The attention of all layers and heads over the words of a sentence and its translation."""
+    return attention_weights(translator.model, translator.tokenizer, sentence, translation)
+
+
+def layer_names(translator: Pipeline, kind: str) -> list[str]:
+    """The layers that have attention of this kind (a value of `KINDS`)."""
+    config = translator.model.config
+    count = config.encoder_layers if kind == "encoder" else config.decoder_layers
+    return [str(layer) for layer in range(count)]
+
+
+def head_names(translator: Pipeline, kind: str) -> list[str]:
+    """The heads of a layer, and before them all of them and their mean."""
+    config = translator.model.config
+    encoder, decoder = config.encoder_attention_heads, config.decoder_attention_heads
+    count = encoder if kind == "encoder" else decoder
+    return [ALL_HEADS, MEAN_OF_HEADS, *(str(head) for head in range(count))]
+
+
+def picture(attention: Attention, kind: str, layer: str, head: str) -> Image.Image:
+    """Heat maps of one layer, drawn by `plot_attention`: one head, their mean, or all of them."""
+    heads = {ALL_HEADS: None, MEAN_OF_HEADS: "mean"}
+    chosen = heads[head] if head in heads else int(head)
+    figure = plot_attention(attention, kind=kind, layer=int(layer), heads=chosen)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.1)
+    return Image.open(buffer)

@@ -1,0 +1,256 @@
+"""The demo Space: what its page computes, what its page says, and that it is complete."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from huggingface_hub import SpaceCard
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.space import write_space
+from vanilla_transformer.tokenization import train_tokenizer
+
+ROOT = Path(__file__).parents[1]
+SPACE = ROOT / "model_cards" / "space"
+SENTENCE = "A man in an orange hat."
+SAMPLES = "\n".join(
+    ["# Sample translations", "", "## test", ""]
+    + [f"    source      A man, {n}.\n    reference   Ein Mann.\n" for n in range(20)]
+)
+
+
+@pytest.fixture(scope="module")
+def translation():
+    """The Space's module of that name."""
+    sys.path.insert(0, str(SPACE))
+    try:
+        yield importlib.import_module("translation")
+    finally:
+        sys.path.remove(str(SPACE))
+        sys.modules.pop("translation", None)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A random model whose encoder and decoder differ in depth, saved as a run is."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer([SENTENCE, "Ein Mann."] * 2, vocab_size=290, show_progress=False)
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+    )
+    model = VanillaTransformerForConditionalGeneration(config)
+    with torch.no_grad():
+        # Tied embeddings make a random model repeat its last token; drawn apart, it wanders.
+        model.model.shared.weight.normal_(std=0.3)
+    folder = tmp_path_factory.mktemp("run")
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    (folder / "samples.md").write_text(SAMPLES, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(translation, directory):
+    return translation.load_translator(str(directory))
+
+
+@pytest.fixture(scope="module")
+def attention(translation, translator):
+    return translation.attention_of(translator, SENTENCE, "Ein Mann.")
+
+
+# ------------------------------------------------------------------------------- which model, what
+
+
+def test_the_variable_names_the_model_before_the_file_does(translation, tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "HERE", tmp_path)
+    monkeypatch.delenv("MODEL_ID", raising=False)
+    with pytest.raises(ValueError, match="No model is named: set the variable MODEL_ID"):
+        translation.model_name()
+    (tmp_path / "model_id").write_text("user/file\n")
+    assert translation.model_name() == "user/file"
+    monkeypatch.setenv("MODEL_ID", "user/variable")
+    assert translation.model_name() == "user/variable"
+
+
+def test_only_a_model_on_the_hub_is_a_link(translation, tmp_path):
+    link = translation.markdown_link("user/name")
+    assert link == "[user/name](https://huggingface.co/user/name)"
+    assert "](" not in translation.markdown_link(str(tmp_path))
+
+
+def test_examples_are_the_lines_of_a_file_that_may_be_missing(translation, tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "HERE", tmp_path)
+    assert translation.example_sentences() == []
+    (tmp_path / "examples.txt").write_text("one\n\n  zwei, drei \n", encoding="utf-8")
+    assert translation.example_sentences() == ["one", "zwei, drei"]
+
+
+# --------------------------------------------------------------------------------- the translation
+
+
+@pytest.mark.parametrize("text", [None, "", " \n\t "])
+def test_nothing_to_translate_is_said(translation, translator, text):
+    with pytest.raises(ValueError, match="nothing to translate"):
+        translation.checked_sentence(translator, text)
+
+
+def test_too_long_a_text_is_said_with_its_length_and_the_limit(translation, translator):
+    longest = "!" * (translation.MAX_TOKENS - 1)  # and the end symbol
+    assert translation.checked_sentence(translator, longest) == longest
+    count = translation.MAX_TOKENS + 1
+    with pytest.raises(ValueError, match=rf"has {count} tokens.* up to {count - 1}\."):
+        translation.checked_sentence(translator, longest + "!")
+
+
+def test_a_text_is_one_sentence_on_one_line(translation, translator):
+    assert translation.checked_sentence(translator, " A man\n in\ta hat. ") == "A man in a hat."
+
+
+def test_the_best_translations_come_first_and_with_scores(translation, translator):
+    found = translation.translations(translator, SENTENCE)
+    assert len(found) == translation.NUM_TRANSLATIONS
+    scores = [score for _, score in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)
+    assert all(score < 0 for score in scores)
+    alone = translator(SENTENCE, num_beams=translation.NUM_TRANSLATIONS)
+    assert found[0][0] == alone[0]["translation_text"]
+
+
+# ----------------------------------------------------------------------------------- the attention
+
+
+def test_layers_and_heads_are_those_of_each_attention(translation, translator, attention):
+    for kind in translation.KINDS.values():
+        layers = translation.layer_names(translator, kind)
+        heads = translation.head_names(translator, kind)
+        weights = getattr(attention, kind)
+        assert len(layers) == weights.shape[0]
+        assert heads == ["all", "mean", *map(str, range(weights.shape[1]))]
+
+
+def test_attention_lies_over_the_words_of_the_sentence(attention):
+    assert attention.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
+    assert attention.target_words == ["Ein", "Mann", ".", "</s>"]
+
+
+def test_every_choice_has_its_own_picture(translation, attention):
+    choices = [
+        *(("cross", "0", "0"), ("cross", "1", "0"), ("cross", "1", "3"), ("cross", "1", "mean")),
+        *(("encoder", "1", "0"), ("decoder", "1", "0")),
+    ]
+    pictures = [translation.picture(attention, *choice) for choice in choices]
+    assert min(side for image in pictures for side in image.size) > 200
+    assert len({np.asarray(image).tobytes() for image in pictures}) == len(pictures)
+
+
+def test_all_heads_are_drawn_side_by_side(translation, attention):
+    one, every = (translation.picture(attention, "cross", "0", head) for head in ("0", "all"))
+    assert every.width > 1.5 * one.width
+
+
+def test_an_empty_translation_has_a_picture_too(translation, translator):
+    attention = translation.attention_of(translator, SENTENCE, "")
+    assert attention.target_words == ["</s>"]
+    assert min(translation.picture(attention, "cross", "1", "all").size) > 100
+
+
+# ---------------------------------------------------------------------------------------- the page
+
+
+@pytest.fixture
+def app(translation):
+    pytest.importorskip("gradio")
+    sys.path.insert(0, str(SPACE))
+    try:
+        return importlib.import_module("app")
+    finally:
+        sys.path.remove(str(SPACE))
+        sys.modules.pop("app", None)
+
+
+def test_the_page_shows_that_it_works_and_then_what_it_found(app, translation, translator):
+    steps = list(app._translating(translator)(SENTENCE, "cross", "1", "mean"))
+    assert [step[0] for step in steps] == ["Translating ...", ""]
+    _, results, best, rows, attention, image = steps[-1]
+    assert results.visible
+    assert best == rows[0][0]
+    assert len(rows) == translation.NUM_TRANSLATIONS
+    assert attention.source_words[0] == "A"
+    assert min(image.size) > 200
+
+
+def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, translator):
+    for text, message in (("", "nothing to translate"), ("!" * 900, "too long")):
+        ((said, results, *others),) = app._translating(translator)(text, "cross", "1", "mean")
+        assert message in said
+        assert not results.visible
+        assert len(others) == 4
+
+
+def test_the_page_has_a_control_for_all_and_computes_nothing_at_first(app, translator):
+    blocks = app.page(translator, name="user/name", examples=["One.", "Two."])
+    components = blocks.get_config_file()["components"]
+    labels = {part["props"].get("label") for part in components}
+    assert {"Sentence", "Translation", "Attention", "Layer", "Head"} <= labels
+    assert not blocks.fns[0].targets[0][1].startswith("load")
+    assert app.page(translator, name="user/name", examples=[])
+
+
+# --------------------------------------------------------------------------- the files of the Space
+
+
+def test_the_space_pins_the_versions_that_the_tests_ran_with():
+    tested = set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    lines = (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line for line in lines if not line.startswith(("#", "--"))}
+    assert pinned <= tested
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    needed = project.split("\ndependencies = [")[1].split("]")[0]
+    names = {*re.findall(r'"([\w-]+)', needed), "matplotlib", "pillow"}
+    assert {line.partition("==")[0] for line in pinned} == names
+    card = yaml.safe_load((SPACE / "README.md").read_text(encoding="utf-8").split("---")[1])
+    assert f"gradio=={card['sdk_version']}" in tested
+
+
+def test_a_space_is_complete_and_runs_the_package_that_lies_in_it(directory, tmp_path):
+    folder = tmp_path / "space"
+    write_space(folder, "user/name", run=directory)
+    card = SpaceCard.load(folder / "README.md")
+    assert card.data.sdk == "gradio"
+    assert card.data.models == ["user/name"]
+    assert (folder / card.data.app_file).is_file()
+    assert "{model_id}" not in card.content
+    assert (folder / "model_id").read_text() == "user/name\n"
+    examples = (folder / "examples.txt").read_text(encoding="utf-8").splitlines()
+    assert examples == [f"A man, {n}." for n in range(0, 18, 3)]
+    assert not [path for path in folder.rglob("*") if "__pycache__" in path.parts]
+    assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
+    code = "import sys, translation as t; print(t.vanilla_transformer.__file__, *sys.modules)"
+    command = [sys.executable, "-B", "-c", code]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    file, *modules = ran.stdout.split()
+    assert file == str(folder / "vanilla_transformer" / "__init__.py")
+    assert "gradio" not in modules  # app.py alone imports it
+
+
+def test_a_space_without_samples_has_no_examples(tmp_path):
+    write_space(tmp_path / "a", "user/name")
+    write_space(tmp_path / "b", "user/name", run=tmp_path)
+    assert not (tmp_path / "a" / "examples.txt").exists()
+    assert not (tmp_path / "b" / "examples.txt").exists()

@@ -1,0 +1,185 @@
+"""The demo Space in a real browser, as a visitor sees it: `make test-slow` where one is installed.
+
+    pip install -e ".[browser]"; apt-get install chromium
+    SPACE_MODEL=runs/multi30k_en_de SPACE_SHOTS=shots pytest -m slow tests/test_space_browser.py
+
+SPACE_MODEL shows a trained model instead of a random one, SPACE_SHOTS keeps the pictures.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.space import write_space
+from vanilla_transformer.tokenization import train_tokenizer
+
+pytestmark = pytest.mark.slow
+SAMPLES = [
+    "People are fixing the roof of a house.",
+    "A man in an orange hat is riding a brown horse on the beach.",
+]
+
+
+# A small model's message may be gone before anybody looks.
+REMEMBER_MESSAGES = """() => {
+    window.said = []
+    const message = document.querySelector('#message')
+    const note = () => window.said.push(message.innerText.trim())
+    const all = {childList: true, subtree: true, characterData: true}
+    new MutationObserver(note).observe(message, all)
+}"""
+
+SCORE = r"/-\d+\.\d+/g"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run directory: that of SPACE_MODEL, or a random model."""
+    if os.environ.get("SPACE_MODEL"):
+        return Path(os.environ["SPACE_MODEL"]).resolve()
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(SAMPLES * 2, vocab_size=300, show_progress=False)
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+    )
+    folder = tmp_path_factory.mktemp("run")
+    model = VanillaTransformerForConditionalGeneration(config)
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    text = "\n".join(f"    source      {sample}" for sample in SAMPLES)
+    (folder / "samples.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(run, tmp_path_factory):
+    """Where the Space of the model is served."""
+    pytest.importorskip("gradio")
+    folder = tmp_path_factory.mktemp("served") / "space"
+    write_space(folder, "user/name", run=run)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "MODEL_ID": str(run),
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "HF_HUB_OFFLINE": "1",
+    }
+    log = folder.parent / "log"
+    with log.open("w") as output:
+        command = [sys.executable, "app.py"]
+        server = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output
+        )
+    try:
+        for _ in range(240):
+            if f":{port}" in log.read_text():
+                break
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+@pytest.fixture
+def page(address):
+    playwright = pytest.importorskip("playwright.sync_api")
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as play:
+        # A container is a sandbox of its own; Chromium's needs rights that root has not there.
+        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page.set_default_timeout(60_000)
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.goto(address)
+        yield page
+        browser.close()
+
+
+def shoot(page, name):
+    if os.environ.get("SPACE_SHOTS"):
+        page.screenshot(path=Path(os.environ["SPACE_SHOTS"]) / f"{name}.png", full_page=True)
+
+
+def picture(page):
+    return page.locator("#attention img").get_attribute("src")
+
+
+def next_picture(page, before):
+    """The address of the picture when it is another one and has been loaded."""
+    page.wait_for_function(
+        "before => { const image = document.querySelector('#attention img');"
+        " return image && image.src != before && image.complete && image.naturalWidth > 100 }",
+        arg=before,
+    )
+    return picture(page)
+
+
+def test_a_visitor_translates_and_looks_at_the_attention(page):
+    sentence = page.get_by_label("Sentence")
+    sentence.wait_for()
+    assert page.locator("#attention img").count() == 0
+    shoot(page, "1_before")
+    page.evaluate(REMEMBER_MESSAGES)
+    sentence.fill(SAMPLES[1])
+    page.get_by_role("button", name="Translate").click()
+    page.wait_for_function("said.length > 0")
+    shoot(page, "2_during")
+    first = next_picture(page, "")
+    assert "Translating ..." in page.evaluate("said")
+    assert page.locator("#translation textarea").input_value()
+    page.wait_for_function(
+        f"document.querySelector('#n-best').innerText.match({SCORE})?.length == 4"
+    )
+    shoot(page, "3_after")
+    page.get_by_role("radio", name="Within the source").check()
+    second = next_picture(page, first)
+    page.get_by_role("radio", name="all", exact=True).check()
+    third = next_picture(page, second)
+    page.get_by_role("radio", name="0", exact=True).first.check()
+    assert len({first, second, third, next_picture(page, third)}) == 4
+    shoot(page, "4_encoder_all_heads")
+    assert page.problems == []
+
+
+def test_a_visitor_clicks_an_example(page, run):
+    samples = (run / "samples.md").read_text(encoding="utf-8")
+    example = re.search(r"^    source +(.+)$", samples, re.MULTILINE).group(1)
+    page.get_by_text(example[:20]).first.click()
+    next_picture(page, "")
+    assert page.get_by_label("Sentence").input_value()
+    assert page.problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("  ", "nothing to translate"), ("word " * 900, "too long")]
+)
+def test_a_visitor_reads_what_is_wrong_with_a_text(page, text, message):
+    page.get_by_label("Sentence").fill(text)
+    page.get_by_role("button", name="Translate").click()
+    page.locator("#message").get_by_text(message).wait_for()
+    shoot(page, f"5_{message.replace(' ', '_')}")
+    assert page.locator("#attention img").count() == 0
+    assert page.problems == []
