@@ -112,7 +112,7 @@ def test_unknown_preset_names_the_known_ones():
             "decoder_vocab_size=9 differs from vocab_size=37000.*share_encoder_decoder_embeddings",
         ),
         (
-            {"decoder_vocab_size": 3, "tie_word_embeddings": False},
+            {"decoder_vocab_size": 3, "share_encoder_decoder_embeddings": False},
             "unk_token_id=3 is not an id .* vocab_size=3",
         ),
         ({"activation_function": "relu6"}, "'relu6' is unknown; choose one of relu, gelu"),
@@ -140,7 +140,7 @@ def test_wrong_types_are_refused(fields):
         {"d_model": 9, "d_k": 3, "d_v": 3, "position_encoding": "tensor2tensor"},
         {"d_model": 500, "d_k": 64, "d_v": 64},
         {"decoder_vocab_size": 9, "share_encoder_decoder_embeddings": False},
-        {"decoder_vocab_size": 9, "tie_word_embeddings": False},
+        {"decoder_vocab_size": 37000, "tie_word_embeddings": False},
         {"dropout": 0, "layer_norm_eps": 1, "eos_token_id": [2, 5], "unk_token_id": None},
     ],
     ids=str,

@@ -86,7 +86,10 @@ DIALECTS = {
     "tied": {},
     "untied": {"tie_word_embeddings": False},
     "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
-    "untied vocabularies": {"tie_word_embeddings": False, "decoder_vocab_size": 70},
+    "untied vocabularies": {
+        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
+        "tie_word_embeddings": False,
+    },
     "swish and a bias": {"activation_function": "swish", "lm_head_bias": True},
 }
 

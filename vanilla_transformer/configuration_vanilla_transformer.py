@@ -86,7 +86,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         tie_word_embeddings: One table for both embeddings and the pre-softmax transformation
             (Section 3.4). False unties all three.
         share_encoder_decoder_embeddings: Whether the encoder's embedding is that one table too;
-            False for a source with a vocabulary of its own. No matter where nothing is tied.
+            False for a source with a vocabulary of its own.
         lm_head_bias: Whether the pre-softmax transformation has a bias; the paper has none.
         use_cache: Whether the decoder keeps its keys and values while generating.
         is_encoder_decoder: Always true; the host library asks for it.
@@ -201,12 +201,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     def validate_vocabularies(self) -> None:
         """Refuse one table for vocabularies of two sizes."""
-        tied = self.tie_word_embeddings and self.share_encoder_decoder_embeddings
-        if tied and self.target_vocab_size != self.vocab_size:
+        if self.share_encoder_decoder_embeddings and self.target_vocab_size != self.vocab_size:
             raise ValueError(
                 f"decoder_vocab_size={self.decoder_vocab_size} differs from vocab_size="
-                f"{self.vocab_size}, but one table serves both; give "
-                "share_encoder_decoder_embeddings=False."
+                f"{self.vocab_size}, but both are one; give share_encoder_decoder_embeddings=False."
             )
 
     def validate_activation(self) -> None:
