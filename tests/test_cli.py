@@ -63,7 +63,10 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
     return capfd.readouterr().out
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["translate"], ["export"]])
+@pytest.mark.parametrize(
+    "command",
+    [[], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"], ["export"]],
+)
 def test_help_shows_an_example(capsys, command):
     with pytest.raises(SystemExit) as exit:
         main([*command, "--help"])

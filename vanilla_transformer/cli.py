@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TextIO
 
-from .cli_convert import add_export
+from .cli_convert import add_export, add_import
 from .recipes import Recipe, field_type, load_recipe, shipped_recipes
 
 _TRAIN_EXAMPLE = """example:
@@ -173,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_translate(commands)
+    add_import(functools.partial(_add_command, commands))
     add_export(functools.partial(_add_command, commands))
     return parser
 

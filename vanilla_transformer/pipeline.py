@@ -13,12 +13,14 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 
 import torch
 from torch.utils.data import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
+    AutoTokenizer,
     GenerationConfig,
     Pipeline,
     PreTrainedModel,
@@ -348,9 +350,20 @@ def _stream(
 
 def _texts(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
     """Texts of target ids, (rows, T), without special tokens and otherwise untouched."""
-    return tokenizer.batch_decode(
+    return _for_target(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
+
+
+def _for_target(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The target's tokenizer: beside the source's where a model has two vocabularies."""
+    folder = tokenizer.init_kwargs.get("target_tokenizer")
+    return tokenizer if folder is None else _load_tokenizer(tokenizer.name_or_path, folder)
+
+
+@lru_cache(maxsize=4)
+def _load_tokenizer(path: str, folder: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(path, subfolder=folder)
 
 
 def _windows(sentences: Iterable[str], window: int, max_wait: float | None) -> Iterator[list[str]]:

@@ -1,0 +1,448 @@
+"""fairseq checkpoints: the network is that of FSMT in transformers; pre-norm is transcribed."""
+
+import argparse
+import math
+import pickle
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoTokenizer, FSMTConfig, FSMTForConditionalGeneration
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.importers.fairseq import import_fairseq, read_dictionary
+
+WORDS = ["the", "do@@", "gs", "run", ".", "caf\u00e9", "madeupword0000"]
+SIZE = 4 + len(WORDS)
+OPTIONS = {
+    **{"arch": "transformer_wmt_en_de", "source_lang": "en", "target_lang": "de"},
+    **{"encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_embed_dim": 20},
+    **{"decoder_ffn_embed_dim": 28, "encoder_attention_heads": 4, "decoder_attention_heads": 2},
+    **{"encoder_embed_dim": 16, "decoder_embed_dim": 16, "dropout": 0.2, "relu_dropout": 0.1},
+    **{"max_source_positions": 40, "max_target_positions": 30, "share_all_embeddings": False},
+}
+
+
+def make_fsmt(*, tied=False, target_size=SIZE, scaled=True, activation="relu"):
+    torch.manual_seed(0)
+    config = FSMTConfig(
+        **{"src_vocab_size": SIZE, "tgt_vocab_size": target_size, "d_model": 16},
+        **{"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4},
+        **{"decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 28},
+        **{"scale_embedding": scaled, "tie_word_embeddings": tied},
+        activation_function=activation,
+    )
+    fsmt = FSMTForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, tensor in fsmt.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                tensor.add_(torch.randn_like(tensor) * 0.3)
+            elif "embed_positions" not in name:
+                tensor.mul_(5)
+    return fsmt
+
+
+def fairseq_tensors(fsmt):
+    """Under fairseq's names, with what its checkpoints have beside the weights."""
+    tensors = OrderedDict(
+        (name.removeprefix("model."), tensor.clone())
+        for name, tensor in fsmt.state_dict().items()
+        if "embed_positions" not in name
+    )
+    for stack in ("encoder", "decoder"):
+        tensors[f"{stack}.version"] = torch.tensor([3.0])
+        tensors[f"{stack}.embed_positions._float_tensor"] = torch.zeros(1)
+    return tensors
+
+
+def save_checkpoint(path, tensors, *, modern=True, **options):
+    path.parent.mkdir(exist_ok=True)
+    options = argparse.Namespace(**{**OPTIONS, **options})
+    if modern:
+        task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
+        config = {"args": None, "cfg": {"_name": None, "model": options, "task": task}}
+    else:
+        config = {"args": options}
+    extra = {"epoch": 3, "best": 4.2, "train_iterator": {"epoch": 3}}
+    torch.save({**config, "model": tensors, "extra_state": extra}, path)
+    return path
+
+
+def save_dictionaries(folder, *languages):
+    for language in languages:
+        lines = [f"{word} {9 - number}" for number, word in enumerate(WORDS)]
+        (folder / f"dict.{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def make_batch():
+    torch.manual_seed(1)
+    source = torch.randint(4, SIZE, (3, 9))
+    mask = (torch.arange(9) < torch.tensor([[9], [5], [2]])).long()
+    target = torch.randint(4, SIZE, (3, 7))
+    target[:, 0] = 2
+    return source.masked_fill(mask == 0, 1), mask, target
+
+
+def assert_equal_logits(fsmt, ours):
+    source, mask, target = make_batch()
+    with torch.no_grad():
+        theirs = fsmt(source, mask, target, use_cache=False).logits
+        torch.testing.assert_close(ours(source, mask, target).logits, theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({}, {}),
+        ({"target_size": 13}, {}),
+        ({"tied": True}, {"share_all_embeddings": True}),
+        ({"scaled": False}, {"no_scale_embedding": True}),
+        ({"activation": "gelu"}, {"activation_fn": "gelu"}),
+        ({"activation": "gelu_new"}, {"activation_fn": "gelu_accurate"}),
+    ],
+    ids=str,
+)
+def test_imported_logits_equal_fairseqs(tmp_path, sizes, options, modern):
+    fsmt = make_fsmt(**sizes)
+    tensors = fairseq_tensors(fsmt)
+    if sizes.get("tied"):
+        del tensors["decoder.output_projection.weight"]
+    path = save_checkpoint(tmp_path / "run" / "best.pt", tensors, modern=modern, **options)
+    import_fairseq(path, tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    assert_equal_logits(fsmt, ours)
+    assert (ours.lm_head.weight is ours.model.shared.weight) == bool(sizes.get("tied"))
+    assert ours.config.dropout == 0.2
+    assert ours.config.activation_dropout == 0.1
+
+
+def test_names_of_early_versions_are_understood(tmp_path):
+    fsmt = make_fsmt()
+    tensors = fairseq_tensors(fsmt)
+    numbers = {"self_attn_layer_norm": 0, "encoder_attn_layer_norm": 1, "final_layer_norm": 2}
+    for name in list(tensors):
+        for norm, number in numbers.items():
+            if norm in name:
+                number = 1 if name.startswith("encoder") and number == 2 else number
+                tensors[name.replace(norm, f"layer_norms.{number}")] = tensors.pop(name)
+        if "q_proj" in name:
+            parts = [tensors.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            tensors[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+    tensors["decoder.embed_out"] = tensors.pop("decoder.output_projection.weight")
+    path = save_checkpoint(tmp_path / "old.pt", tensors, modern=False)
+    assert_equal_logits(fsmt, import_fairseq(path).model)
+
+
+# ------------------------------------------------------ pre-norm and learned positions, transcribed
+
+
+def norm(tensors, name, x):
+    parts = (tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+    return nn.functional.layer_norm(x, x.shape[-1:], *parts, eps=1e-5)
+
+
+def linear(tensors, name, x):
+    return x @ tensors[f"{name}.weight"].t() + tensors[f"{name}.bias"]
+
+
+def attention(tensors, name, x, memory, allowed, heads):
+    """fairseq scales the queries rather than the scores."""
+    width = x.size(-1) // heads
+    query = linear(tensors, f"{name}.q_proj", x) * width**-0.5
+    query, key, value = (
+        states.unflatten(-1, (heads, width)).transpose(1, 2)
+        for states in (
+            query,
+            linear(tensors, f"{name}.k_proj", memory),
+            linear(tensors, f"{name}.v_proj", memory),
+        )
+    )
+    scores = (query @ key.transpose(-1, -2)).masked_fill(~allowed[:, None], -math.inf)
+    return linear(
+        tensors, f"{name}.out_proj", (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+    )
+
+
+def prenorm_logits(tensors, source, mask, target):
+    """A model of --encoder-normalize-before, --decoder-normalize-before and learned positions."""
+
+    def embed(stack, ids):
+        positions = (ids != 1).cumsum(1) * (
+            ids != 1
+        ) + 1  # from padding_idx + 1; padding has its own
+        table = tensors[f"{stack}.embed_positions.weight"]
+        return 4 * tensors[f"{stack}.embed_tokens.weight"][ids] + table[positions]
+
+    def feed_forward(layer, x):
+        inner = linear(tensors, f"{layer}.fc1", norm(tensors, f"{layer}.final_layer_norm", x))
+        return x + linear(tensors, f"{layer}.fc2", inner.relu())
+
+    real = mask.bool()[:, None]
+    x = embed("encoder", source)
+    for layer in (f"encoder.layers.{i}" for i in range(2)):
+        y = norm(tensors, f"{layer}.self_attn_layer_norm", x)
+        x = feed_forward(layer, x + attention(tensors, f"{layer}.self_attn", y, y, real, 4))
+    memory = norm(tensors, "encoder.layer_norm", x)
+    x = embed("decoder", target)
+    causal = torch.ones(1, target.size(1), target.size(1), dtype=torch.bool).tril()
+    for layer in (f"decoder.layers.{i}" for i in range(3)):
+        y = norm(tensors, f"{layer}.self_attn_layer_norm", x)
+        x = x + attention(tensors, f"{layer}.self_attn", y, y, causal, 2)
+        y = norm(tensors, f"{layer}.encoder_attn_layer_norm", x)
+        x = x + attention(tensors, f"{layer}.encoder_attn", y, memory, real, 2)
+        x = feed_forward(layer, x)
+    x = norm(tensors, "decoder.layer_norm", x)
+    return x @ tensors["decoder.output_projection.weight"].t()
+
+
+def prenorm_tensors():
+    tensors = fairseq_tensors(make_fsmt())
+    for stack, rows in (("encoder", 42), ("decoder", 32)):
+        tensors[f"{stack}.layer_norm.weight"] = 1 + torch.randn(16) * 0.3
+        tensors[f"{stack}.layer_norm.bias"] = torch.randn(16) * 0.3
+        tensors[f"{stack}.embed_positions.weight"] = torch.randn(rows, 16)
+        del tensors[f"{stack}.embed_positions._float_tensor"]
+    return tensors
+
+
+PRENORM = {f"{stack}_normalize_before": True for stack in ("encoder", "decoder")}
+PRENORM |= {f"{stack}_learned_pos": True for stack in ("encoder", "decoder")}
+
+
+def test_prenorm_with_learned_positions_equals_its_transcription(tmp_path):
+    tensors = prenorm_tensors()
+    model = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM)).model
+    with torch.no_grad():
+        logits = model(*make_batch()).logits
+    expected = prenorm_logits(tensors, *make_batch())
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert model.config.max_position_embeddings == 30  # the shorter of both tables
+
+
+# --------------------------------------------------------------------- dictionaries and generation
+
+
+def test_the_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
+    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
+    save_dictionaries(path.parent, "en", "de")
+    imported = import_fairseq(path, tmp_path / "ours")
+    assert imported.target_tokenizer is None
+    assert not imported.notes
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert read_dictionary(path.parent / "dict.en.txt") == ["<s>", "<pad>", "</s>", "<unk>", *WORDS]
+    text = "the  do@@ gs\trun \u2003caf\u00e9 fly ."
+    ids = [4, 5, 6, 7, 9, 3, 8, 2]  # by hand: words from 4, unknown 3, the end 2
+    assert tokenizer(text).input_ids == ids
+    assert tokenizer(text_target=text).input_ids == ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "the dogs run caf\u00e9 ."
+    # fairseq looks these up like any word.
+    assert tokenizer("the </s> the</s>").input_ids == [4, 2, 3, 2]
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (1, 2)
+
+
+def test_two_dictionaries_give_two_tokenizers(tmp_path):
+    fsmt = make_fsmt(target_size=SIZE - 1)
+    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(fsmt))
+    (tmp_path / "data").mkdir()
+    save_dictionaries(tmp_path / "data", "en")
+    (tmp_path / "data" / "dict.de.txt").write_text("a 6\nb 5\nc 4\nd 3\ne 2\nf 1\n")
+    import_fairseq(path, tmp_path / "ours", dictionaries=tmp_path / "data")
+    source = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    assert source("the").input_ids == [4, 2]
+    assert target("f a").input_ids == [9, 4, 2]
+
+
+def test_without_dictionaries_the_import_says_so(tmp_path):
+    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
+    assert "weights and ids only" in import_fairseq(path).notes[0]
+    with pytest.raises(ValueError, match=r"There is no .*dict\.en\.txt, .*dict\.de\.txt"):
+        import_fairseq(path, dictionaries=tmp_path)
+
+
+def test_codes_of_bpe_give_a_tokenizer_of_text(tmp_path):
+    pytest.importorskip("sacremoses")
+    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
+    save_dictionaries(path.parent, "en", "de")
+    merges = [
+        "t h",
+        "th e</w>",
+        "d o",
+        "g s</w>",
+        "r u",
+        "ru n</w>",
+        "c a",
+        "ca f",
+        "caf \u00e9</w>",
+    ]
+    (tmp_path / "codes").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    import_fairseq(path, tmp_path / "ours", bpe_codes=tmp_path / "codes")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    # By hand: Moses parts the full stop, BPE parts "dogs"; "thr" ends in pieces nobody knows.
+    assert tokenizer("the dogs run caf\u00e9.").input_ids == [4, 5, 6, 7, 9, 8, 2]
+    assert tokenizer("thr").input_ids == [3, 3, 2]
+    decoded = tokenizer.decode([4, 5, 6, 7, 8, 2], skip_special_tokens=True)
+    assert decoded == "the dogs run."
+
+
+@pytest.mark.parametrize("line", ["e </w>", "a b c d", "word"])
+def test_codes_of_another_kind_are_refused(tmp_path, line):
+    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
+    save_dictionaries(path.parent, "en", "de")
+    (tmp_path / "codes").write_text(f"t h 12\n{line}\n")
+    with pytest.raises(ValueError, match="codes, line 2, is no merge of subword-nmt"):
+        import_fairseq(path, tmp_path / "ours", bpe_codes=tmp_path / "codes")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the 3\n", r"dict\.de\.txt holds 5 tokens, but the model has 11"),
+        ("the\n", r"line 1, is not a token and its count"),
+        ("the 3\n" * 7, "line 2, holds 'the' once more"),
+        ("<unk> 3 #fairseq:overwrite\n", "replaces <unk>"),
+    ],
+)
+def test_a_dictionary_that_does_not_fit_is_refused(tmp_path, text, message):
+    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
+    save_dictionaries(path.parent, "en")
+    (path.parent / "dict.de.txt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        import_fairseq(path, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_generation_starts_from_the_end_token_and_never_gives_padding(tmp_path):
+    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
+    import_fairseq(path, tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    source, mask, _ = make_batch()
+    ids = ours.generate(source, attention_mask=mask, max_new_tokens=8)
+    assert (ids[:, 0] == 2).all()
+    assert not set(ids[:, 1:].flatten().tolist()) & {0, 3}
+    settings = ours.generation_config
+    assert settings.suppress_tokens == [0, 1, 3]
+    assert (settings.decoder_start_token_id, settings.eos_token_id) == (2, 2)
+
+
+# --------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arch": "lstm_wiseman"}, "the architecture 'lstm_wiseman'; allowed is transformer"),
+        ({"arch": "transformer_lm_big"}, "the architecture 'transformer_lm_big'"),
+        ({"layernorm_embedding": True}, "a norm of the embeddings .layernorm_embedding."),
+        ({"adaptive_softmax_cutoff": "10,20"}, "an adaptive softmax"),
+        ({"no_token_positional_embeddings": True}, "no positional encoding"),
+        ({"cross_self_attention": True}, "one attention for both sequences"),
+        ({"encoder_normalize_before": True}, "encoder_normalize_before=True but decoder_"),
+        ({"encoder_learned_pos": True}, "encoder_learned_pos=True but decoder_learned_pos=False"),
+        ({"activation_fn": "relu6"}, "'relu6' is unknown; choose one of relu"),
+        ({"encoder_attention_heads": 3}, "not divisible by 3 encoder heads"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, options, message):
+    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()), **options)
+    with pytest.raises(ValueError, match=message):
+        import_fairseq(path, tmp_path / "ours")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("encoder.embed_tokens.weight"), r"missing: encoder\.embed_tokens\.weight"),
+        (
+            lambda t: t.pop("decoder.output_projection.weight"),
+            r"missing: decoder\.output_projection\.weight",
+        ),
+        (lambda t: t.pop("encoder.layers.1.fc2.bias"), r"missing: encoder\.layers\.1\.fc2\.bias"),
+        (
+            lambda t: t.update({"encoder.layers.2.fc2.bias": torch.zeros(16)}),
+            r"surplus: encoder\.layers\.2\.fc2\.bias",
+        ),
+        (
+            lambda t: t.update({"decoder.layers.0.fc1.weight": torch.zeros(28, 15)}),
+            r"wrongly shaped: decoder\.layers\.0\.fc1\.weight \(28, 15\).*\(28, 16\)",
+        ),
+        (lambda t: t.update({"decoder.note": "text"}), r"more than tensors by name .decoder\.note"),
+        (lambda t: t.clear(), "holds nothing in place of tensors"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
+    tensors = fairseq_tensors(make_fsmt())
+    change(tensors)
+    path = save_checkpoint(tmp_path / "a.pt", tensors)
+    with pytest.raises(ValueError, match=message):
+        import_fairseq(path, tmp_path / "ours")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
+
+
+class Malicious:
+    """Runs a command when it is unpickled in good faith."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        import os
+
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("place", ["model", "args", "whole"])
+def test_a_malicious_pickle_does_not_run_and_is_refused(tmp_path, place):
+    tensors = fairseq_tensors(make_fsmt())
+    marker = tmp_path / "executed"
+    content = {"args": argparse.Namespace(**OPTIONS), "model": tensors}
+    path = tmp_path / "a.pt"
+    if place == "whole":
+        path.write_bytes(pickle.dumps(Malicious(marker), protocol=2))
+    else:
+        content[place] = Malicious(marker)
+        torch.save(content, path)
+    with pytest.raises(ValueError, match="could run code") as error:
+        import_fairseq(path, tmp_path / "ours")
+    assert "system" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
+    # The test can fail: the pickle does what it says.
+    with open(path, "rb") as stream:
+        if place == "whole":
+            pickle.load(stream)
+            assert marker.exists()
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_truncated_checkpoint_is_refused(tmp_path, legacy):
+    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
+    if legacy:
+        torch.save(torch.load(path, weights_only=False), path, _use_new_zipfile_serialization=False)
+        assert import_fairseq(path).model is not None
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 20):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"a\.pt is not a whole file"):
+            import_fairseq(path, tmp_path / "ours")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.parametrize("content", [{}, {"weights": {}}, [1, 2]])
+def test_another_file_of_torch_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="is not a checkpoint of fairseq's; it holds no `model`"):
+        import_fairseq(tmp_path / "a.pt")
+
+
+def test_block_import_fairseq(documented_command, tmp_path):
+    path = tmp_path / "wmt16" / "checkpoint_best.pt"
+    save_checkpoint(path, fairseq_tensors(make_fsmt()))
+    save_dictionaries(path.parent, "en", "de")
+    documented_command("import_fairseq")
+    VanillaTransformerForConditionalGeneration.from_pretrained("runs/wmt16-en-de")
+    assert AutoTokenizer.from_pretrained("runs/wmt16-en-de")("the").input_ids == [4, 2]

@@ -1,0 +1,154 @@
+"""FSMT directories of transformers, made here with the real library."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import FSMTConfig, FSMTForConditionalGeneration
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.importers.fsmt import import_fsmt
+
+SOURCE_SIZE, TARGET_SIZE = 37, 41
+DIALECTS = {
+    "two vocabularies": {},
+    "tied softmax": {},
+    "all tied": {"tie_word_embeddings": True, "tgt_vocab_size": SOURCE_SIZE},
+    "unscaled": {"scale_embedding": False},
+    "gelu": {"activation_function": "gelu"},
+    "odd width": {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
+}
+
+
+def make_fsmt(dialect="two vocabularies", seed=0):
+    torch.manual_seed(seed)
+    config = FSMTConfig(
+        **{
+            **{"langs": ["en", "ru"], "src_vocab_size": SOURCE_SIZE, "tgt_vocab_size": TARGET_SIZE},
+            **{"d_model": 16, "encoder_layers": 2, "decoder_layers": 3},
+            **{"encoder_attention_heads": 4, "decoder_attention_heads": 2},
+            **{"encoder_ffn_dim": 20, "decoder_ffn_dim": 28, "max_position_embeddings": 30},
+            **DIALECTS[dialect],
+        }
+    )
+    fsmt = FSMTForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, tensor in fsmt.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                tensor.add_(torch.randn_like(tensor) * 0.3)
+            elif "embed_positions" not in name:
+                tensor.mul_(5)
+        if dialect == "tied softmax":  # as fairseq's --share-decoder-input-output-embed leaves it
+            decoder = fsmt.model.decoder
+            decoder.output_projection.weight.copy_(decoder.embed_tokens.weight)
+    return fsmt
+
+
+def make_batch(seed=1):
+    torch.manual_seed(seed)
+    source = torch.randint(4, SOURCE_SIZE, (3, 9))
+    mask = (torch.arange(9) < torch.tensor([[9], [5], [2]])).long()
+    source = source.masked_fill(mask == 0, 1)
+    target = torch.randint(4, SOURCE_SIZE, (3, 7))
+    target[:, 0] = 2
+    return source, mask, target
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_imported_logits_equal_fsmts(tmp_path, dialect):
+    fsmt = make_fsmt(dialect)
+    fsmt.save_pretrained(tmp_path / "fsmt")
+    import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    source, mask, target = make_batch()
+    with torch.no_grad():
+        # Its masks for the decoder are made only without a cache.
+        theirs = fsmt(source, mask, target, use_cache=False).logits
+        difference = (theirs - ours(source, mask, target).logits).abs().max().item()
+    assert difference < 1e-5
+    tied = dialect in ("tied softmax", "all tied")
+    assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
+    shared = ours.model.encoder.embed_tokens.weight is ours.model.shared.weight
+    assert shared == (dialect == "all tied")
+
+
+def test_generation_is_that_of_the_source(tmp_path):
+    fsmt = make_fsmt()
+    fsmt.generation_config.num_beams = 3
+    fsmt.save_pretrained(tmp_path / "fsmt")
+    import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    source, mask, _ = make_batch()
+    settings = {"max_length": 12, "min_length": 8, "do_sample": True, "suppress_tokens": [1]}
+    results = []
+    for model in (fsmt, ours):
+        torch.manual_seed(2)
+        results.append(model.generate(source, attention_mask=mask, **settings))
+    assert torch.equal(*results)
+    assert (results[0][:, 0] == 2).all()
+    assert results[0].unique().numel() > 5
+    assert ours.generation_config.suppress_tokens == [1]
+
+
+def test_the_tokenizer_is_kept_and_works(tmp_path):
+    pytest.importorskip("sacremoses")
+    fsmt = make_fsmt()
+    fsmt.save_pretrained(tmp_path / "fsmt")
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    pieces = {"th": 4, "e</w>": 5, "the</w>": 6, "d": 7, "og</w>": 8, "!</w>": 9}
+    files = {
+        "vocab-src.json": json.dumps({**special, **pieces}),
+        "vocab-tgt.json": json.dumps({**special, "der</w>": 4, "Hund</w>": 5}),
+        "merges.txt": "t h 9\nth e</w> 8\no g</w> 7\n",
+        "tokenizer_config.json": json.dumps({"langs": ["en", "ru"]}),
+    }
+    for name, text in files.items():
+        (tmp_path / "fsmt" / name).write_text(text)
+    import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+    from transformers import AutoTokenizer, FSMTTokenizer
+
+    stock = FSMTTokenizer.from_pretrained(tmp_path / "fsmt")
+    kept = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert type(kept) is FSMTTokenizer
+    assert kept("the dog!").input_ids == stock("the dog!").input_ids == [6, 7, 8, 9, 2]
+    assert kept.decode([2, 4, 5, 2], skip_special_tokens=True) == "der Hund"
+    for name in ("vocab-src.json", "vocab-tgt.json", "merges.txt"):
+        assert (tmp_path / "ours" / name).read_text() == files[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda tensors: tensors.pop("model.decoder.layers.2.encoder_attn.k_proj.bias"),
+            r"missing: model\.decoder\.layers\.2\.encoder_attn\.k_proj\.bias",
+        ),
+        (
+            lambda tensors: tensors.pop("model.encoder.embed_tokens.weight"),
+            r"missing: model\.encoder\.embed_tokens\.weight",
+        ),
+        (
+            lambda tensors: tensors.update({"model.decoder.extra": torch.zeros(2)}),
+            r"surplus: model\.decoder\.extra",
+        ),
+        (
+            lambda tensors: tensors.update({"model.encoder.embed_tokens.weight": torch.zeros(9)}),
+            r"embed_tokens\.weight has shape \(9,\)",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
+    make_fsmt().save_pretrained(tmp_path / "fsmt")
+    tensors = load_file(tmp_path / "fsmt" / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "fsmt" / "model.safetensors")
+    with pytest.raises(ValueError, match=message):
+        import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["fsmt"]
+
+
+def test_block_import_fsmt(documented_command):
+    make_fsmt().save_pretrained("wmt19-en-ru")
+    documented_command("import_fsmt")
+    VanillaTransformerForConditionalGeneration.from_pretrained("runs/wmt19-en-ru")

@@ -1,0 +1,396 @@
+"""MarianMT and OPUS-MT directories of transformers, made here with the real library."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    MarianTokenizer,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.cli import main
+from vanilla_transformer.exporters.marian import to_marian
+from vanilla_transformer.importers.marian import import_marian
+
+PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "importers" / "README.md"
+VOCAB_SIZE, TARGET_SIZE = 40, 46
+# As OPUS-MT has it: `</s>` first, `<pad>` last, where the decoder starts.
+OPUS = {"eos_token_id": 0, "bos_token_id": 0, "forced_eos_token_id": 0}
+OPUS |= {"activation_function": "swish", "scale_embedding": True}
+DIALECTS = {
+    "opus": {},
+    "relu": {"activation_function": "relu"},
+    "two vocabularies": {
+        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE}
+    },
+    "untied": {"tie_word_embeddings": False},
+    "untied vocabularies": {
+        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
+        "tie_word_embeddings": False,
+    },
+    "unscaled": {"scale_embedding": False},
+    "unscaled vocabularies": {
+        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
+        "scale_embedding": False,
+    },
+}
+
+
+def perturb(model):
+    """Move biases and norms away from zeros and ones, which would hide mistakes."""
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith("bias") or "norm" in name:
+                tensor.add_(torch.randn_like(tensor) * 0.3)
+            elif "embed_positions" not in name:
+                tensor.mul_(5)  # far from uniform attention
+    return model.eval()
+
+
+def make_marian(seed=0, **overrides):
+    torch.manual_seed(seed)
+    pad = VOCAB_SIZE - 1
+    config = MarianConfig(
+        **{
+            **{"vocab_size": VOCAB_SIZE, "decoder_vocab_size": VOCAB_SIZE, "d_model": 24},
+            **{"encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 64},
+            **{"encoder_attention_heads": 3, "decoder_attention_heads": 2},
+            **{"encoder_ffn_dim": 40, "decoder_ffn_dim": 32},
+            **{"pad_token_id": pad, "decoder_start_token_id": pad, **OPUS},
+            **overrides,
+        }
+    )
+    return perturb(MarianMTModel(config))
+
+
+def make_batch(config, seed=1):
+    torch.manual_seed(seed)
+    source = torch.randint(1, VOCAB_SIZE - 1, (3, 9))
+    mask = (torch.arange(9) < torch.tensor([[9], [5], [2]])).long()
+    source = source.masked_fill(mask == 0, config.pad_token_id)
+    target = torch.randint(1, VOCAB_SIZE - 1, (3, 7))
+    target[:, 0] = config.decoder_start_token_id
+    return source, mask, target
+
+
+def largest_difference(theirs, ours):
+    batch = make_batch(theirs.config)
+    with torch.no_grad():
+        return (theirs(*batch).logits - ours(*batch).logits).abs().max().item()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_imported_logits_equal_marians(tmp_path, dialect):
+    marian = make_marian(**DIALECTS[dialect])
+    marian.save_pretrained(tmp_path / "marian")
+    import_marian(tmp_path / "marian", tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    assert largest_difference(marian, ours) < 1e-5
+    # What is tied stays tied where the scale allows it.
+    tied = marian.config.tie_word_embeddings and marian.config.scale_embedding
+    assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_both_formats_of_the_host_are_read(tmp_path, safe):
+    marian = make_marian()
+    marian.save_pretrained(tmp_path / "marian")
+    if not safe:
+        (tmp_path / "marian" / "model.safetensors").unlink()
+        torch.save(marian.state_dict(), tmp_path / "marian" / "pytorch_model.bin")
+    assert largest_difference(marian, import_marian(tmp_path / "marian").model) < 1e-5
+
+
+def test_a_checkpoint_in_several_files_is_read(tmp_path):
+    marian = make_marian()
+    marian.save_pretrained(tmp_path / "marian", max_shard_size="20KB")
+    assert len(list((tmp_path / "marian").glob("model-*.safetensors"))) > 2
+    assert largest_difference(marian, import_marian(tmp_path / "marian").model) < 1e-5
+    min((tmp_path / "marian").glob("model-*.safetensors")).unlink()
+    with pytest.raises(ValueError, match=r"There is no .*model-00001-of"):
+        import_marian(tmp_path / "marian")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tie_word_embeddings": False},
+        {"lm_head_bias": True, "activation_function": "swish"},
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
+    ],
+    ids=str,
+)
+def test_ours_to_marian_to_ours_is_bit_exact(tmp_path, fields):
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(
+        **{"vocab_size": VOCAB_SIZE, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1},
+        **{"encoder_attention_heads": 3, "decoder_attention_heads": 2, "encoder_ffn_dim": 20},
+        **fields,
+    )
+    model = perturb(VanillaTransformerForConditionalGeneration(config))
+    to_marian(model).save_pretrained(tmp_path / "marian")
+    back = import_marian(tmp_path / "marian").model
+    nobody_reads = set() if config.tie_word_embeddings else {"model.shared.weight"}
+    assert set(back.state_dict()) == set(model.state_dict())
+    for name, tensor in model.state_dict().items():
+        assert name in nobody_reads or torch.equal(back.state_dict()[name], tensor), name
+    same = {**model.config.to_dict(), "label_smoothing": None, "dtype": None}
+    assert {**back.config.to_dict(), "label_smoothing": None, "dtype": None} == same
+    assert back.generation_config.to_dict() == model.generation_config.to_dict()
+
+
+@pytest.mark.parametrize("own_file", [True, False])
+def test_generation_is_that_of_the_source(tmp_path, own_file):
+    marian = make_marian()
+    marian.generation_config.bad_words_ids = [[VOCAB_SIZE - 1]]
+    marian.generation_config.num_beams = 3
+    marian.generation_config.max_length = 12
+    marian.save_pretrained(tmp_path / "marian")
+    if not own_file:  # as in the first OPUS-MT directories
+        (tmp_path / "marian" / "generation_config.json").unlink()
+        file = tmp_path / "marian" / "config.json"
+        old = {"bad_words_ids": [[VOCAB_SIZE - 1]], "num_beams": 3, "max_length": 12}
+        file.write_text(json.dumps({**json.loads(file.read_text()), **old}))
+    stock = MarianMTModel.from_pretrained(tmp_path / "marian")
+    import_marian(tmp_path / "marian", tmp_path / "ours")
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    source, mask, _ = make_batch(marian.config)
+    results = []
+    for model in (stock, ours):
+        torch.manual_seed(2)
+        results.append(model.generate(source, attention_mask=mask, do_sample=True))
+    assert torch.equal(*results)
+    assert results[0].unique().numel() > 5
+    assert (results[0][:, 1] != VOCAB_SIZE - 1).all()
+
+
+def test_pad_is_never_generated_where_the_source_forgot_to_say_so(tmp_path):
+    marian = make_marian()
+    with torch.no_grad():
+        marian.final_logits_bias[0, VOCAB_SIZE - 1] = 100.0
+    marian.generation_config = GenerationConfig(max_length=6, num_beams=1)
+    marian.save_pretrained(tmp_path / "marian")
+    ours = import_marian(tmp_path / "marian").model
+    source, mask, _ = make_batch(marian.config)
+    generated = ours.generate(source, attention_mask=mask)
+    assert (generated[:, 0] == VOCAB_SIZE - 1).all()
+    assert (generated[:, 1] != VOCAB_SIZE - 1).all()
+
+
+def test_the_tokenizer_is_kept_and_told_its_class(tmp_path):
+    make_marian().save_pretrained(tmp_path / "marian")
+    files = {"source.spm": b"\x0a\x0e", "target.spm": b"\x0b", "vocab.json": b'{"</s>": 0}'}
+    files["tokenizer_config.json"] = b'{"source_lang": "en", "target_lang": "de"}'
+    for name, content in files.items():
+        (tmp_path / "marian" / name).write_bytes(content)
+    imported = import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert not imported.notes
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        assert (tmp_path / "ours" / name).read_bytes() == files[name]
+    settings = json.loads((tmp_path / "ours" / "tokenizer_config.json").read_text())
+    assert settings == {
+        **{"source_lang": "en", "target_lang": "de"},
+        "tokenizer_class": "MarianTokenizer",
+    }
+
+
+def test_the_kept_tokenizer_works(tmp_path):
+    spm = pytest.importorskip("sentencepiece")
+    folder = tmp_path / "marian"
+    make_marian().save_pretrained(folder)
+    sentences = ["the dog runs", "a cat sleeps", "dogs and cats", "the cat runs"]
+    for side in ("source", "target"):
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences), model_prefix=str(folder / side), vocab_size=30
+        )
+        (folder / f"{side}.model").rename(folder / f"{side}.spm")
+    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    names = [pieces.id_to_piece(number) for number in range(3, 30)]
+    vocabulary = ["</s>", "<unk>", *names, "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(vocabulary)}))
+    (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+    import_marian(folder, tmp_path / "ours")
+    stock = MarianTokenizer.from_pretrained(folder)
+    kept = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert type(kept) is type(stock)
+    ids = kept("the dogs sleep").input_ids
+    assert ids == stock("the dogs sleep").input_ids
+    assert ids[-1] == 0
+    assert kept.decode(ids, skip_special_tokens=True) == "the dogs sleep"
+
+
+def test_without_a_tokenizer_the_import_says_so(tmp_path):
+    make_marian().save_pretrained(tmp_path / "marian")
+    assert import_marian(tmp_path / "marian").notes == (
+        "The directory has no tokenizer; these are weights and ids only.",
+    )
+
+
+def damage(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def replace(name, tensor):
+    return lambda tensors: tensors.update({name: tensor})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda tensors: tensors.pop("model.encoder.layers.1.fc1.bias"),
+            r"missing: model\.encoder\.layers\.1\.fc1\.bias",
+        ),
+        (
+            replace("model.encoder.layers.2.fc1.bias", torch.zeros(3)),
+            r"surplus: model\.encoder\.layers\.2\.fc1\.bias",
+        ),
+        (
+            replace("model.decoder.layers.0.fc2.weight", torch.zeros(24, 31)),
+            r"wrongly shaped: model\.decoder\.layers\.0\.fc2\.weight \(24, 31\) .*\(24, 32\)",
+        ),
+        (
+            replace("model.decoder.layers.0.fc2.weight", torch.tensor(1.0)),
+            r"wrongly shaped: model\.decoder\.layers\.0\.fc2\.weight \(\) ",
+        ),
+        (
+            replace("lm_head.weight", torch.ones(VOCAB_SIZE, 24)),
+            r"ties model\.shared\.weight, lm_head\.weight, but they differ",
+        ),
+        (
+            replace("model.encoder.embed_positions.weight", torch.ones(64, 24)),
+            r"embed_positions\.weight holds positions that are not the sinusoids",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
+    make_marian().save_pretrained(tmp_path / "marian")
+    damage(tmp_path / "marian", change)
+    with pytest.raises(ValueError, match=message):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+def test_every_missing_and_surplus_tensor_is_counted(tmp_path):
+    make_marian().save_pretrained(tmp_path / "marian")
+
+    def rename(tensors):
+        for name in list(tensors):
+            if ".fc1." in name:
+                tensors[name.replace("fc1", "fc9")] = tensors.pop(name)
+
+    damage(tmp_path / "marian", rename)
+    with pytest.raises(ValueError, match=r"missing: .* and 6 more; surplus: .* and 6 more"):
+        import_marian(tmp_path / "marian")
+
+
+def test_a_truncated_file_is_refused_by_name(tmp_path):
+    make_marian().save_pretrained(tmp_path / "marian")
+    file = tmp_path / "marian" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+class Malicious:
+    """Runs a command when it is unpickled in good faith."""
+
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_a_malicious_file_does_not_run_and_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    marian = make_marian()
+    marian.save_pretrained("marian")
+    Path("marian/model.safetensors").unlink()
+    torch.save({**marian.state_dict(), "x": Malicious()}, "marian/pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin asks for \w+\.system, which could"):
+        import_marian("marian", "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"model_type": "bart"}', "model_type 'bart'; allowed here is 'marian'"),
+        ("{}", "model_type None"),
+        ("[]", "holds a list; expected an object"),
+        ('{"model_type": "marian", "d_model": "24"}', "'d_model' expected int"),
+        ('{"model_type": "mar', "is not JSON"),
+    ],
+)
+def test_another_architecture_is_refused(tmp_path, text, message):
+    make_marian().save_pretrained(tmp_path / "marian")
+    (tmp_path / "marian" / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+
+
+def test_wrong_directories_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        import_marian(tmp_path / "nowhere", tmp_path / "ours")
+    make_marian().save_pretrained(tmp_path / "marian")
+    with pytest.raises(ValueError, match="not an empty directory"):
+        import_marian(tmp_path / "marian", tmp_path / "marian")
+    (tmp_path / "marian" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model"):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    make_marian().save_pretrained(tmp_path / "marian")
+    save = VanillaTransformerForConditionalGeneration.save_pretrained
+
+    def save_and_fail(self, directory, **kwargs):
+        save(self, directory, **kwargs)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(
+        VanillaTransformerForConditionalGeneration, "save_pretrained", save_and_fail
+    )
+    with pytest.raises(OSError, match="disk full"):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+def test_block_import_marian(documented_command):
+    make_marian().save_pretrained("opus-mt-en-de")
+    documented_command("import_marian")
+    AutoModelForSeq2SeqLM.from_pretrained("runs/opus-mt-en-de")
+
+
+def test_block_import_python(documented_command, capsys):
+    make_marian().save_pretrained("opus-mt-en-de")
+    text = PAGE.read_text(encoding="utf-8")
+    exec(re.search(r"block: import_python -->\n```python\n(.*?)```", text, re.DOTALL)[1], {})
+    assert capsys.readouterr().out.startswith(f"{VOCAB_SIZE} (")
+
+
+def test_the_command_line_refuses_in_one_line(tmp_path, capsys):
+    make_marian().save_pretrained(tmp_path / "marian")
+    (tmp_path / "marian" / "model.safetensors").write_bytes(b"no tensors")
+    assert main(["import", "marian", str(tmp_path / "marian"), str(tmp_path / "ours")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "model.safetensors is damaged" in error
+    assert main(["import", "marian", str(tmp_path / "none"), str(tmp_path / "ours")]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+    with pytest.raises(SystemExit) as exit:
+        main(["import", "torch", "model.pt", "ours"])
+    assert exit.value.code == 2
+    assert "--heads" in capsys.readouterr().err

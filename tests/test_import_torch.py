@@ -1,0 +1,247 @@
+"""State dicts around torch.nn.Transformer, made with the real one."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoTokenizer
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.importers.torch import import_torch
+
+SOURCE_SIZE, TARGET_SIZE = 33, 37
+IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+GIVEN = {"heads": 4, **IDS}
+
+
+class PositionalEncoding(nn.Module):
+    """A buffer of sinusoids, computed in single precision as in PyTorch's tutorials."""
+
+    def __init__(self, d_model, length=50):
+        super().__init__()
+        frequencies = torch.exp(-torch.arange(0, d_model, 2) * math.log(10000) / d_model)
+        angles = torch.arange(0, length)[:, None] * frequencies
+        table = torch.zeros(length, d_model)
+        table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+        self.register_buffer("pos_embedding", table[:, None])
+
+    def forward(self, x):
+        return x + self.pos_embedding[: x.size(1), 0]
+
+
+class TokenEmbedding(nn.Module):
+    def __init__(self, size, d_model):
+        super().__init__()
+        self.embedding = nn.Embedding(size, d_model)
+        self.scale = math.sqrt(d_model)
+
+    def forward(self, ids):
+        return self.embedding(ids) * self.scale
+
+
+class Seq2Seq(nn.Module):
+    """As PyTorch's tutorial on translation has it, but for batches first."""
+
+    def __init__(self, *, target_size=TARGET_SIZE, learned=False, output_bias=True, **options):
+        super().__init__()
+        settings = {"d_model": 16, "nhead": 4, "num_encoder_layers": 2, "num_decoder_layers": 3}
+        settings |= {"dim_feedforward": 24, "dropout": 0.0, "batch_first": True, **options}
+        self.transformer = nn.Transformer(**settings)
+        self.generator = nn.Linear(16, target_size, bias=output_bias)
+        self.src_tok_emb = TokenEmbedding(SOURCE_SIZE, 16)
+        self.tgt_tok_emb = TokenEmbedding(target_size, 16)
+        self.positional_encoding = PositionalEncoding(16)
+        if learned:
+            with torch.no_grad():
+                self.positional_encoding.pos_embedding.normal_()
+
+    def forward(self, source, mask, target):
+        embedded = [
+            self.positional_encoding(table(ids))
+            for table, ids in ((self.src_tok_emb, source), (self.tgt_tok_emb, target))
+        ]
+        padding = mask == 0
+        causal = nn.Transformer.generate_square_subsequent_mask(target.size(1)) != 0
+        states = self.transformer(
+            *embedded,
+            tgt_mask=causal,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        return self.generator(states)
+
+
+def make_model(**options):
+    torch.manual_seed(0)
+    model = Seq2Seq(**options).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def make_batch():
+    torch.manual_seed(1)
+    source = torch.randint(4, SOURCE_SIZE, (3, 9))
+    mask = (torch.arange(9) < torch.tensor([[9], [5], [2]])).long()
+    target = torch.randint(4, SOURCE_SIZE, (3, 7))
+    target[:, 0] = 2
+    return source.masked_fill(mask == 0, 1), mask, target
+
+
+def save(model, path, **renamed):
+    state = model.state_dict()
+    for old, new in renamed.items():
+        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({}, {}),
+        ({"norm_first": True}, {"norm_first": True}),
+        ({"activation": "gelu"}, {"activation": "gelu"}),
+        ({"layer_norm_eps": 1e-3}, {"layer_norm_eps": 1e-3}),
+        ({"bias": False}, {}),
+        ({"output_bias": False}, {}),
+        ({"learned": True}, {}),
+        ({"target_size": SOURCE_SIZE}, {}),
+    ],
+    ids=str,
+)
+def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
+    theirs = make_model(**options)
+    path = save(theirs, tmp_path / "model.pt")
+    import_torch(path, tmp_path / "ours", **GIVEN, **given)
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    batch = make_batch()
+    with torch.no_grad():
+        expected = theirs(*batch)
+        torch.testing.assert_close(ours(*batch).logits, expected, atol=1e-5, rtol=0)
+    assert ours.config.position_encoding == ("learned" if "learned" in options else "sinusoidal")
+
+
+def test_given_names_find_tables_of_any_name(tmp_path):
+    theirs = make_model()
+    renamed = {"src_tok_emb.embedding": "a", "tgt_tok_emb.embedding": "b", "generator": "c"}
+    path = save(theirs, tmp_path / "model.pt", transformer="net.core", **renamed)
+    with pytest.raises(ValueError, match=r"source-embedding was not found.* are c\.weight, a\.w"):
+        import_torch(path, **GIVEN)
+    names = {"source_embedding": "a.weight", "target_embedding": "b.weight"}
+    model = import_torch(path, generator="c.weight", **names, **GIVEN).model
+    with torch.no_grad():
+        difference = (model(*make_batch()).logits - theirs(*make_batch())).abs().max()
+    assert difference < 1e-5
+
+
+def test_unscaled_embeddings_and_tied_tables(tmp_path):
+    theirs = make_model(output_bias=False)
+    theirs.generator.weight = theirs.tgt_tok_emb.embedding.weight
+    path = save(theirs, tmp_path / "model.pt")
+    tied = import_torch(path, **GIVEN).model
+    assert tied.lm_head.weight is tied.model.decoder.embed_tokens.weight
+    assert tied.model.encoder.embed_tokens.weight is not tied.model.shared.weight
+    for table in (theirs.src_tok_emb, theirs.tgt_tok_emb):
+        table.scale = 1.0
+    unscaled = import_torch(path, unscaled=True, **GIVEN).model
+    with torch.no_grad():
+        difference = (unscaled(*make_batch()).logits - theirs(*make_batch())).abs().max()
+    assert difference < 1e-5
+
+
+def test_vocabularies_give_tokenizers_of_words(tmp_path):
+    path = save(make_model(), tmp_path / "model.pt")
+    special = ["<unk>", "<pad>", "<bos>", "<eos>"]
+    for name, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):
+        words = [f"{name}{number}" for number in range(size - 4)]
+        (tmp_path / f"{name}.txt").write_text("\n".join([*special, *words]) + "\n")
+    vocabularies = {f"{side}_vocab": tmp_path / f"{side}.txt" for side in ("source", "target")}
+    imported = import_torch(path, tmp_path / "ours", **GIVEN, **vocabularies)
+    assert not imported.notes
+    source = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    assert source("source3 what source0").input_ids == [2, 7, 0, 4, 3]
+    assert target.decode([2, 5, 4, 3], skip_special_tokens=True) == "target1 target0"
+    with pytest.raises(ValueError, match=r"source\.txt holds 33 tokens, but the model has 37"):
+        import_torch(path, **GIVEN, source_vocab=tmp_path / "source.txt")
+
+
+def test_generation_works_with_the_given_ids(tmp_path):
+    model = import_torch(save(make_model(), tmp_path / "model.pt"), **GIVEN).model
+    source, mask, _ = make_batch()
+    ids = model.generate(source, attention_mask=mask, max_new_tokens=8)
+    assert (ids[:, 0] == 2).all()
+    assert not set(ids[:, 1:].flatten().tolist()) & {0, 2}
+    assert model.generation_config.suppress_tokens == [0, 1, 2]
+    assert model.generation_config.eos_token_id == 3
+
+
+def drop(ending):
+    def change(state):
+        for name in [name for name in state if name.endswith(ending)]:
+            del state[name]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "message"),
+    [
+        (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none in place of one torch.nn"),
+        (
+            drop("encoder.layers.1.norm1.bias"),
+            {},
+            r"missing: transformer\.encoder\.layers\.1\.norm1\.bias",
+        ),
+        (
+            drop("decoder.layers.0.linear1.weight"),
+            {},
+            r"missing: transformer\.decoder\.layers\.0\.linear1\.weight",
+        ),
+        (
+            lambda state: state.update({"extra.weight": torch.zeros(2)}),
+            {},
+            r"surplus: extra\.weight",
+        ),
+        (
+            lambda state: state.update(
+                {"transformer.decoder.layers.2.self_attn.in_proj_weight": torch.zeros(47, 16)}
+            ),
+            {},
+            r"wrongly shaped: transformer\.decoder\.layers\.2\.self_attn\.in_proj_weight \(47",
+        ),
+        (lambda state: None, {"heads": 5}, "not divisible by 5 encoder heads"),
+        (lambda state: None, {"pad_token_id": 99}, "pad_token_id=99 is not an id"),
+        (
+            lambda state: (drop("coder.norm.weight")(state), drop("coder.norm.bias")(state)),
+            {"norm_first": True},
+            "no norms after its pre-norm stacks",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(tmp_path, change, given, message):
+    state = make_model().state_dict()
+    change(state)
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=message):
+        import_torch(tmp_path / "model.pt", tmp_path / "ours", **{**GIVEN, **given})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.pt"]
+
+
+def test_a_whole_pickled_module_is_refused(tmp_path):
+    torch.save(make_model(), tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"Seq2Seq, which could run code.*save the state_dict"):
+        import_torch(tmp_path / "model.pt", **GIVEN)
+
+
+def test_block_import_torch(documented_command, tmp_path):
+    save(make_model(nhead=8), tmp_path / "transformer.pt")
+    for name, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):
+        (tmp_path / f"{name}.txt").write_text("".join(f"word{n}\n" for n in range(size)))
+    documented_command("import_torch")
+    model = VanillaTransformerForConditionalGeneration.from_pretrained("runs/mine")
+    assert model.config.encoder_attention_heads == 8

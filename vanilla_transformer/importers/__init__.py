@@ -1,0 +1,1 @@
+"""Checkpoints of other systems -> this package's model; one file a system."""
