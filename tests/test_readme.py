@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- block: (\w+)( \(slow\))? -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README)}
 SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
@@ -89,6 +90,36 @@ def test_block_finetune(reader):
     (reader / "finetune.py").write_text(BLOCKS["finetune"], encoding="utf-8")
     run(".venv/bin/python finetune.py", reader)
     assert (reader / "runs" / "finetuned" / "model.safetensors").is_file()
+
+
+def paper_map(text, heading):
+    """What a row of the paper map points at: numbers of the paper, code, and tests."""
+    lines = text.split(f"## {heading}")[1].split("\n## ")[0].splitlines()
+    rows = [line.split("|")[1:-1] for line in lines if line.startswith("|")][2:]
+    return [
+        (re.findall(r"\d[\d.]*", paper), *(re.findall(r"`(.+?)`", cell) for cell in (code, tests)))
+        for paper, code, tests in rows
+    ]
+
+
+def test_the_chinese_readme_maps_the_paper_to_the_same_code_and_tests():
+    rows = paper_map(README, "The paper, line by line")
+    assert paper_map(CHINESE, "逐节对照论文") == rows
+    assert len(rows) > 10
+    assert all(tests for _, _, tests in rows)
+
+
+def test_the_blocks_of_the_chinese_readme_are_those_that_run():
+    (printed,) = re.findall(r"```text\n.*?```", CHINESE, re.DOTALL)
+    assert printed in README
+    blocks = BLOCK.findall(CHINESE)
+    assert {"demo", "translate_python", "translate_cli"} <= {name for name, *_ in blocks}
+    assert set(blocks) <= set(BLOCK.findall(README))
+
+
+def test_the_readmes_link_to_each_other():
+    assert "](README.zh-CN.md)" in README.split("<!--")[0]
+    assert "](README.md)" in CHINESE.split("<!--")[0]
 
 
 def test_every_block_of_the_page_on_import_and_export_is_run():
