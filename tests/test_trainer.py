@@ -351,3 +351,26 @@ def test_bfloat16_trains(tmp_path):
     assert all(torch.isfinite(value).all() for value in weights(trainer).values())
     reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "checkpoint-2")
     assert reloaded.dtype == torch.float32
+
+
+def test_bfloat16_learns_what_float32_learns(tmp_path):
+    losses = []
+    for bf16 in (False, True):
+        model = tiny_model(dropout=0.0)
+        trainer = make_trainer(tmp_path / str(bf16), model=model, bf16=bf16, save_steps=12)
+        first = trainer.evaluate()["eval_loss"]
+        trainer.train()
+        losses.append(trainer.evaluate()["eval_loss"])
+    assert losses[0] < first - 0.1
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("fpu avx2", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 amx_tile", "bf16")],
+)
+def test_auto_is_bfloat16_where_the_processor_computes_in_it(monkeypatch, flags, expected):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("vanilla_transformer.machine.cpu_flags", lambda: {"flags": flags})
+    assert resolve_precision("auto") == expected
+    assert resolve_precision("fp32") == "fp32"
