@@ -1,6 +1,7 @@
 """A recipe becomes a run directory: whole, complete, resumable, and nobody else's."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -124,7 +125,15 @@ def test_metrics_hold_what_a_stranger_needs(finished):
     assert metrics["target_tokens"] > 0
     assert metrics["target_tokens_per_second"] > 0
     assert metrics["training_minutes"] > 0
-    assert metrics["data"] == {"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10}
+    data = dict(metrics["data"])
+    files = data.pop("files")
+    assert data == {
+        **{"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10},
+        **{"train_malformed": 0, "train_too_long": 0},
+    }
+    digest = hashlib.sha256((run.parent / "train.jsonl").read_bytes()).hexdigest()
+    assert files["train"] == [{"name": "train.jsonl", "sha256": digest}]
+    assert set(files) == {"train", "validation", "test"}
     assert {"torch", "transformers", "python"} <= set(metrics["versions"])
     assert metrics["hardware"]["cores"] > 0
     assert metrics["recipe"] == dataclasses.asdict(recipe)

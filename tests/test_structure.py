@@ -26,14 +26,16 @@ SUBJECTS = {
     **{name: name for name in ("tokenization", "data", "batching", "optimization", "averaging")},
     **{"reading": "data", "cldr": "cldr", "cldr_language": "cldr"},
     **{name: name for name in ("checkpoints", "cpu_training", "machine", "words")},
+    **{name: name for name in ("hub", "stranger")},
 }
 # May import the Hub files, and beside them what they show.
 READERS = {
     **{"evaluation": set(), "importers": set(), "exporters": set()},
     "visualization": {"optimization", "words"},
 }
-RUNNERS = {"recipes", "runs", "trainer", "publishing", "space"}  # may import all of the above
-COMMANDS = {"cli", "cli_convert"}  # import what a command runs, when it runs
+# May import all of the above.
+RUNNERS = {"recipes", "runs", "trainer", "publishing", "cards", "metrics", "remote_code", "space"}
+COMMANDS = {"cli", "cli_convert", "cli_publish"}  # import what a command runs, when it runs
 # Come with an extra, or are slow to import.
 HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}
 

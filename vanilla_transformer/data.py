@@ -102,6 +102,16 @@ def load_pairs(
     return dataset
 
 
+def reading_report(dataset: Dataset) -> dict[str, object]:
+    """What was counted when a data set of `load_pairs` or `tokenize_pairs` was made.
+
+    Returns:
+        `rows`; of pairs `malformed` and `examples` of it, of tokens `too_long` and `empty`.
+    """
+    file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def sentences(dataset: Dataset) -> Iterator[str]:
     """Every source and target of a data set of pairs, for `train_tokenizer`.
 

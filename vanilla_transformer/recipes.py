@@ -32,6 +32,8 @@ CHANGEABLE = frozenset(
         "num_beams",
         "length_penalty",
         "num_samples",
+        "data_source",
+        "data_license",
     }
 )
 _CHOICES = {"precision": ("auto", "fp32", "bf16"), "generated": ("cldr",)}
@@ -71,6 +73,9 @@ class Recipe:
     target_language: str | None = _option(None, "language to translate into, such as de")
     dataset: str | None = _option(None, "data set on the Hub with pairs in `translation` form")
     dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
+    dataset_revision: str | None = _option(None, "commit or branch of the data set; the newest")
+    data_source: str | None = _option(None, "where the pairs are from, in words, for the card")
+    data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
     generated: str | None = _option(None, "cldr: pairs generated from CLDR, without a download")
     generated_pairs: int = _option(100_000, "training pairs to generate")
     generated_test_pairs: int = _option(500, "validation and test pairs to generate, of each sort")
@@ -195,7 +200,11 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
         values = _values(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return Recipe(**{**values, **_values(dict(overrides or {}))})
+    overrides = _values(dict(overrides or {}))
+    if overrides.get("train_file") is not None:  # what the recipe says of its own pairs is not
+        values.pop("data_source", None)  # true of these
+        values.pop("data_license", None)
+    return Recipe(**{**values, **overrides})
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
@@ -245,6 +254,35 @@ def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
     return {"test": found} if len(found) else {}
 
 
+def data_identity(recipe: Recipe) -> dict[str, object]:
+    """What says exactly which pairs a recipe took: content of files, or revision on the Hub."""
+    files = {}
+    for split in ("train", "validation", "test"):
+        paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",") if name]
+        if paths:
+            files[split] = [{"name": path.name, "sha256": _sha256(path)} for path in paths]
+    if files:
+        return {"files": files}
+    if recipe.dataset is None or Path(recipe.dataset).exists():
+        return {}
+    return {"revision": _hub_revision(recipe) or recipe.dataset_revision}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hub_revision(recipe: Recipe) -> str | None:
+    """Commit of the data set; None where the Hub cannot be asked, as with everything in a cache."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        return HfApi().dataset_info(recipe.dataset, revision=recipe.dataset_revision).sha
+    except (errors.HTTPError, OSError):
+        return None
+
+
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Pairs of a split: from its file or, where no training file is given, from elsewhere."""
     from .data import load_pairs
@@ -263,7 +301,8 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     if recipe.generated is not None:
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     try:
-        return load_pairs(recipe.dataset, config=recipe.dataset_config, split=split, **options)
+        hub = {"config": recipe.dataset_config, "revision": recipe.dataset_revision}
+        return load_pairs(recipe.dataset, split=split, **hub, **options)
     except (OSError, ValueError) as error:
         if split != "train" and "Unknown split" in str(error):
             return None

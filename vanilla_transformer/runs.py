@@ -16,7 +16,6 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +33,16 @@ from transformers.trainer_utils import IntervalStrategy
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .data import load_pairs, tokenize_pairs
+from .data import load_pairs, reading_report, tokenize_pairs
 from .evaluation import evaluate_model, scores_by_kind
-from .machine import git_commit, hardware, resolve_precision, versions
+from .machine import resolve_precision
+from .metrics import draw_curves, training_facts, without_texts, write_aside, write_samples
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .recipes import (
     CHANGEABLE,
     Recipe,
     TextPairs,
+    data_identity,
     evaluation_sets,
     load_recipe,
     make_recipe,
@@ -148,7 +149,7 @@ def evaluate_run(
         raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
     model, tokenizer = _load(run)
     return {
-        name: _without_hypotheses(_score(recipe, model, tokenizer, test_set, batch_tokens))
+        name: without_texts(_score(recipe, model, tokenizer, test_set, batch_tokens))
         for name, test_set in sets.items()
     }
 
@@ -273,7 +274,10 @@ def _prepare(recipe: Recipe, run: Path) -> tuple[PreTrainedTokenizerBase, _Data]
     sizes = {
         "train_pairs": len(pairs),
         "train_pairs_kept": len(train),
+        "train_malformed": reading_report(pairs)["malformed"],
+        "train_too_long": reading_report(train)["too_long"],
         "validation_pairs": len(texts),
+        **data_identity(recipe),
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
     return tokenizer, _Data(train, validation, texts, sizes)
@@ -349,35 +353,21 @@ def _finish(
     )
     average_checkpoints(averaged, run)
     state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
-    _draw_curves(state["log_history"], run)
+    draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
     sets = {"validation": data.validation_texts, **evaluation_sets(recipe)}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
     if results:
-        _write_samples(recipe, run, results)
+        write_samples(run, results, recipe.num_samples)
         _draw_attention(model, tokenizer, run, results)
-    progress = Progress.load(final)
-    training_seconds = progress.seconds - progress.evaluation_seconds
     metrics = {
-        "scores": {name: _without_hypotheses(result) for name, result in results.items()},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "scores": {name: without_texts(result) for name, result in results.items()},
+        **training_facts(model, tokenizer, args, Progress.load(final)),
         "updates": state["global_step"],
         "epochs": round(state["epoch"], 3),
-        "target_tokens": progress.target_tokens,
-        "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
-        "training_minutes": round(progress.seconds / 60, 3),
-        "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
         "averaged_checkpoints": [path.name for path in averaged],
-        "precision": "bf16" if args.bf16 else "fp32",
-        "matmul_precision": progress.matmul_precision,
-        "seed": recipe.seed,
         "data": data.sizes,
-        "vocabulary": len(tokenizer),
-        "devices": args.world_size,
-        "hardware": hardware(),
-        "versions": versions(),
-        "git_commit": git_commit(),
         "recipe": dataclasses.asdict(recipe),
     }
     text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
@@ -416,41 +406,10 @@ def _score(
     return {**result, "sources": test_set.sources, "references": test_set.targets}
 
 
-def _without_hypotheses(result: dict[str, object]) -> dict[str, object]:
-    texts = ("hypotheses", "sources", "references")
-    return {name: value for name, value in result.items() if name not in texts}
-
-
 def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
     model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     return model, AutoTokenizer.from_pretrained(run)
-
-
-def _draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
-    from .visualization import plot_training_curves, save_figure
-
-    save_figure(plot_training_curves(log_history, title=run.name), run / "curves.png")
-
-
-def _write_samples(recipe: Recipe, run: Path, results: dict[str, dict[str, object]]) -> None:
-    """The first translations of each test set, or of the validation set if there is none."""
-    names = [name for name in results if name != "validation"] or list(results)
-    lines = ["# Sample translations", ""]
-    for name in names:
-        result = results[name]
-        lines += [f"## {name}", ""]
-        for number in range(min(recipe.num_samples, len(result["sources"]))):
-            for label, texts in (
-                ("source", "sources"),
-                ("reference", "references"),
-                ("translation", "hypotheses"),
-            ):
-                # Indented by four, text is shown as it is, whatever it holds.
-                lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
-            lines.append("")
-    text = "\n".join(lines)
-    write_aside(run / "samples.md", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _draw_attention(
@@ -467,10 +426,3 @@ def _draw_attention(
         model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
     )
     save_figure(plot_attention(attention, kind="cross"), run / "attention.png")
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and move it there when it is whole."""
-    aside = path.with_name(f".{path.name}.partial")
-    write(aside)
-    aside.replace(path)
