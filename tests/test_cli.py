@@ -65,7 +65,10 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"], ["export"]],
+    [
+        *([], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"]),
+        *(["export"], ["publish"]),
+    ],
 )
 def test_help_shows_an_example(capsys, command):
     with pytest.raises(SystemExit) as exit:

@@ -20,6 +20,8 @@ SLOW = {
     "demo": "tests/test_demo.py",
     "install": "Makefile",
     "ddp": "tests/test_trainer.py",
+    "publish": "tests/test_publishing.py",
+    "remote_code": "tests/test_hub.py",
     "test": ".ci/run",
     "pytest": "Makefile",
 }

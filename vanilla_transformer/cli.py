@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, TextIO
 
 from .cli_convert import add_export, add_import
+from .cli_publish import add_publish, add_push_to_hub, check_push_to_hub, push_trained
 from .recipes import Recipe, field_type, load_recipe, shipped_recipes
 
 _TRAIN_EXAMPLE = """example:
@@ -84,6 +85,7 @@ def _train(options: argparse.Namespace) -> int:
     }
     recipe = load_recipe(options.recipe, overrides)
     output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
+    check_push_to_hub(options, recipe.data_license)
     _hide_progress_of_transformers()
     from .runs import run_recipe
     from .trainer import TrainingInterrupted
@@ -101,6 +103,7 @@ def _train(options: argparse.Namespace) -> int:
         print(f"  vanilla-transformer translate {output_dir} FILE")
         if recipe.generated:
             print(_NEXT)
+        push_trained(options, output_dir)
     return 0
 
 
@@ -175,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_translate(commands)
     add_import(functools.partial(_add_command, commands))
     add_export(functools.partial(_add_command, commands))
+    add_publish(functools.partial(_add_command, commands))
     return parser
 
 
@@ -208,6 +212,7 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
             help=(field.metadata["help"] + default).replace("%", "%%"),
             **({"nargs": "?", "const": "true"} if kind is bool else {}),
         )
+    add_push_to_hub(command)
     command.set_defaults(run=_train, command=command)
 
 
@@ -401,7 +406,7 @@ def _is_request_error(error: Exception) -> bool:
     """
     if isinstance(error, OSError) and error.filename is not None:
         return True
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) and error.name is not None:
         return error.name in ("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml")
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(__file__).parent in Path(frames[-1].filename).parents
@@ -410,7 +415,8 @@ def _is_request_error(error: Exception) -> bool:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    hint = "; pip install 'vanilla-transformer[demo]'" if isinstance(error, ImportError) else ""
+    foreign = isinstance(error, ImportError) and error.name is not None
+    hint = "; pip install 'vanilla-transformer[demo]'" if foreign else ""
     return " ".join(str(error).split()) + hint
 
 

@@ -280,6 +280,57 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self.is_world_process_zero():
             _log_line(logs, self.state.global_step, self.state.max_steps)
 
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Only takes down the name: there is no repository before there is a model to push."""
+        self.hub_model_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        self.push_in_progress = None
+        logger.info("No checkpoint is pushed; call push_to_hub(license=...) after the training.")
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As the host's, without pushing: `push_to_hub` does that, and checks what it pushes."""
+        super().save_model(output_dir, _internal_call=True)
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: object,
+    ) -> "publishing.Publication | None":  # noqa: F821
+        """Score the model on the validation pairs and publish it as `publish` does.
+
+        Args:
+            commit_message: Not used; the commit says what was published.
+            blocking: Must be True.
+            token: Of the Hub, in the place of the arguments' `hub_token`.
+            revision: Branch, in the place of `hub_revision`.
+            private: In the place of `hub_private_repo`.
+            **kwargs: `license`, `language` (source and target), `data_license`, `data_source`,
+                `with_code`.
+
+        Returns:
+            What was published; None on every rank but the first.
+
+        Raises:
+            ValueError: As for `publish`, or there are no validation pairs to score the model on.
+        """
+        from .publishing import publish_trained
+
+        if not self.is_world_process_zero():
+            return None
+        return publish_trained(
+            self,
+            token=token or self.args.hub_token,
+            revision=revision or self.args.hub_revision,
+            private=bool(self.args.hub_private_repo if private is None else private),
+            **kwargs,
+        )
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Nothing of a checkpoint is published: it holds the optimizer and the arguments."""
+
     def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
         if self.args.world_size > 1:
             shared = values.to(self.args.device)

@@ -1,0 +1,340 @@
+"""The Hugging Face Hub in miniature, on loopback: what pushing, describing and loading call.
+
+Repositories with branches and commits, regular and LFS files, tokens, private repositories, the
+check of cards, and faults on demand. Everything is in memory; standard library only, but for YAML.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+FIRST_FILES = {".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"}
+LICENSES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-2.0", "cc-by-nc-4.0", "other"}
+DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+")
+
+
+class Refusal(Exception):
+    """An answer that is none of the 200s."""
+
+    def __init__(self, status, message, code=None):
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+
+
+@dataclass
+class Repository:
+    private: bool = False
+    sdk: str | None = None
+    commits: dict = field(default_factory=dict)  # hash -> files by name
+    branches: dict = field(default_factory=dict)  # name -> hash
+    titles: list = field(default_factory=list)
+
+    def commit(self, branch, files, title):
+        parts = [*self.branches.values(), title, *sorted(files), *map(files.get, sorted(files))]
+        mark = "".join(map(repr, parts)).encode()
+        sha = hashlib.sha1(mark + str(len(self.commits)).encode()).hexdigest()
+        # The files first, the branch last, and each at once.
+        self.commits[sha] = dict(files)
+        self.branches[branch] = sha
+        self.titles.append(title)
+        return sha
+
+    def resolve(self, revision):
+        sha = self.branches.get(revision, revision)
+        if sha not in self.commits:
+            raise Refusal(404, "Revision not found", "RevisionNotFound")
+        return sha
+
+
+class HubServer(ThreadingHTTPServer):
+    """Serves until closed; `url` is what HF_ENDPOINT has to be.
+
+    Attributes:
+        tokens: token -> name of the user who may write under that name.
+        repositories: (type, id) -> Repository.
+        requests: (method, path, token or None) of every call.
+        fault: None, or where the next pushes break: "storage", "commit" or "connection".
+    """
+
+    daemon_threads = True
+
+    def __init__(self, tokens):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.tokens, self.repositories = tokens, {}
+        self.storage, self.requests, self.fault = {}, [], None
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def files(self, repo_id, *, revision="main", kind="model"):
+        repository = self.repositories[kind, repo_id]
+        return repository.commits[repository.resolve(revision)]
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    routes = (
+        ("POST", r"/api/repos/create", "create"),
+        ("POST", r"/api/validate-yaml", "validate_yaml"),
+        ("GET", r"/api/(model|space)s/([^/]+/[^/]+)(?:/revision/(.+))?", "info"),
+        ("GET", r"/api/(model|space)s/([^/]+/[^/]+)/tree/([^/]+)", "tree"),
+        ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/branch/(.+)", "branch"),
+        ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/preupload/(.+)", "preupload"),
+        ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/commit/(.+)", "commit"),
+        ("POST", r"/(spaces/)?([^/]+/[^/]+)\.git/info/lfs/objects/batch", "lfs_batch"),
+        ("POST", r"/verify", "verify"),
+        ("PUT", r"/storage/(\w+)", "store"),
+        ("GET", r"/storage/(\w+)", "fetch"),
+        ("GET", r"/(spaces/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", "resolve"),
+    )
+
+    def do_GET(self):
+        self.answer("GET")
+
+    def do_HEAD(self):
+        self.answer("GET")
+
+    def do_POST(self):
+        self.answer("POST")
+
+    def do_PUT(self):
+        self.answer("PUT")
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, method):
+        parts = urlsplit(self.path)
+        self.query = parse_qs(parts.query)
+        self.body = self.read_body()
+        header = self.headers.get("Authorization", "")
+        self.token = header.removeprefix("Bearer ") or None
+        self.server.requests.append((self.command, parts.path, self.token))
+        try:
+            for wanted, pattern, name in self.routes:
+                match = re.fullmatch(pattern, parts.path)
+                if match and method == wanted:
+                    groups = [part if part is None else unquote(part) for part in match.groups()]
+                    return getattr(self, name)(*groups)
+            raise Refusal(404, f"no such page: {parts.path}", "EntryNotFound")
+        except Refusal as refusal:
+            headers = {"X-Error-Message": refusal.message}
+            headers |= {"X-Error-Code": refusal.code} if refusal.code else {}
+            self.send({"error": refusal.message}, refusal.status, headers)
+
+    def read_body(self):
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        chunks = []
+        while size := int(self.rfile.readline(), 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
+
+    def send(self, content, status=200, headers=None):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    # ------------------------------------------------------------------ who may do what
+
+    @property
+    def user(self):
+        if self.token is not None and self.token not in self.server.tokens:
+            raise Refusal(401, "Invalid credentials in Authorization header")
+        return self.server.tokens.get(self.token)
+
+    def readable(self, kind, repo_id):
+        repository = self.server.repositories.get((kind, repo_id))
+        owner = self.user == repo_id.split("/")[0]
+        if repository is None or (repository.private and not owner):
+            raise Refusal(404 if self.token else 401, "Repository not found", "RepoNotFound")
+        return repository
+
+    def writable(self, kind, repo_id):
+        repository = self.readable(kind, repo_id)
+        if self.user != repo_id.split("/")[0]:
+            raise Refusal(403 if self.token else 401, "You have no write access")
+        return repository
+
+    # -------------------------------------------------------------------------- pushing
+
+    def create(self):
+        asked = json.loads(self.body)
+        owner = asked.get("organization") or self.user
+        if self.user is None:
+            raise Refusal(401, "Invalid username or password.")
+        if self.user != owner:
+            raise Refusal(403, f"You don't have the rights to create a model under {owner}")
+        kind, repo_id = asked.get("type", "model"), f"{owner}/{asked['name']}"
+        url = f"{self.server.url}/{'spaces/' if kind == 'space' else ''}{repo_id}"
+        if (kind, repo_id) in self.server.repositories:
+            return self.send({"error": "You already created this repo", "url": url}, 409)
+        # One field in the library's version 1, the other in version 2.
+        private = bool(asked.get("private")) or asked.get("visibility") == "private"
+        repository = Repository(private, asked.get("sdk"))
+        repository.commit("main", FIRST_FILES, "initial commit")
+        self.server.repositories[kind, repo_id] = repository
+        self.send({"url": url, "name": repo_id})
+
+    def branch(self, kind, repo_id, name):
+        repository = self.writable(kind, repo_id)
+        if name in repository.branches:
+            raise Refusal(409, "Reference already exists")
+        repository.branches[name] = repository.branches["main"]
+        self.send({})
+
+    def validate_yaml(self):
+        asked = json.loads(self.body)
+        found = complaints(asked["content"]) if asked["repoType"] == "model" else []
+        errors = [{"message": message} for message in found]
+        self.send({"errors": errors, "warnings": []}, 400 if errors else 200)
+
+    def preupload(self, kind, repo_id, revision):
+        repository = self.writable(kind, repo_id)
+        repository.resolve(revision)
+        files = [
+            {
+                "path": file["path"],
+                "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular",
+                "shouldIgnore": False,
+            }
+            for file in json.loads(self.body)["files"]
+        ]
+        self.send({"files": files})
+
+    def lfs_batch(self, prefix, repo_id):
+        self.writable("space" if prefix else "model", repo_id)
+        objects = json.loads(self.body)["objects"]
+        for item in objects:
+            if item["oid"] not in self.server.storage:
+                upload = {"href": f"{self.server.url}/storage/{item['oid']}"}
+                item["actions"] = {
+                    "upload": upload,
+                    "verify": {"href": f"{self.server.url}/verify"},
+                }
+        self.send({"transfer": "basic", "objects": objects})
+
+    def store(self, oid):
+        if self.server.fault == "storage":
+            raise Refusal(403, "The signature has expired")
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise Refusal(400, "The content is not what its name says")
+        self.server.storage[oid] = self.body
+        self.send({})
+
+    def verify(self):
+        asked = json.loads(self.body)
+        if len(self.server.storage.get(asked["oid"], b"")) != asked["size"]:
+            raise Refusal(404, "The object is not there")
+        self.send({})
+
+    def commit(self, kind, repo_id, revision):
+        repository = self.writable(kind, repo_id)
+        if self.server.fault == "connection":
+            self.close_connection = True
+            return self.connection.close()
+        lines = [json.loads(line) for line in self.body.splitlines()]
+        head = repository.resolve(revision)
+        if lines[0]["value"].get("parentCommit", head) != head:
+            raise Refusal(412, "A commit has happened since. Please refresh and try again.")
+        files = dict(repository.commits[head])
+        for line in lines[1:]:
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = ("lfs", value["oid"])
+            else:
+                files.pop(value["path"])
+            if self.server.fault == "commit":
+                raise Refusal(500, "Internal Error")
+        sha = repository.commit(revision, files, lines[0]["value"]["summary"])
+        prefix = "spaces/" if kind == "space" else ""
+        url = f"{self.server.url}/{prefix}{repo_id}/commit/{sha}"
+        self.send({"success": True, "commitOid": sha, "commitUrl": url})
+
+    # -------------------------------------------------------------------------- loading
+
+    def info(self, kind, repo_id, revision):
+        repository = self.readable(kind, repo_id)
+        sha = repository.resolve(revision or "main")
+        answer = {"id": repo_id, "modelId": repo_id, "sha": sha, "private": repository.private}
+        names = [{"rfilename": name} for name in sorted(repository.commits[sha])]
+        self.send({**answer, "tags": [], "siblings": names, "sdk": repository.sdk})
+
+    def tree(self, kind, repo_id, revision):
+        repository = self.readable(kind, repo_id)
+        files = repository.commits[repository.resolve(revision)]
+        entries = []
+        for name, content in sorted(files.items()):
+            data, oid = self.content(content)
+            entry = {"type": "file", "path": name, "size": len(data), "oid": oid[:40]}
+            if not isinstance(content, bytes):
+                entry["lfs"] = {"oid": oid, "size": len(data), "pointerSize": 134}
+            entries.append(entry)
+        self.send(entries)
+
+    def resolve(self, prefix, repo_id, revision, name):
+        repository = self.readable("space" if prefix else "model", repo_id)
+        sha = repository.resolve(revision)
+        headers = {"X-Repo-Commit": sha}
+        if name not in repository.commits[sha]:
+            refusal = {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"}
+            return self.send({}, 404, {**headers, **refusal})
+        content = repository.commits[sha][name]
+        data, oid = self.content(content)
+        if isinstance(content, bytes):
+            return self.send(data, headers={**headers, "ETag": f'"{oid[:40]}"'})
+        linked = {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(len(data))}
+        # Large files lie on another host, which must not see the token.
+        storage = f"{self.server.url.replace('127.0.0.1', 'localhost')}/storage/{oid}"
+        self.send(b"", 302, {**headers, **linked, "Location": storage})
+
+    def fetch(self, oid):
+        self.send(self.server.storage[oid], headers={"ETag": f'"{oid}"'})
+
+    def content(self, stored):
+        """Bytes and SHA-256 of a file, regular or LFS."""
+        data = stored if isinstance(stored, bytes) else self.server.storage[stored[1]]
+        return data, hashlib.sha256(data).hexdigest()
+
+
+def complaints(card):
+    """What the Hub has against the metadata of a model card."""
+    match = re.match(r"---\n(.*?)\n---\n", card, flags=re.DOTALL)
+    data = yaml.safe_load(match.group(1)) if match else {}
+    found = []
+    if data.get("license", "other") not in LICENSES:
+        found.append(f'"license" must be one of {sorted(LICENSES)}')
+    languages = data.get("language", [])
+    for language in [languages] if isinstance(languages, str) else languages:
+        if not (isinstance(language, str) and re.fullmatch(r"[a-z]{2,3}", language)):
+            found.append(f'"language" {language!r} must be an ISO 639 code')
+    for index in data.get("model-index", []):
+        if not index.get("name"):
+            found.append('"model-index[0].name" is required')
+        for result in index["results"]:
+            if not DATASET_TYPE.fullmatch(result["dataset"]["type"]):
+                found.append(f'"dataset.type" {result["dataset"]["type"]!r} fails to match')
+            if not (result["task"].get("type") and result["dataset"].get("name")):
+                found.append('"task.type" and "dataset.name" are required')
+            for metric in result["metrics"]:
+                if not metric.get("type") or metric.get("value") is None:
+                    found.append('"metrics[0]" needs type and value')
+    return found

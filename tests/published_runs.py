@@ -1,0 +1,94 @@
+"""Run directories of models that were never trained, for tests of publishing."""
+
+import json
+
+import torch
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    publishing,
+)
+from vanilla_transformer.metrics import write_samples
+from vanilla_transformer.tokenization import train_tokenizer
+
+SENTENCES = {"ein Hund": "a dog", "ein altes Haus": "an old house", "und ein Hund": "and a dog"}
+SCORES = {
+    "bleu": 34.39082,
+    "bleu_signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+    "chrf": 57.90592,
+    "chrf_signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+    "exact_match": 4.3,
+    "num_sentences": 1000,
+    "perplexity": 6.72315,
+    "copy_baseline": {"bleu": 0.47},
+}
+METRICS = {
+    "scores": {"validation": {**SCORES, "bleu": 34.1395}, "test": SCORES},
+    **{"parameters": 7065600, "updates": 2603, "epochs": 5.259, "target_tokens": 2522630},
+    **{"target_tokens_per_second": 2101.8, "training_minutes": 20.004, "precision": "fp32"},
+    **{"averaged_checkpoints": ["checkpoint-6", "checkpoint-9"], "seed": 0, "devices": 1},
+    "vocabulary": 300,
+    "data": {
+        **{"train_pairs": 29000, "train_pairs_kept": 28997, "validation_pairs": 1014},
+        **{"train_malformed": 2, "train_too_long": 3},
+        "files": {"train": [{"name": "train.jsonl", "sha256": "8e" * 32}]},
+    },
+    "hardware": {"cpu": "A processor", "cores": 2, "threads": 2},
+    "versions": {"python": "3.11.7", "torch": "2.13.0"},
+    "git_commit": "0" * 40,
+    "recipe": {
+        **{"preset": "base", "d_model": 16, "dropout": 0.15, "vocab_size": 300, "num_beams": 4},
+        **{"source_language": "de", "target_language": "en", "dataset": None, "generated": None},
+        **{"max_source_length": 256, "max_minutes": 20.0, "warmup_steps": 4000},
+        "train_file": "/home/somebody/secret/train.jsonl",
+        **{"data_license": "CC BY 4.0", "data_source": "Three sentences"},
+    },
+}
+
+
+def tiny_model(seed=0):
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = VanillaTransformerConfig(
+        vocab_size=300, encoder_ffn_dim=32, decoder_ffn_dim=32, **sizes
+    )
+    model = VanillaTransformerForConditionalGeneration(config).eval()
+    model.config.use_cache = False  # as the Trainer leaves it
+    return model
+
+
+def tiny_tokenizer():
+    texts = [*SENTENCES, *SENTENCES.values()] * 3
+    return train_tokenizer(texts, vocab_size=300, show_progress=False)
+
+
+def write_run(directory, *, seed=0, metrics=METRICS):
+    """What a training leaves behind, with all that must stay at home."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tiny_model(seed).save_pretrained(directory)
+    tiny_tokenizer().save_pretrained(directory)
+    (directory / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    texts = {"sources": list(SENTENCES), "references": list(SENTENCES.values())}
+    write_samples(directory, {"test": {**texts, "hypotheses": [""] * 3}}, 3)
+    (directory / "curves.png").write_bytes(b"\x89PNG curves")
+    for name in ("training_args.bin", "optimizer.pt", "recipe.yaml", "notes.txt", ".token"):
+        (directory / name).write_text("hf_home")
+    checkpoint = directory / "checkpoints" / "checkpoint-9"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "model.safetensors").write_text("a checkpoint")
+    return directory
+
+
+def load_here(folder, texts, *, form, name=None):
+    """In the place of `load_as_stranger`, which takes seconds; other tests start it."""
+    model, tokenizer = publishing._load(folder)
+    found = [next(publishing.translate(model, tokenizer, [text])) for text in texts]
+    logits = publishing._logits(model, tokenizer, texts[0])
+    return {"model": type(model).__name__, "translations": found}, logits
+
+
+def draw_nothing(model, tokenizer, folder, facts):
+    for number in range(1, len(facts["published"]["samples"]) + 1):
+        (folder / f"attention-{number}.png").write_bytes(b"\x89PNG")

@@ -1,0 +1,370 @@
+"""From a run to a stranger's machine and back, over HTTP with a Hub on loopback."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hub_server import HubServer
+from huggingface_hub import HfApi, ModelCard, constants
+from published_runs import (
+    METRICS,
+    SENTENCES,
+    draw_nothing,
+    load_here,
+    tiny_model,
+    tiny_tokenizer,
+    write_run,
+)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer import cli, publishing
+from vanilla_transformer.data import load_pairs, tokenize_pairs
+from vanilla_transformer.hub import push_folder
+from vanilla_transformer.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+ROOT = Path(__file__).parents[1]
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
+REPO = "user/de-en"
+# Packages that a machine with only torch and transformers does not have.
+ABSENT = ("vanilla_transformer", "accelerate", "datasets", "sacrebleu", "matplotlib", "babel")
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A Hub of our own, which this process takes for the real one; nobody is logged in."""
+    server = HubServer({TOKEN: "user"})
+    for name, value in {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_PROGRESS_BARS": True,
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+        "HF_STORED_TOKENS_PATH": str(tmp_path / "stored_tokens"),
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "mine")
+
+
+@pytest.fixture
+def acquainted(monkeypatch):
+    """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
+    monkeypatch.setattr(publishing, "load_as_stranger", load_here)
+    monkeypatch.setattr(publishing, "_draw", draw_nothing)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Something to push that takes no time to make."""
+    path = tmp_path / "folder"
+    (path / "sub").mkdir(parents=True)
+    (path / "README.md").write_text("---\nlicense: mit\n---\n# A\n")
+    (path / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+    (path / "sub" / "a.txt").write_text("a")
+    return path
+
+
+def published(arguments, capsys, code=0):
+    assert cli.main(["publish", *map(str, arguments)]) == code
+    captured = capsys.readouterr()
+    assert TOKEN not in captured.out + captured.err
+    return captured.out if code == 0 else captured.err
+
+
+def in_fresh_process(script, hub, home, *, token=None):
+    """Run a script as a machine would that has torch, transformers and nothing of ours."""
+    home.mkdir()
+    head = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+    environment |= {"HF_TOKEN": token} if token else {}
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", head + script],
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+# -------------------------------------------------------------------------------- the whole way
+
+
+def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
+    hub, run, tmp_path, capsys
+):
+    """Pushed with its code, pulled by a stranger who pins the commit and runs the card's block."""
+    arguments = [run, "--repo", REPO, "--license", "cc-by-4.0", "--with-code", "--push"]
+    text = published([*arguments, "--private", "--token", TOKEN], capsys)
+    (commit,) = set(re.findall(r'revision="(\w{40})"', text))
+    names = set(hub.files(REPO))
+    assert {"pipeline.py", "modeling_vanilla_transformer.py", "model.safetensors"} <= names
+    assert not [name for name in names if "custom_generate" in name or name.endswith(".bin")]
+    card = hub.files(REPO)["README.md"].decode()
+    block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- block: remote_code .*?```python\n(.*?)```", readme, re.DOTALL).group(1)
+    shown = shown.replace("user/demo-en-de", REPO).replace("COMMIT", commit)
+    script = f"""
+import json, torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from huggingface_hub import ModelCard
+options = dict(trust_remote_code=True, revision={commit!r})
+config = AutoConfig.from_pretrained({REPO!r}, **options)
+body = AutoModel.from_pretrained({REPO!r}, **options).eval()
+model = AutoModelForSeq2SeqLM.from_pretrained({REPO!r}, **options).eval()
+tokenizer = AutoTokenizer.from_pretrained({REPO!r}, revision={commit!r})
+assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
+inputs = tokenizer("ein altes Haus", return_tensors="pt")
+ids = torch.tensor([[1, 70, 71, 72]])
+with torch.inference_mode():
+    save_file(dict(
+        logits=model(**inputs, decoder_input_ids=ids).logits,
+        hidden=body(**inputs, decoder_input_ids=ids).last_hidden_state,
+    ), "answer.safetensors")
+ModelCard.load({REPO!r}, token={TOKEN!r}).validate()
+{shown}
+{block.replace("COMMIT", commit)}
+print(json.dumps([translator(text)[0] for text in {list(SENTENCES)!r}]))
+print(json.dumps(translator("ein Hund", num_beams=1)[0]))
+"""
+    lines = in_fresh_process(script, hub, tmp_path / "home", token=TOKEN).splitlines()
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(run).eval(), tiny_tokenizer()
+    from safetensors.torch import load_file
+
+    answer = load_file(tmp_path / "home" / "answer.safetensors")
+    inputs, ids = tokenizer("ein altes Haus", return_tensors="pt"), torch.tensor([[1, 70, 71, 72]])
+    with torch.inference_mode():
+        assert torch.equal(answer["logits"], model(**inputs, decoder_input_ids=ids).logits)
+        hidden = model.model(**inputs, decoder_input_ids=ids).last_hidden_state
+    assert torch.equal(answer["hidden"], hidden)
+    expected = [next(publishing.translate(model, tokenizer, [text])) for text in SENTENCES]
+    assert [row["translation_text"] for row in json.loads(lines[-2])] == expected
+    (greedy,) = publishing.translate(model, tokenizer, ["ein Hund"], num_beams=1)
+    assert json.loads(lines[-1])["translation_text"] == greedy
+    assert f"# {' '.join(expected[0].split())}\n" in block
+
+
+def test_native_form_is_pulled_by_name_without_any_code(hub, run, capsys, monkeypatch, acquainted):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    published([run, "--repo", REPO, "--license", "cc-by-4.0", "--push"], capsys)
+    repository = hub.repositories["model", REPO]
+    assert repository.titles == ["initial commit", "Publish de-en"]  # all in one commit
+    files = {name: 0 for name in hub.files(REPO) if name != ".gitattributes"}
+    assert set(files) == set(publishing.plan_files(run)) & set(files) | {
+        *("README.md", "attention-1.png", "attention-2.png", "attention-3.png")
+    }
+    assert not any(name.endswith((".py", ".bin", ".pt", ".yaml")) for name in files)
+    monkeypatch.delenv("HF_TOKEN")
+    model, ours = AutoModelForSeq2SeqLM.from_pretrained(REPO), tiny_model()
+    assert type(model) is type(ours)
+    for name, tensor in ours.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    assert model.config.use_cache
+    text = "ein altes Haus"
+    assert (
+        AutoTokenizer.from_pretrained(REPO)(text)["input_ids"]
+        == tiny_tokenizer()(text)["input_ids"]
+    )
+    card = ModelCard.load(REPO)
+    card.validate()
+    assert card.data.eval_results
+    with pytest.raises(ValueError, match="must be one of"):
+        ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")).validate()
+
+
+def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
+    hub, tmp_path, monkeypatch, acquainted
+):
+    """push_to_hub of the host's arguments: no checkpoint, no arguments, no optimizer."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
+    languages = {"source_language": "de", "target_language": "en"}
+    data = load_pairs(pairs, show_progress=False, **languages)
+    args = VanillaTransformerTrainingArguments(
+        **{"output_dir": str(tmp_path / "out"), "max_steps": 2, "save_steps": 1, "use_cpu": True},
+        **{"push_to_hub": True, "hub_model_id": REPO, "hub_token": TOKEN, "logging_steps": 1},
+        **{"report_to": "none", "disable_tqdm": True, "warmup_steps": 2},
+    )
+    trainer = VanillaTransformerTrainer(
+        tiny_model(),
+        args,
+        train_dataset=tokenize_pairs(data, tokenizer, show_progress=False),
+        processing_class=tokenizer,
+        validation_pairs=pairs,
+        target_language="en",
+    )
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    assert hub.requests == []
+    card = {"license": "cc-by-4.0", "data_license": "CC BY 4.0", "language": ("de", "en")}
+    with pytest.raises(ValueError, match="got no licence"):
+        trainer.push_to_hub()
+    publication = trainer.push_to_hub(**card)
+    assert publication.commit.oid == hub.repositories["model", REPO].branches["main"]
+    assert set(hub.files(REPO)) == {*publication.files, ".gitattributes"}
+    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in publication.files)
+    facts = json.loads(hub.files(REPO)["metrics.json"])
+    assert facts["updates"] == 2
+    assert facts["scores"]["validation"]["num_sentences"] == 3
+
+
+def test_training_that_is_to_be_pushed_ends_on_the_hub(
+    hub, tmp_path, monkeypatch, capsys, acquainted
+):
+    def train(recipe, output_dir):
+        write_run(Path(output_dir))
+        return METRICS
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("vanilla_transformer.runs.run_recipe", train)
+    arguments = ["train", "demo", "--output-dir", str(tmp_path / "run"), "--push-to-hub", REPO]
+    assert cli.main([*arguments, "--license", "apache-2.0", "--private"]) == 0
+    repository = hub.repositories["model", REPO]
+    head = repository.branches["main"]
+    assert f"Pushed 11 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out
+    assert repository.private
+    assert len(hub.files(REPO)) == 12
+
+
+# ------------------------------------------------------------------------------------ one commit
+
+
+@pytest.mark.parametrize("fault", ["storage", "commit", "connection"])
+def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
+    first = push_folder(folder, REPO, token=TOKEN, message="one")
+    before = dict(hub.files(REPO))
+    (folder / "model.safetensors").write_bytes(b"new weights")
+    (folder / "sub" / "a.txt").write_text("new")
+    hub.fault = fault
+    with pytest.raises(ValueError, match="holds what it held before") as refusal:
+        push_folder(folder, REPO, token=TOKEN, message="two")
+    assert TOKEN not in str(refusal.value)
+    assert hub.files(REPO) == before
+    assert hub.repositories["model", REPO].branches["main"] == first.oid
+    hub.fault = None
+    push_folder(folder, REPO, token=TOKEN, message="two")
+    assert hub.files(REPO)["sub/a.txt"] == b"new"
+
+
+def test_push_replaces_what_it_does_without_in_the_same_commit(hub, folder):
+    (folder / "old_code.py").write_text("x = 1")
+    (folder / "notes.md").write_text("kept")
+    push_folder(folder, REPO, token=TOKEN, message="one")
+    (folder / "old_code.py").unlink()
+    (folder / "notes.md").unlink()
+    second = push_folder(folder, REPO, token=TOKEN, message="two", replaces=("*.py", "*.bin"))
+    names = set(hub.files(REPO))
+    assert names == {".gitattributes", "README.md", "model.safetensors", "notes.md", "sub/a.txt"}
+    repository = hub.repositories["model", REPO]
+    assert repository.titles == ["initial commit", "one", "two"]
+    assert second.url == f"{hub.url}/{REPO}/commit/{second.oid}"
+
+
+def test_branch_is_created_and_main_stays(hub, folder):
+    push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
+    assert "README.md" in hub.files(REPO, revision="smaller")
+    assert set(hub.files(REPO)) == {".gitattributes"}
+
+
+def test_space_is_pushed_like_a_model(hub, folder):
+    commit = push_folder(
+        folder, "user/demo", token=TOKEN, message="one", repo_type="space", space_sdk="gradio"
+    )
+    assert hub.repositories["space", "user/demo"].sdk == "gradio"
+    assert hub.files("user/demo", kind="space")["sub/a.txt"] == b"a"
+    assert commit.url == f"{hub.url}/spaces/user/demo/commit/{commit.oid}"
+
+
+def test_metadata_that_the_hub_refuses_stops_the_push_before_any_file(hub, folder):
+    (folder / "README.md").write_text("---\nlicense: no-such-licence\n---\n# A\n")
+    with pytest.raises(ValueError, match=r'refuses the push .*"license" must be one of'):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+    assert hub.storage == {}
+    assert set(hub.files(REPO)) == {".gitattributes"}
+
+
+# -------------------------------------------------------------------------- accounts and tokens
+
+
+def test_push_without_a_token_or_with_a_wrong_one_is_one_clear_line(hub, folder):
+    for token in (None, "hf_wrong"):
+        with pytest.raises(ValueError, match=r"refuses access to user/de-en .*hf auth login") as e:
+            push_folder(folder, REPO, token=token, message="one")
+        assert "hf_wrong" not in str(e.value)
+        assert "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="refuses access to somebody/else"):
+        push_folder(folder, "somebody/else", token=TOKEN, message="one")
+    assert hub.repositories == {}
+
+
+def test_private_repository_stays_private(hub, folder):
+    push_folder(folder, REPO, token=TOKEN, message="one", private=True)
+    assert hub.repositories["model", REPO].private
+    with pytest.raises(ValueError, match="refuses access"):
+        push_folder(folder, REPO, message="two")
+    with pytest.raises(OSError, match="private") as refusal:
+        AutoTokenizer.from_pretrained(REPO)
+    assert TOKEN not in str(refusal.value)
+    hub.repositories["model", REPO].private = False
+    with pytest.raises(ValueError, match="exists and is public; make it private"):
+        push_folder(folder, REPO, token=TOKEN, message="two", private=True)
+    assert hub.repositories["model", REPO].titles == ["initial commit", "one"]
+
+
+def test_hub_that_cannot_be_reached_is_one_clear_line(hub, folder, monkeypatch):
+    hub.close()
+    with pytest.raises(ValueError, match="the push to user/de-en broke off"):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"nothing was pushed to user/de-en: .*offline mode"):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+
+
+def test_token_goes_to_the_hub_alone_and_into_no_file(hub, folder, caplog, capfd, tmp_path):
+    caplog.set_level("DEBUG")
+    push_folder(folder, REPO, token=TOKEN, message="one")
+    assert HfApi(token=TOKEN).model_info(REPO).sha
+    used = {path for _, path, token in hub.requests if token == TOKEN}
+    assert used
+    assert not [path for path in used if path.startswith("/storage/")]
+    captured = capfd.readouterr()
+    assert TOKEN not in caplog.text + captured.out + captured.err
+    for path in tmp_path.rglob("*"):
+        assert not (path.is_file() and TOKEN.encode() in path.read_bytes())
+    for content in hub.files(REPO).values():
+        assert not isinstance(content, bytes) or TOKEN.encode() not in content
+
+
+def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acquainted):
+    published(
+        [run, "--repo", REPO, "--license", "mit", "--push", "--token", TOKEN, "--revision", "v1"],
+        capsys,
+    )
+    facts = json.loads(hub.files(REPO, revision="v1")["metrics.json"])
+    assert facts["scores"] == METRICS["scores"]
+    assert facts["recipe"]["train_file"] == "train.jsonl"

@@ -1,0 +1,490 @@
+"""What is published of a model, what is refused, and what its card says."""
+
+import ast
+import copy
+import json
+import logging
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from published_runs import METRICS, SCORES, SENTENCES, draw_nothing, load_here, write_run
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, pipeline
+
+from vanilla_transformer import cli, publishing, remote_code, stranger
+from vanilla_transformer.cards import (
+    check_card,
+    empty_sections,
+    is_non_commercial,
+    paper_differences,
+    render_card,
+)
+from vanilla_transformer.exporters.marian import export_marian
+from vanilla_transformer.publishing import publish
+from vanilla_transformer.recipes import Recipe, load_recipe, shipped_recipes
+
+ROOT = Path(__file__).parents[1]
+MODEL = {"config.json", "generation_config.json", "model.safetensors"}
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
+CARD = {"README.md", "metrics.json", "curves.png"}
+CARD |= {f"attention-{number}.png" for number in (1, 2, 3)}
+CODE = {"configuration_vanilla_transformer.py", "loss.py", "modeling_vanilla_transformer.py"}
+COMMITTED = sorted(path.parent for path in (ROOT / "model_cards").glob("*/metrics.json"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "mine")
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A run that a test may spoil."""
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+@pytest.fixture(autouse=True)
+def no_old_streams():
+    """What an earlier command of this process logs to may be closed."""
+    logging.getLogger("vanilla_transformer").handlers.clear()
+
+
+@pytest.fixture
+def acquainted(monkeypatch):
+    """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
+    monkeypatch.setattr(publishing, "load_as_stranger", load_here)
+    monkeypatch.setattr(publishing, "_draw", draw_nothing)
+
+
+def error_of(capsys, *arguments):
+    """The one line that a refusal consists of."""
+    try:
+        code = cli.main(["publish", *map(str, arguments)])
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if line.startswith("vanilla-transformer")]
+    assert len(lines) == 1
+    assert "Traceback" not in captured.err
+    return lines[0]
+
+
+def request(directory, *more, license="cc-by-4.0"):
+    return [directory, "--repo", "user/de-en", "--license", license, *more]
+
+
+def facts(**changes):
+    """The content of a published metrics.json."""
+    content = copy.deepcopy(METRICS)
+    samples = [
+        {"source": source, "reference": reference, "translation": reference}
+        for source, reference in SENTENCES.items()
+    ]
+    published = {"repo_id": "user/de-en", "form": "native", "license": "cc-by-4.0"}
+    published |= {"data_license": "CC BY 4.0", "data_source": "Three sentences", "curves": True}
+    content["published"] = {**published, "samples": samples, "scores_of_run": True, **changes}
+    return content
+
+
+def pictures(folder):
+    for name in CARD - {"README.md", "metrics.json"}:
+        (folder / name).write_bytes(b"\x89PNG")
+    return folder
+
+
+# ---------------------------------------------------------------------------- what is pushed
+
+
+def test_dry_run_lists_every_file_and_touches_no_hub(run, tmp_path, monkeypatch, capsys):
+    """The command that the README shows, on another run."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"<!-- block: publish .*?```bash\n(.*?)\n```", readme, re.DOTALL).group(1)
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/vanilla-transformer"
+    arguments = [str(run) if word == "runs/demo-en-de" else word for word in arguments]
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a dry run calls nobody")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    card_dir = tmp_path / "card"
+    assert cli.main([*arguments, "--card-dir", str(card_dir)]) == 0
+    text = capsys.readouterr().out
+    listed = dict(re.findall(r"^(\S+) +([\d,]+)$", text, flags=re.M))
+    assert set(listed) == MODEL | TOKENIZER | CARD
+    weights = (run / "model.safetensors").stat().st_size
+    assert listed["model.safetensors"] == f"{weights:,}"
+    assert f"{len(listed)} files, " in text
+    assert "Nothing was pushed" in text
+    assert {path.name for path in card_dir.iterdir()} == CARD
+    assert {path: path.read_bytes() for path in before} == before
+    for path in card_dir.iterdir():
+        assert b"somebody" not in path.read_bytes()
+
+
+def test_config_is_published_without_what_training_left_in_it(copied, tmp_path):
+    run, settings = copied, json.loads((copied / "generation_config.json").read_text())
+    settings.pop("_from_model_config", None)
+    assert settings["max_new_tokens"] == 1024
+    left = {**settings, "max_length": 20, "_from_model_config": True}
+    (copied / "generation_config.json").write_text(json.dumps(left))
+    publishing._stage_model(run, tmp_path / "staged", with_code=False)
+    assert json.loads((tmp_path / "staged" / "generation_config.json").read_text()) == settings
+    before, after = (
+        json.loads((folder / "config.json").read_text()) for folder in (run, tmp_path / "staged")
+    )
+    assert before.pop("use_cache") is False
+    assert after.pop("use_cache") is True
+    assert before == after
+    assert {path.name for path in (tmp_path / "staged").iterdir()} == MODEL | TOKENIZER
+
+
+@pytest.mark.slow
+def test_stock_form_loads_without_the_package(run, tmp_path):
+    export_marian(run, tmp_path / "stock")
+    publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
+    assert publication.form == "stock"
+
+
+def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acquainted):
+    export_marian(run, tmp_path / "stock")
+    publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
+    assert set(publication.files) == MODEL | TOKENIZER | CARD
+    assert publication.form == "stock"
+    with pytest.raises(ValueError, match="holds a marian model, whose code is in transformers"):
+        publish(tmp_path / "stock", "user/x", run=run, license="mit", with_code=True)
+
+
+def test_stock_form_needs_the_task_translate_where_the_host_has_none(run, tmp_path):
+    """The README's words about transformers 5, and the line that works."""
+    export_marian(run, tmp_path / "stock")
+    words = "The task translation has been removed from transformers. Use the `text-generation` "
+    words += "pipeline with a chat model instead."
+    assert words in (ROOT / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(KeyError, match=re.escape(words)):
+        pipeline("translation", model=str(tmp_path / "stock"))
+    translator = pipeline("translate", model=str(tmp_path / "stock"))
+    assert type(translator.model).__name__ == "MarianMTModel"
+    assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)
+
+
+def test_metrics_of_another_model_are_refused(run, tmp_path, acquainted, capsys):
+    other = write_run(tmp_path / "other", seed=1)
+    (other / "metrics.json").unlink()
+    line = error_of(capsys, *request(other, "--run", run))
+    assert "were measured on another model" in line
+    (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
+    publish(other, "u/n", run=run, license="mit", card_dir=tmp_path / "card")
+    assert "BLEU 12.3 on the test set" in (tmp_path / "card" / "README.md").read_text()
+
+
+def test_published_metrics_give_the_card_again_and_may_be_published_again(
+    copied, tmp_path, acquainted
+):
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
+    again = json.loads((tmp_path / "card" / "metrics.json").read_text())
+    assert str(render_card(again)) == (tmp_path / "card" / "README.md").read_text()
+    shutil.copy(tmp_path / "card" / "metrics.json", copied)
+    (copied / "samples.md").unlink()  # which is not on the Hub
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "second")
+    assert (tmp_path / "second" / "README.md").read_bytes() == (
+        tmp_path / "card" / "README.md"
+    ).read_bytes()
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "got no licence; name the model's with --license"),
+        (["--license", "CC BY 4.0"], "got license 'CC BY 4.0'; the Hub writes them in lower case"),
+        (
+            ["--license", "mit", "--data-license", "non-commercial research"],
+            "got license 'mit' for a model of pairs for non-commercial use",
+        ),
+    ],
+)
+def test_licence_is_demanded_and_not_guessed(run, capsys, arguments, message):
+    assert message in error_of(capsys, run, "--repo", "user/de-en", *arguments)
+
+
+def test_licence_of_the_pairs_is_demanded_where_the_recipe_is_silent(copied, capsys):
+    metrics = copy.deepcopy(METRICS)
+    del metrics["recipe"]["data_license"]
+    (copied / "metrics.json").write_text(json.dumps(metrics))
+    assert "say so with --data-license" in error_of(capsys, *request(copied))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
+    tensors = load_file(copied / "model.safetensors")
+    tensors["model.shared.weight"][3, 4] = value
+    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
+    line = error_of(capsys, *request(copied))
+    assert "model.shared.weight" in line
+    assert "holds NaN or infinity" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("metrics.json", "holds no metrics.json, and a model that nobody has measured"),
+        ("tokenizer.json", "holds no tokenizer.json; save the tokenizer beside the model"),
+        ("generation_config.json", "holds no generation_config.json; without one"),
+        ("config.json", "holds no config.json; give a directory that from_pretrained loads"),
+        ("samples.md", "holds no samples.md"),
+    ],
+)
+def test_directory_without_a_part_is_refused(copied, capsys, name, message):
+    (copied / name).unlink()
+    assert message in error_of(capsys, *request(copied))
+
+
+def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys):
+    tensors = load_file(copied / "model.safetensors")
+    torch.save(tensors, copied / "pytorch_model.bin")
+    (copied / "model.safetensors").write_bytes(b"cut off")
+    assert "is damaged" in error_of(capsys, *request(copied))
+    (copied / "model.safetensors").unlink()
+    assert "holds no model.safetensors" in error_of(capsys, *request(copied))
+    # Importers read other systems' files, which they open safely (test_import_*.py).
+    for path in (ROOT / "vanilla_transformer").glob("*.py"):
+        calls = re.findall(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b", path.read_text())
+        assert not calls or path.name == "cldr_language.py", path.name  # Babel's own data
+
+
+def test_model_that_was_never_scored_is_refused(copied, capsys):
+    (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
+    assert "was never scored; give it test pairs" in error_of(capsys, *request(copied))
+
+
+@pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
+def test_names_that_the_hub_does_not_allow_are_refused(run, capsys, name):
+    arguments = [run, "--repo", name, "--license", "mit"]
+    assert f"got {name!r} as name on the Hub" in error_of(capsys, *arguments)
+
+
+def test_checkpoint_that_does_not_load_is_refused(copied, capsys, monkeypatch):
+    """The clean process runs here, so that the test need not wait for it."""
+
+    def run_here(command, **options):
+        try:
+            stranger.main(command[-1])
+        except ValueError as error:
+            stderr = f"Traceback ...\n{type(error).__name__}: {error}\n"
+            return subprocess.CompletedProcess(command, 1, "", stderr)
+
+    tensors = load_file(copied / "model.safetensors")
+    del tensors["model.decoder.layers.0.cross_attn.q_proj.weight"]
+    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr("subprocess.run", run_here)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    line = error_of(capsys, *request(copied))
+    assert "does not load in a clean process: ValueError: weights and config do not fit" in line
+    assert "cross_attn.q_proj.weight" in line
+
+
+def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    for arguments, message in (
+        (["--push-to-hub", "user/x"], "got no licence"),
+        (["--push-to-hub", "x", "--license", "mit"], "give user/name"),
+        (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
+    ):
+        assert cli.main(["train", "demo", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------- the code
+
+
+def imported_siblings(path):
+    """Modules of the package that a file imports anywhere, by its syntax tree."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1}
+
+
+def test_code_that_travels_is_closed_under_imports_and_needed():
+    names = {path.stem for path in remote_code.code_files()}
+    package = ROOT / "vanilla_transformer"
+    reached = set().union(*(imported_siblings(package / f"{name}.py") for name in names))
+    assert reached <= names
+    classes = {"configuration_vanilla_transformer", "modeling_vanilla_transformer", "pipeline"}
+    assert names == classes | reached
+    assert {f"{name}.py" for name in names} >= CODE | {"pipeline.py"}
+
+
+def test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean(run, tmp_path):
+    folder = tmp_path / "staged"
+    publishing._stage_model(run, folder, with_code=True)
+    config = json.loads((folder / "config.json").read_text())
+    references = [*config["auto_map"].values(), config["custom_pipelines"]["translate"]["impl"]]
+    for reference in references:
+        module, name = reference.split(".")
+        assert f"class {name}(" in (folder / f"{module}.py").read_text(encoding="utf-8")
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
+    assert not (folder / "custom_generate").exists()
+    AutoModelForSeq2SeqLM.from_pretrained(run).save_pretrained(tmp_path / "clean")
+    assert not list((tmp_path / "clean").glob("*.py"))
+    assert "auto_map" not in (tmp_path / "clean" / "config.json").read_text()
+    publishing._stage_model(folder, tmp_path / "again", with_code=False)
+    assert "auto_map" not in (tmp_path / "again" / "config.json").read_text()
+    assert not list((tmp_path / "again").glob("*.py"))
+
+
+# ------------------------------------------------------------------------------------- the card
+
+
+@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
+def test_card_is_whole_in_every_form(tmp_path, form):
+    card = render_card(facts(form=form))
+    check_card(card, pictures(tmp_path))
+    text = card.text
+    for word in ("34.4", "57.9", "6.72", "28,997 used of 29,000 read", "2 malformed", "3 left out"):
+        assert word in text
+    for signature in (SCORES["bleu_signature"], SCORES["chrf_signature"]):
+        assert signature in text
+    assert "20.0 minutes" in text
+    assert "8e8e" in text
+    assert "vaswani2017attention" in text
+    for source, translation in SENTENCES.items():
+        assert f"    source      {source}\n" in text
+        assert f"    translation {translation}\n" in text
+
+
+def test_metadata_of_the_card_round_trips():
+    card = ModelCard(str(render_card(facts())))
+    assert card.data.language == ["de", "en"]
+    assert (card.data.license, card.data.pipeline_tag) == ("cc-by-4.0", "translation")
+    results = {(r.dataset_split, r.metric_type): r for r in card.data.eval_results}
+    assert set(results) == {("test", m) for m in ("bleu", "chrf", "exact_match", "perplexity")}
+    bleu = results["test", "bleu"]
+    assert bleu.metric_value == pytest.approx(SCORES["bleu"], abs=0.005)
+    assert bleu.metric_args == {"signature": SCORES["bleu_signature"]}
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+
+
+@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
+def test_code_on_the_card_is_python_and_pins_remote_code(form):
+    blocks = re.findall(r"```python\n(.*?)```", render_card(facts(form=form)).text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+        given = [{keyword.arg for keyword in call.keywords} for call in calls]
+        trusting = [names for names in given if "trust_remote_code" in names]
+        assert all("revision" in names for names in trusting)
+        assert bool(trusting) == (form == "with_code")
+
+
+def test_samples_cannot_break_out_of_their_place(tmp_path):
+    content = facts()
+    nasty = 'a "quoted" \\ <script>| # x\n# heading'
+    content["published"]["samples"][0] |= {"source": nasty, "translation": nasty}
+    card = render_card(content)
+    check_card(card, pictures(tmp_path))
+    block = re.search(r"```python\n(.*?)```", card.text, re.DOTALL).group(1)
+    strings = [n.value for n in ast.walk(ast.parse(block)) if isinstance(n, ast.Constant)]
+    assert nasty in strings
+    assert "\n# heading" not in card.text
+
+
+def test_licence_for_non_commercial_use_is_said():
+    text = "They are for non-commercial use, and so is this model."
+    assert text not in render_card(facts()).text
+    assert text in render_card(facts(data_license="non-commercial research")).text
+    for license in ("cc-by-nc-4.0", "CC BY-NC-SA 2.0", "Non-commercial research", "noncommercial"):
+        assert is_non_commercial(license)
+    for license in ("cc-by-4.0", "Unicode-3.0", "mit", "CC BY 2.0 FR", "license of France"):
+        assert not is_non_commercial(license)
+
+
+def test_chinese_models_have_a_chinese_card(tmp_path):
+    content = facts()
+    assert "中文" not in render_card(content).text
+    content["recipe"]["source_language"] = "zh"
+    card = render_card(content)
+    check_card(card, pictures(tmp_path))
+    chinese = card.text.split("## 中文说明")[1]
+    for word in ("中文翻译成英语", "34.4", "28,997", "20.0 分钟", "cc-by-4.0"):
+        assert word in chinese
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("## Limits and bias\n", "## Limits and bias\n\n## More\n"), "an empty section 'Limits"),
+        (("(curves.png)", "(missing.png)"), "the picture missing.png"),
+        (("trained from\nscratch", "trained from None"), "the text 'None'"),
+        (("license: cc-by-4.0\n", ""), "no license in the metadata"),
+        (("license: cc-by-4.0\n", "license: cc-by-4.0\nx: y\n"), None),
+    ],
+)
+def test_card_that_is_not_whole_is_refused(tmp_path, change, message):
+    text = str(render_card(facts()))
+    assert change[0] in text
+    card = ModelCard(text.replace(*change))
+    if message is None:
+        return check_card(card, pictures(tmp_path))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_card(card, pictures(tmp_path))
+
+
+def test_empty_sections_are_found_at_every_level():
+    assert empty_sections("# A\n## B\ntext\n### C\n## D\n```\n# not E\n```\n") == ["C"]
+    assert empty_sections("# A\n\n# B\n") == ["A", "B"]
+
+
+def test_differences_from_the_paper_are_those_of_the_recipe():
+    assert paper_differences(dict.fromkeys(Recipe.__dataclass_fields__)) == []
+    assert paper_differences(vars(Recipe())) == []
+    assert paper_differences(vars(load_recipe("wmt14_ende_base"))) == []
+    assert not {row["name"] for row in paper_differences(vars(load_recipe("wmt14_ende_big")))} & {
+        "max_steps",
+        "checkpoints_to_average",
+        "dropout",
+    }
+    rows = {row["name"]: row for row in paper_differences(vars(load_recipe("multi30k_en_de")))}
+    assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
+    assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
+    assert "seed" not in rows
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_shipped_recipes_name_the_licence_of_their_pairs(name):
+    recipe = load_recipe(name)
+    assert recipe.data_license or name.startswith("tatoeba")  # files that are fetched by hand
+    own = load_recipe(name, {"train_file": "mine.jsonl"})
+    assert (own.data_license, own.data_source) == (None, None)
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
+def test_committed_cards_are_what_their_facts_give(folder):
+    content = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    card = render_card(content)
+    assert str(card) == (folder / "README.md").read_text(encoding="utf-8")
+    check_card(card, folder)
+    assert not re.search(r"/(home|work|tmp|root)/", json.dumps(content))
+
+
+def test_templates_travel_in_the_wheel():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    places = wheel["targets"]["wheel"]["force-include"]
+    for path in (ROOT / "model_cards").glob("*.j2"):
+        place = places[f"model_cards/{path.name}"]
+        assert place == f"vanilla_transformer/_model_cards/{path.name}"
+    assert '"_model_cards"' in (ROOT / "vanilla_transformer" / "cards.py").read_text()
