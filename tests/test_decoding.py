@@ -1,0 +1,512 @@
+"""The paper's beam search: against brute force, a transcription of the authors' code, and laws."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
+
+from vanilla_transformer.decoding import (
+    EXTRA_TOKENS,
+    beam_search,
+    best_tokens,
+    longest_sequence,
+    paper_beam_search,
+    with_start,
+)
+from vanilla_transformer.incremental import IncrementalDecoder, keep_order
+
+NEVER = {PAD, START, UNKNOWN}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return make_sources([9, 3, 5, 9, 1, 7, 2])
+
+
+def penalty(length, alpha=0.6):
+    return ((5 + length) / 6) ** alpha
+
+
+@torch.no_grad()
+def next_log_probs(model, source, hypotheses):
+    """log P(next token), (hypotheses, V), by the whole model, without cache or padding."""
+    targets = torch.tensor([[START, *tokens] for tokens in hypotheses])
+    logits = model(source.expand(len(hypotheses), -1), decoder_input_ids=targets).logits[:, -1]
+    return logits.log_softmax(-1).tolist()
+
+
+def log_prob(model, source, tokens):
+    """log P(tokens), of the whole sequence."""
+    targets = torch.tensor([[START, *tokens[:-1]]])
+    with torch.no_grad():
+        log_probs = model(source, decoder_input_ids=targets).logits.log_softmax(-1)
+    return log_probs[0].gather(1, torch.tensor(tokens)[:, None]).sum().item()
+
+
+def authors_search(model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER):
+    """The loop of the authors' utils/beam_search.py for one sentence, in plain Python.
+
+    Pairs of a penalized score and a sequence, the best first.
+    """
+    limit = source.size(1) + EXTRA_TOKENS if limit is None else limit
+    alive, finished = [(0.0, ())], []
+    for step in range(limit):
+        # grow_topk: the best 2 * beam of all extensions
+        log_probs = next_log_probs(model, source, [tokens for _, tokens in alive])
+        allowed = set(range(len(log_probs[0]))) - never
+        if step < len(prefix):
+            allowed = {prefix[step]}
+        grown = [
+            (score + row[token], (*tokens, token))
+            for (score, tokens), row in zip(alive, log_probs, strict=True)
+            for token in allowed
+        ]
+        grown = sorted(grown, reverse=True)[: 1 if beam == 1 else 2 * beam]
+        # grow_finished and grow_alive
+        divisor = penalty(step + 1, alpha)
+        finished += [(score / divisor, tokens) for score, tokens in grown if tokens[-1] == END]
+        finished = sorted(finished, reverse=True)[:beam]
+        alive = [pair for pair in grown if pair[1][-1] != END][:beam]
+        # _is_finished: the worst finished beats what the best alive can still become
+        if not alive:
+            break
+        if finished and finished[-1][0] > alive[0][0] / penalty(limit, alpha):
+            break
+    return finished or [(score / penalty(limit, alpha), tokens) for score, tokens in alive]
+
+
+def tokens_of(found, sentence, rank=0):
+    return tuple(found.sequences[sentence, rank, : found.lengths[sentence, rank]].tolist())
+
+
+def alone(model, batch, sentence, **options):
+    ids, mask = batch
+    return beam_search(model, ids[sentence : sentence + 1, : mask[sentence].sum()], **options)
+
+
+# ------------------------------------------------------------------------------- what it finds
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_a_wide_beam_finds_what_trying_every_sequence_finds(alpha):
+    model, limit = make_model(7, sharpness=1.0), 4
+    source = torch.tensor([[5, 4, 6, END]])
+    # every translation of at most 4 tokens, end included
+    every = [
+        (*words, END) for n in range(limit) for words in itertools.product((4, 5, 6), repeat=n)
+    ]
+    scores = {
+        tokens: log_prob(model, source, tokens) / penalty(len(tokens), alpha) for tokens in every
+    }
+    expected = sorted(every, key=scores.get, reverse=True)
+    options = {"num_beams": 3**limit, "length_penalty": alpha, "max_new_tokens": limit}
+    found = beam_search(model, source, num_return_sequences=len(every), **options)
+    assert [tokens_of(found, 0, rank) for rank in range(len(every))] == expected
+    torch.testing.assert_close(
+        found.scores[0], torch.tensor([scores[t] for t in expected]).double()
+    )
+    assert found.finished.all()
+    assert tokens_of(beam_search(model, source, **options), 0) == expected[0]
+
+
+@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)])
+def test_it_is_the_authors_search_sentence_by_sentence(model, batch, beam, alpha):
+    found = beam_search(model, *batch, num_beams=beam, length_penalty=alpha)
+    lengths = set()
+    for sentence, (ids, mask) in enumerate(zip(*batch, strict=True)):
+        (score, tokens), *_ = authors_search(model, ids[None, mask.bool()], beam, alpha=alpha)
+        assert tokens_of(found, sentence) == tokens
+        assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
+        assert found.finished[sentence, 0] == (tokens[-1] == END)
+        lengths.add(len(tokens))
+    assert len(lengths) > 2, "the model must end its sentences at various lengths"
+
+
+OPTIONS = [
+    {"norm_first": True},
+    {"position_encoding": "learned", "max_position_embeddings": 70},
+    {"position_encoding": "tensor2tensor"},
+    {"d_k": 5, "d_v": 3},
+    {"tie_word_embeddings": False},
+    {"final_norm": True, "activation_function": "gelu"},
+    {"position_offset": 2, "lm_head_bias": True},
+    {"decoder_vocab_size": 24, "share_encoder_decoder_embeddings": False},
+    {"decoder_layers": 1, "decoder_attention_heads": 4},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
+def test_every_kind_of_model_is_searched_alike(options, batch):
+    model = make_model(seed=2, **options)
+    ids, mask = batch[0][:3], batch[1][:3]
+    found = beam_search(model, ids, mask, num_beams=2, max_new_tokens=9)
+    for sentence in range(3):
+        source = ids[sentence][None, mask[sentence].bool()]
+        (score, tokens), *_ = authors_search(model, source, 2, limit=9)
+        assert tokens_of(found, sentence) == tokens
+        assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
+
+
+class Wrapped(nn.Module):
+    """A linear layer with something added, as adapters add it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        self.extra = nn.Linear(base.in_features, base.out_features).double()
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    def forward(self, x):
+        return self.base(x) + self.extra(x)
+
+
+def test_wrapped_projections_are_called(batch):
+    model = make_model()
+    plain = beam_search(model, *batch, max_new_tokens=8)
+    layer = model.model.decoder.layers[1]
+    layer.self_attn.q_proj = Wrapped(layer.self_attn.q_proj)
+    layer.cross_attn.v_proj = Wrapped(layer.cross_attn.v_proj)
+    model.lm_head = Wrapped(model.lm_head)
+    found = beam_search(model, *batch, max_new_tokens=8)
+    assert not torch.equal(found.scores, plain.scores)
+    (_, tokens), *_ = authors_search(model, batch[0][:1], 4, limit=8)
+    assert tokens_of(found, 0) == tokens
+
+
+# ----------------------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, beam):
+    options = {"num_beams": beam, "num_return_sequences": min(beam, 3), "return_alignments": True}
+    together = beam_search(model, *batch, **options)
+    order = torch.tensor([3, 6, 0, 5, 1, 4, 2])
+    shuffled = beam_search(model, batch[0][order], batch[1][order], **options)
+    assert len(set(together.lengths[:, 0].tolist())) > 2
+    for sentence in range(len(order)):
+        single = alone(model, batch, sentence, **options)
+        place = int((order == sentence).nonzero())
+        for found, row in ((together, sentence), (shuffled, place)):
+            length, size = single.sequences.size(-1), single.alignments.size(-1)
+            assert torch.equal(found.sequences[row, :, :length], single.sequences[0])
+            assert (found.sequences[row, :, length:] == PAD).all()
+            assert torch.equal(found.lengths[row], single.lengths[0])
+            torch.testing.assert_close(found.scores[row], single.scores[0])
+            torch.testing.assert_close(
+                found.alignments[row, :, :length, :size], single.alignments[0]
+            )
+            assert not found.alignments[row, :, length:].any()
+            assert not found.alignments[row, :, :, size:].any()
+
+
+def test_padding_on_the_left_changes_nothing(model, batch):
+    ids, mask = batch
+    left = [torch.cat((row[m == 0], row[m == 1])) for row, m in zip(ids, mask, strict=True)]
+    found = beam_search(model, torch.stack(left), mask.flip(1))
+    assert torch.equal(found.sequences, beam_search(model, ids, mask).sequences)
+
+
+def test_the_n_best_are_sorted_different_and_scored_by_the_model(model, batch):
+    found = beam_search(model, *batch, num_return_sequences=4)
+    assert found.finished.sum() > 20
+    for sentence, (ids, mask) in enumerate(zip(*batch, strict=True)):
+        sequences = [tokens_of(found, sentence, rank) for rank in range(4)]
+        assert len(set(sequences)) == 4
+        for tokens, score in zip(sequences, found.scores[sentence].tolist(), strict=True):
+            expected = log_prob(model, ids[None, mask.bool()], tokens) / penalty(len(tokens))
+            assert score == pytest.approx(expected, abs=1e-9)
+            assert END not in tokens[:-1]
+        ended = found.finished[sentence]
+        assert ended.tolist() == [tokens[-1] == END for tokens in sequences]
+        assert (found.scores[sentence, ended].diff() <= 0).all()
+
+
+def test_a_longer_list_begins_with_the_shorter_one(model, batch):
+    best = [beam_search(model, *batch, num_return_sequences=n) for n in (1, 2, 4)]
+    for shorter, longer in itertools.pairwise(best):
+        n, length = shorter.scores.size(1), shorter.sequences.size(-1)
+        torch.testing.assert_close(longer.scores[:, :n], shorter.scores)
+        assert torch.equal(longer.sequences[:, :n, :length], shorter.sequences)
+
+
+def test_greedy_search_is_that_of_generate(model, batch):
+    expected = model.generate(batch[0], attention_mask=batch[1], num_beams=1, max_new_tokens=40)
+    found = beam_search(model, *batch, num_beams=1, max_extra_tokens=None, max_new_tokens=40)
+    assert (found.finished).any()
+    assert len(set(found.lengths.flatten().tolist())) > 2
+    assert torch.equal(with_start(model, found.sequences)[:, 0], expected)
+
+
+# ---------------------------------------------------------------------------- limits and prefixes
+
+
+def test_each_sentence_has_its_own_limit(model, batch):
+    never = [PAD, START, END, UNKNOWN]
+    found = beam_search(model, *batch, num_beams=2, suppress_tokens=never)
+    assert torch.equal(found.lengths[:, 0], batch[1].sum(1) + EXTRA_TOKENS)
+    assert not found.finished.any()
+    tokens = tokens_of(found, 1)
+    expected = log_prob(model, batch[0][1:2, :3], tokens) / penalty(len(tokens))
+    assert found.scores[1, 0].item() == pytest.approx(expected, abs=1e-9)
+    for bounds, most in (
+        ({"max_extra_tokens": 2}, batch[1].sum(1) + 2),
+        ({"max_new_tokens": 8}, (batch[1].sum(1) + 50).clamp(max=8)),
+        ({"max_extra_tokens": 0, "max_new_tokens": 4}, batch[1].sum(1).clamp(max=4)),
+    ):
+        found = beam_search(model, *batch, suppress_tokens=never, **bounds)
+        assert torch.equal(found.lengths[:, 0], most)
+
+
+def test_learned_positions_bound_the_length(batch):
+    model = make_model(position_encoding="learned", max_position_embeddings=12)
+    found = beam_search(model, *batch, suppress_tokens=[END])
+    assert longest_sequence(model) == 12
+    assert (found.lengths == 12).all()
+
+
+def test_ended_hypotheses_come_before_those_cut_off(model, batch):
+    found = beam_search(model, *batch, num_return_sequences=4, max_new_tokens=3)
+    assert 0 < found.finished.sum() < found.finished.numel()
+    for finished, scores in zip(found.finished.tolist(), found.scores, strict=True):
+        assert finished == sorted(finished, reverse=True)
+        n = sum(finished)
+        assert (scores[:n].diff() <= 0).all()
+        assert (scores[n:].diff() <= 0).all()
+    for sentence, rank in (~found.finished).nonzero().tolist():
+        assert found.lengths[sentence, rank] == 3
+        assert END not in tokens_of(found, sentence, rank)
+
+
+def test_fewer_hypotheses_than_asked_for_are_empty_ones():
+    model = make_model(5)  # one word
+    found = beam_search(
+        model, torch.tensor([[4, END]]), num_beams=6, num_return_sequences=6, max_new_tokens=2
+    )
+    real = {tokens_of(found, 0, rank) for rank in range(3)}
+    assert real == {(END,), (4, END), (4, 4)}
+    assert found.finished[0].tolist() == [True, True, False, False, False, False]
+    assert (found.scores[0, 3:] == -math.inf).all()
+    assert (found.lengths[0, 3:] == 0).all()
+    assert (found.sequences[0, 3:] == PAD).all()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_translations_begin_with_their_prefix(model, batch, beam):
+    # The first two are done at once, while the others are still in their prefixes.
+    prefixes = [[END], [END], [UNKNOWN], [9, 10, 11, 12, 13], [4], [], [5, 6, 7, 8]]
+    found = beam_search(model, *batch, num_beams=beam, prefix=prefixes)
+    for sentence, prefix in enumerate(prefixes):
+        ids, mask = batch[0][sentence], batch[1][sentence].bool()
+        (score, tokens), *_ = authors_search(model, ids[None, mask], beam, prefix=prefix)
+        assert tokens_of(found, sentence) == tokens
+        assert tokens[: len(prefix)] == tuple(prefix)
+        assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
+
+
+def test_no_prefix_is_an_empty_one(model, batch):
+    free = beam_search(model, *batch)
+    assert torch.equal(beam_search(model, *batch, prefix=[[]] * 7).sequences, free.sequences)
+
+
+def test_a_prefix_that_ends_is_the_translation_and_leaves_no_other(model, batch, monkeypatch):
+    steps, step = [], IncrementalDecoder.step
+    monkeypatch.setattr(
+        IncrementalDecoder, "step", lambda *arguments: steps.append(1) or step(*arguments)
+    )
+    ids, mask = batch[0][:1], batch[1][:1]
+    found = beam_search(model, ids, mask, prefix=[[8, END]], num_return_sequences=3)
+    assert tokens_of(found, 0) == (8, END)
+    assert found.lengths[0].tolist() == [2, 0, 0]
+    assert len(steps) == 2, "nothing lives that could be searched further"
+
+
+# ---------------------------------------------------------------------- what is never produced
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_padding_start_and_unknown_are_never_produced(batch, beam):
+    model = make_model()
+    with torch.no_grad():
+        model.lm_head.weight[[PAD, START, UNKNOWN]] = 3 * model.lm_head.weight[4:7]
+    found = beam_search(model, *batch, num_beams=beam, num_return_sequences=beam)
+    produced = {t for s in range(7) for rank in range(beam) for t in tokens_of(found, s, rank)}
+    assert not produced & NEVER
+    model.generation_config.suppress_tokens = None
+    again = beam_search(model, *batch, num_beams=beam, num_return_sequences=beam)
+    assert torch.equal(again.sequences, found.sequences)
+    allowed = beam_search(model, *batch, num_beams=beam, suppress_tokens=[])
+    assert {t for s in range(7) for t in tokens_of(allowed, s)} & NEVER
+
+
+def test_several_ids_may_end_a_sentence(batch):
+    model = make_model()
+    model.generation_config.eos_token_id = [END, 9]
+    found = beam_search(model, *batch, num_beams=2, num_return_sequences=2)
+    lasts = set()
+    for sentence in range(7):
+        tokens = tokens_of(found, sentence)
+        lasts.add(tokens[-1])
+        assert not {END, 9} & set(tokens[:-1])
+    assert 9 in lasts
+
+
+# ------------------------------------------------------------------------------------ alignment
+
+
+def test_alignments_are_the_models_attention_to_the_source(batch):
+    model = make_model()
+    model.set_attn_implementation("eager")
+    found = beam_search(model, *batch, num_return_sequences=2, return_alignments=True)
+    longest, size = found.sequences.size(-1), batch[0].size(1)
+    assert found.alignments.shape == (7, 2, longest, size)
+    for sentence, rank in itertools.product(range(7), range(2)):
+        tokens = tokens_of(found, sentence, rank)
+        source = batch[0][sentence][None, batch[1][sentence].bool()]
+        with torch.no_grad():
+            weights = model(
+                source,
+                decoder_input_ids=torch.tensor([[START, *tokens[:-1]]]),
+                output_attentions=True,
+            ).cross_attentions[0][0].mean(0)  # layer 0 is the last but one  # fmt: skip
+        rows = found.alignments[sentence, rank]
+        torch.testing.assert_close(rows[: len(tokens), : source.size(1)], weights)
+        sums = rows.sum(-1)
+        torch.testing.assert_close(sums[: len(tokens)], torch.ones(len(tokens)).double())
+        assert not sums[len(tokens) :].any()
+    last = beam_search(model, *batch, return_alignments=True, alignment_layer=-1)
+    assert not torch.allclose(last.alignments[:, 0, 0], found.alignments[:, 0, 0])
+
+
+# ---------------------------------------------------------------------- how the work is done
+
+
+def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
+    sizes, step = [], IncrementalDecoder.step
+
+    def counted(self, tokens, ancestors):
+        sizes.append(tokens.size(0))
+        return step(self, tokens, ancestors)
+
+    monkeypatch.setattr(IncrementalDecoder, "step", counted)
+    beam_search(model, *batch)
+    together = list(sizes)
+    assert together == sorted(together, reverse=True)
+    assert together[-1] < together[0] == 7
+    sizes.clear()
+    for sentence in range(7):
+        alone(model, batch, sentence)
+    assert len(sizes) == sum(together), "each sentence is in the batch for its own steps alone"
+
+
+@pytest.mark.parametrize("size", [5, 64, 2048, 2049, 5000])
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_best_tokens_are_found_in_blocks(size, count):
+    torch.manual_seed(size)
+    log_probs = torch.randn(3, 4, size).log_softmax(-1)
+    log_probs[..., [0, size - 1]] = -math.inf
+    log_probs[1, 2, size - 2] = 0.0
+    log_probs[2, 0, : size - count] = -math.inf
+    best, tokens = best_tokens(log_probs, count)
+    assert torch.equal(best, log_probs.topk(count).values)
+    assert torch.equal(log_probs.gather(-1, tokens), best)
+    assert (tokens.sort().values.diff() > 0).all()
+
+
+def test_few_rows_move_when_some_leave():
+    for keep in itertools.product([False, True], repeat=6):
+        order = keep_order(torch.tensor(keep))
+        kept = [place for place, stays in enumerate(keep) if stays]
+        assert sorted(order.tolist()) == kept
+        for place, row in enumerate(order.tolist()):
+            assert row == place if keep[place] else row >= len(kept)
+
+
+def test_a_training_model_is_searched_without_dropout_and_stays_as_it_was(batch):
+    model = make_model()
+    expected = beam_search(model, *batch)
+    model.train()
+    model.model.encoder.eval()
+    modes = [module.training for module in model.modules()]
+    assert torch.equal(beam_search(model, *batch).scores, expected.scores)
+    assert [module.training for module in model.modules()] == modes
+    assert not expected.scores.is_inference()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_searched_with_scores_in_float32(batch, dtype):
+    found = beam_search(make_model().to(dtype), *batch, return_alignments=True, max_new_tokens=12)
+    assert found.scores.dtype == torch.float32
+    assert found.scores.isfinite().all()
+    close = beam_search(make_model().float(), *batch, max_new_tokens=1)
+    half = beam_search(make_model().to(dtype), *batch, max_new_tokens=1)
+    torch.testing.assert_close(half.scores, close.scores, atol=0.05, rtol=0)
+
+
+# ------------------------------------------------------------------------------------- generate
+
+
+def test_generate_takes_it_as_a_custom_search(model, batch):
+    ids, mask = batch
+    options = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.9}
+    expected = beam_search(model, ids, mask, **options)
+    arguments = {"attention_mask": mask, "custom_generate": paper_beam_search, **options}
+    found = model.generate(ids, **arguments)
+    assert torch.equal(found, with_start(model, expected.sequences).flatten(0, 1))
+    detailed = model.generate(ids, return_dict_in_generate=True, **arguments)
+    assert torch.equal(detailed.scores, expected.scores)
+    greedy = model.generate(
+        ids, attention_mask=mask, num_beams=1, custom_generate=paper_beam_search
+    )
+    expected = beam_search(model, ids, mask, num_beams=1)
+    assert torch.equal(greedy, with_start(model, expected.sequences)[:, 0])
+
+
+def test_generates_bound_and_prefix_reach_the_search(model, batch):
+    ids, mask = batch
+    prefix = torch.tensor([[START, 7, 8]]).expand(7, -1)
+    options = {"attention_mask": mask, "custom_generate": paper_beam_search}
+    found = model.generate(ids, decoder_input_ids=prefix, max_new_tokens=4, **options)
+    expected = beam_search(model, ids, mask, prefix=[[7, 8]] * 7, max_new_tokens=6)
+    assert torch.equal(found, with_start(model, expected.sequences)[:, 0])
+
+
+@pytest.mark.parametrize(
+    "options", [{"do_sample": True}, {"no_repeat_ngram_size": 2}, {"max_time": 3.0}]
+)
+def test_what_the_search_lacks_is_refused_in_generate(model, batch, options):
+    with pytest.raises(ValueError, match="which the paper's search does not have"):
+        model.generate(batch[0], custom_generate=paper_beam_search, **options)
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_return_sequences": 5}, "num_return_sequences=5; allowed are 1 to num_beams=4"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"max_extra_tokens": -1}, "max_extra_tokens=-1"),
+        ({"max_extra_tokens": None}, "give a bound"),
+        ({"prefix": [[4]]}, "1 prefixes for 7 sources"),
+        ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
+        ({"prefix": [[4]] * 6 + [[99]]}, "Prefix 7 holds ids from 99 to 99; allowed are 0 to 31"),
+        ({"return_alignments": True, "alignment_layer": 2}, "alignment_layer=2.*-2 to 1"),
+    ],
+)
+def test_wrong_arguments_are_named(model, batch, options, message):
+    with pytest.raises(ValueError, match=message):
+        beam_search(model, *batch, **options)

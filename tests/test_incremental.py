@@ -1,0 +1,106 @@
+"""One position at a time: equal to the whole decoder, and what a step may cost."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from wandering_model import make_model, make_sources
+
+from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.incremental import GrowingRows, IncrementalDecoder
+
+LAYERS, WIDTH = 2, 128
+
+
+def test_steps_equal_the_whole_decoder_whatever_their_ancestors():
+    """Hypotheses branch and die at random; each is decoded whole as well."""
+    model, (ids, mask) = make_model(), make_sources([5, 3])
+    with torch.inference_mode():
+        source = model.model.encoder(ids, attention_mask=mask).last_hidden_state
+        decoder = IncrementalDecoder(model, source, mask, room=2)
+        history, rows = [[(1,)], [(1,)]], torch.empty(2, 1, 0, dtype=torch.long)
+        for width in (1, 3, 2, 4, 4, 3):
+            if width > 1:
+                parents = torch.randint(0, len(history[0]), (2, width))
+                grown = torch.arange(decoder.rows - len(history[0]), decoder.rows)
+                rows = torch.cat((rows, grown.expand(2, -1)[..., None]), dim=-1)
+                rows = rows.gather(1, parents[..., None].expand(-1, -1, rows.size(-1)))
+                history = [
+                    [(*history[b][p], int(torch.randint(4, 32, ()))) for p in parents[b].tolist()]
+                    for b in range(2)
+                ]
+            tokens = torch.tensor([[tokens[-1] for tokens in line] for line in history])
+            logits = decoder.step(tokens, rows)
+            for b, i in [(b, i) for b in range(2) for i in range(width)]:
+                expected = model(
+                    ids[b : b + 1],
+                    attention_mask=mask[b : b + 1],
+                    decoder_input_ids=torch.tensor([history[b][i]]),
+                ).logits[0, -1]
+                torch.testing.assert_close(logits[b, i], expected)
+
+
+def test_rows_grow_and_are_kept():
+    torch.manual_seed(0)
+    rows, whole = GrowingRows(3), torch.empty(4, 2, 0, 5)
+    for length in (1, 2, 2, 7, 1):
+        new = torch.randn(whole.size(0), 2, length, 5)
+        whole = torch.cat((whole, new), dim=2)
+        assert torch.equal(rows.append(new), whole)
+        if length == 7:
+            order = torch.tensor([0, 3, 2])
+            rows.keep(order, torch.tensor([1]))
+            whole = whole[order]
+            assert torch.equal(rows.view(), whole)
+
+
+class Meter(TorchDispatchMode):
+    """Counts operators, and the bytes of new tensors that they return."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = self.bytes = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        result = operator(*args, **(kwargs or {}))
+        self.calls += 1
+        old = {self.storage(argument) for argument in args}
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if self.storage(tensor) not in {None, *old}:
+                self.bytes += tensor.numel() * tensor.element_size()
+        return result
+
+    @staticmethod
+    def storage(value):
+        """Where a tensor lies; None for what is no tensor or has a layout of oneDNN's own."""
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return None
+        return value.untyped_storage().data_ptr()
+
+
+@pytest.fixture(scope="module")
+def costs():
+    """Operators and bytes of a whole search for each length of translation, 8 sentences, beam 4."""
+    model, batch = make_model(d_model=WIDTH).float(), make_sources([6] * 8)
+    found = {}
+    for length in (1, 20, 21, 40, 41):  # the first packs the weights
+        with Meter() as meter:
+            beam_search(model, *batch, max_new_tokens=length, suppress_tokens=[0, 1, 2, 3])
+        found[length] = meter
+    return found
+
+
+def test_a_step_makes_few_calls_and_as_many_at_any_length(costs):
+    """The host library's beam search makes some 2,000 for the six layers of the base model."""
+    step = costs[21].calls - costs[20].calls
+    assert costs[41].calls - costs[40].calls == step
+    assert step <= 75 + 65 * LAYERS
+
+
+def test_a_step_copies_no_keys_or_values(costs):
+    """What grows with the length is a column of scores, mask and histories, not of the cache."""
+    early = costs[21].bytes - costs[20].bytes
+    late = costs[41].bytes - costs[40].bytes
+    growth = (late - early) / 20  # bytes that each further position adds to a step
+    hypotheses = 8 * 4
+    gathered = hypotheses * LAYERS * 2 * WIDTH * 4  # keys and values of one more position
+    assert 0 < growth < gathered / 3

@@ -1,0 +1,193 @@
+"""Packed weights: the same numbers, from the weights as they are now, and no trace afterwards."""
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+from wandering_model import make_model, make_sources
+
+from vanilla_transformer import prepacking
+from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.prepacking import packed_linears, release
+
+pytestmark = pytest.mark.skipif(
+    not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
+)
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return nn.Linear(24, 40)
+
+
+def is_packed(module):
+    return "forward" in module.__dict__
+
+
+@torch.inference_mode()
+def packed_output(module, x):
+    with packed_linears(module):
+        assert is_packed(module)
+        return module(x)
+
+
+@pytest.mark.parametrize("rows", [(1,), (4,), (2, 3), (33,), (200,), (0,)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_layers_compute_what_plain_ones_do(rows, bias):
+    layer, x = nn.Linear(24, 40, bias=bias), torch.randn(*rows, 24)
+    torch.testing.assert_close(packed_output(layer, x), layer(x), atol=1e-5, rtol=1e-5)
+
+
+def test_the_search_finds_the_same_with_and_without():
+    model, batch = make_model().float(), make_sources([9, 3, 5, 9, 1, 7, 2])
+    plain = beam_search(model, *batch, prepack=False, num_return_sequences=4)
+    packed = beam_search(model, *batch, num_return_sequences=4)
+    assert torch.equal(packed.sequences, plain.sequences)
+    torch.testing.assert_close(packed.scores, plain.scores, atol=1e-5, rtol=0)
+
+
+def test_the_search_uses_packed_layers(monkeypatch):
+    rows, linear = [], prepacking._linear
+    monkeypatch.setattr(
+        prepacking, "_linear", lambda w, b, x: rows.append(x.size(-2)) or linear(w, b, x)
+    )
+    model = make_model().float()
+    options = {"num_beams": 2, "max_new_tokens": 3, "suppress_tokens": [2]}
+    beam_search(model, *make_sources([3]), **options)
+    # 2 layers of q, k, v and out, q and out, fc1 and fc2; the softmax; 3 positions
+    assert len(rows) == (2 * 8 + 1) * 3
+    assert set(rows) == {1, 2}, "one hypothesis at first, then two; never the source again"
+    rows.clear()
+    beam_search(model, *make_sources([3]), prepack=False, **options)
+    assert not rows
+
+
+def change_in_place(layer):
+    with torch.no_grad():
+        layer.weight[3, 5] += 1
+
+
+def change_data_row(layer):
+    layer.weight.data[7] += 1  # which no counter sees
+
+
+def change_data_column(layer):
+    layer.weight.data[:, 2] += 1
+
+
+def replace_parameter(layer):
+    layer.weight = nn.Parameter(torch.randn_like(layer.weight))
+
+
+def load(layer):
+    layer.load_state_dict(nn.Linear(24, 40).state_dict())
+
+
+def cast_and_back(layer):
+    layer.half().float()
+
+
+def step(**options):
+    def train(layer):
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, **options)
+        layer(torch.ones(2, 24)).sum().backward()
+        optimizer.step()
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(change_in_place, change_data_row, change_data_column, replace_parameter),
+        *(load, cast_and_back, step(fused=True), step(foreach=True), step(foreach=False)),
+    ],
+)
+def test_changed_weights_are_packed_again(layer, change):
+    x = torch.randn(4, 24)
+    before = packed_output(layer, x)
+    change(layer)
+    after = packed_output(layer, x)
+    assert not torch.equal(after, before)
+    torch.testing.assert_close(after, layer(x), atol=1e-5, rtol=1e-5)
+
+
+def test_unchanged_weights_are_packed_once(layer, monkeypatch):
+    packed_output(layer, torch.ones(1, 24))
+    first = prepacking._PACKED[layer].weight
+    packed_output(layer, torch.ones(1, 24))
+    assert prepacking._PACKED[layer].weight is first
+
+
+def test_copies_are_freed_with_the_module_or_by_release(layer):
+    packed_output(layer, torch.ones(1, 24))
+    assert layer in prepacking._PACKED
+    release(nn.Sequential(layer))
+    assert layer not in prepacking._PACKED
+    packed_output(layer, torch.ones(1, 24))
+    known = len(prepacking._PACKED)
+    del layer
+    gc.collect()
+    assert len(prepacking._PACKED) < known + 1
+
+
+def test_modules_are_left_as_they_were(layer):
+    with torch.inference_mode(), packed_linears(layer):
+        assert is_packed(layer)
+    assert not is_packed(layer)
+    with pytest.raises(RuntimeError, match="stop"), torch.inference_mode(), packed_linears(layer):
+        raise RuntimeError("stop")
+    assert not is_packed(layer)
+    copy.deepcopy(layer)
+
+
+class Other(nn.Linear):
+    """Not a plain linear layer: it may compute anything."""
+
+
+def hooked():
+    layer = nn.Linear(24, 40)
+    layer.register_forward_pre_hook(lambda module, arguments: None)
+    return layer
+
+
+def owned():
+    layer = nn.Linear(24, 40)
+    layer.forward = lambda x: x  # as accelerate's hooks do
+    return layer
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Other(24, 40), hooked(), nn.Linear(24, 40).double(), nn.Linear(24, 40).half()],
+    ids=["subclass", "hooked", "float64", "float16"],
+)
+def test_what_might_compute_otherwise_stays(module):
+    with torch.inference_mode(), packed_linears(module):
+        assert not is_packed(module)
+
+
+def test_a_forward_of_its_own_stays():
+    layer = owned()
+    own = layer.forward
+    with torch.inference_mode(), packed_linears(layer):
+        assert layer.forward is own
+    assert layer.forward is own
+
+
+def test_nothing_is_packed_where_gradients_or_autocast_are_wanted(layer):
+    with packed_linears(layer):
+        assert not is_packed(layer)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), packed_linears(layer):
+        assert not is_packed(layer)
+
+
+def test_without_the_operators_layers_compute_plainly(layer, monkeypatch):
+    monkeypatch.setattr(prepacking, "_can_pack", lambda: False)
+    x = torch.randn(2, 24)
+    with torch.inference_mode(), packed_linears(layer):
+        assert torch.equal(layer(x), layer(x))
+        assert not is_packed(layer)

@@ -1,0 +1,204 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""The decoder of Section 3, one position at a time, for several hypotheses of each source.
+
+Every module is the model's own, called as its layers call it. What differs is what they attend to:
+the hypotheses of one source are rows of one query, so the source's keys and values exist once per
+source; a hypothesis' own keys and values are written once and stay where they are, and a mask says
+which of them are its ancestors. No step copies what earlier steps have left.
+
+Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
+keys and values, d = d_model, V vocabulary, t positions so far, R rows written so far: a row for
+each hypothesis at each position.
+"""
+
+import torch
+from torch import Tensor
+
+from .modeling_vanilla_transformer import (
+    DecoderLayer,
+    MultiHeadAttention,
+    VanillaTransformerForConditionalGeneration,
+    eager_attention_forward,
+)
+
+_FORBIDDEN = torch.finfo(torch.float32).min  # -inf would make NaN of a source that is all padding
+
+
+class GrowingRows:
+    """A tensor, (B, ..., R, width), that grows along R; it is copied only when its room doubles."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.length = room, 0
+        self.buffer: Tensor | None = None
+
+    def append(self, rows: Tensor) -> Tensor:
+        """Writes rows, (B, ..., r, width), behind the others; returns a view of all of them."""
+        start, end = self.length, self.length + rows.size(-2)
+        if self.buffer is None or end > self.buffer.size(-2):
+            self.room = max(end, 2 * self.room if self.buffer is not None else self.room)
+            grown = rows.new_empty((*rows.shape[:-2], self.room, rows.size(-1)))
+            if self.buffer is not None:
+                grown[..., :start, :] = self.buffer[..., :start, :]
+            self.buffer = grown
+        self.buffer[..., start:end, :] = rows
+        self.length = end
+        return self.view()
+
+    def view(self) -> Tensor:
+        """All rows so far, (B, ..., R, width)."""
+        return self.buffer[..., : self.length, :]
+
+    def keep(self, order: Tensor, moved: Tensor) -> None:
+        """Keeps the sources of `order`, (B',), of which only those at `moved` change place."""
+        if moved.numel():
+            self.view()[moved] = self.view()[order[moved]]
+        self.buffer = self.buffer[: order.numel()]
+
+
+class LayerMemory:
+    """What one decoder layer attends to: keys and values of the target so far and of the source."""
+
+    def __init__(self, layer: DecoderLayer, source: Tensor, room: int) -> None:
+        self.keys, self.values = GrowingRows(room), GrowingRows(room)  # (B, h, R, d_k), (.., d_v)
+        self.source = tuple(  # (B, h, S, d_k), (B, h, S, d_v)
+            part.contiguous() for part in layer.cross_attn.keys_and_values(source, None)
+        )
+
+    def keep(self, order: Tensor, moved: Tensor) -> None:
+        """Keeps the sources of `order`; see `GrowingRows.keep`."""
+        for rows in (self.keys, self.values):
+            rows.keep(order, moved)
+        self.source = tuple(_kept(part, order, moved) for part in self.source)
+
+
+def _kept(tensor: Tensor, order: Tensor, moved: Tensor) -> Tensor:
+    if moved.numel():
+        tensor[moved] = tensor[order[moved]]
+    return tensor[: order.numel()]
+
+
+def keep_order(keep: Tensor) -> Tensor:
+    """Places of the rows to keep, (B',): those beyond B' in the places of those that leave."""
+    kept = keep.nonzero().squeeze(1)
+    order = torch.arange(kept.numel(), device=keep.device)
+    holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
+    order[holes] = kept[kept.numel() - holes.numel() :]
+    return order
+
+
+def self_attention(
+    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor
+) -> Tensor:
+    """Each hypothesis, (B, w, d), attends to its ancestors and itself (Section 3.2.3)."""
+    key, value = attention.keys_and_values(x, None)  # (B, h, w, d_k), (B, h, w, d_v)
+    keys, values = memory.keys.append(key), memory.values.append(value)  # (B, h, R, .)
+    return _attend(attention, x, keys, values, mask)[0]
+
+
+def source_attention(
+    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Each hypothesis, (B, w, d), attends to the source; also the weights, (B, h, w, S)."""
+    return _attend(attention, x, *memory.source, mask)
+
+
+def _attend(
+    attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    query = attention.split_heads(attention.q_proj(x), attention.d_k)  # (B, h, w, d_k)
+    heads, weights = eager_attention_forward(
+        attention, query, keys, values, mask, scaling=attention.scaling
+    )  # (B, w, h, d_v), (B, h, w, R or S)
+    return attention.out_proj(heads.flatten(2)), weights
+
+
+class IncrementalDecoder:
+    """Decoder and softmax of a model over encoded sources, called once for each position."""
+
+    def __init__(
+        self,
+        model: VanillaTransformerForConditionalGeneration,
+        source: Tensor,
+        source_mask: Tensor | None,
+        *,
+        room: int,
+        alignment_layer: int | None = None,
+    ) -> None:
+        """Computes what the decoder reads of the sources, once for all.
+
+        Args:
+            model: The model, in evaluation mode.
+            source: The encoder's output, (B, S, d).
+            source_mask: 1 at tokens, 0 at padding, (B, S); None where there is no padding.
+            room: Rows to make room for at first; more is made as it is needed.
+            alignment_layer: Decoder layer whose attention to the source is kept; None: none is.
+        """
+        self.decoder, self.lm_head = model.model.decoder, model.lm_head
+        self.layers = [(layer, LayerMemory(layer, source, room)) for layer in self.decoder.layers]
+        self.source_mask = None  # (B, 1, 1, S), added to the scores
+        if source_mask is not None and not source_mask.bool().all():
+            padding = source_mask[:, None, None, :] == 0
+            self.source_mask = torch.zeros_like(padding, dtype=torch.float32)
+            self.source_mask.masked_fill_(padding, _FORBIDDEN)
+        self.alignment_layer = alignment_layer
+        self.alignments = GrowingRows(room)  # (B, R, S)
+        self.position, self.rows = 0, 0
+
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
+        """Logits of the next token, (B, w, V), after the last tokens of the hypotheses, (B, w).
+
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. Its row at
+        this position is `rows`, as it was before the call, plus its number.
+        """
+        batch, width = tokens.shape
+        x = self.decoder.embed(tokens.reshape(-1, 1), None, None, self.position)
+        x = x.view(batch, width, -1)  # (B, w, d)
+        mask = x.new_full((batch, 1, width, self.rows + width), _FORBIDDEN, dtype=torch.float32)
+        mask.scatter_(3, ancestors[:, None], 0.0)
+        mask.diagonal(self.rows, 2, 3).zero_()  # (B, 1, w, R): ancestors and itself
+        for number, (layer, memory) in enumerate(self.layers):
+            x, weights = self._layer(layer, x, memory, mask)
+            if self.alignment_layer == number:
+                self.alignments.append(weights.mean(1))  # over the heads
+        self.position, self.rows = self.position + 1, self.rows + width
+        return self.lm_head(self.decoder.norm(x))
+
+    def _layer(
+        self, layer: DecoderLayer, x: Tensor, memory: LayerMemory, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One layer of Section 3.1: (B, w, d) -> (B, w, d), and the weights on the source."""
+        weights: list[Tensor] = []
+
+        def to_source(x: Tensor) -> Tensor:
+            output, attention = source_attention(layer.cross_attn, x, memory, self.source_mask)
+            weights.append(attention)
+            return output
+
+        x = layer.residual(
+            x, lambda x: self_attention(layer.self_attn, x, memory, mask), layer.self_attn_norm
+        )
+        x = layer.residual(x, to_source, layer.cross_attn_norm)
+        return layer.residual(x, layer.feed_forward, layer.feed_forward_norm), weights[0]
+
+    def keep(self, order: Tensor) -> None:
+        """Keeps the sources of `order`, (B',); the others leave the batch.
+
+        Those of its places below B' that stay are where they were, so that few rows move.
+        """
+        moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
+        for _, memory in self.layers:
+            memory.keep(order, moved)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[order]
+        if self.alignment_layer is not None:
+            self.alignments.keep(order, moved)
+
+    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
+        """Weights on the source, (b, n, t, S), at rows, (b, n, t), of the sources marked, (B,).
+
+        Zeros where a row is negative.
+        """
+        weights = self.alignments.view()[sources]  # (b, R, S)
+        index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
+        picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
+        return picked.masked_fill(rows[..., None] < 0, 0)
