@@ -157,6 +157,17 @@ def test_translate_gives_a_line_for_each_line_in_order(monkeypatch, capfd, train
         assert alone == f"{translation}\n"
 
 
+def test_translate_gives_the_n_best_with_scores(monkeypatch, capfd, trained):
+    lines = translate(monkeypatch, capfd, trained, b"ein Hund\n\nalt\n", "--nbest", "2").split("\n")
+    cells = [line.split(" ||| ") for line in lines[:-1]]
+    assert [number for number, *_ in cells] == ["0", "0", "1", "2", "2"]
+    assert cells[2] == ["1", "", "0.000000"]
+    for first, second in ((cells[0], cells[1]), (cells[3], cells[4])):
+        assert float(first[2]) >= float(second[2])
+    best = translate(monkeypatch, capfd, trained, b"ein Hund\n", "--num-beams", "2")
+    assert cells[0][1] == best.rstrip("\n")
+
+
 def test_translate_treats_line_ends_alike(monkeypatch, capfd, trained):
     unix = translate(monkeypatch, capfd, trained, b"ein Hund\nalt\n")
     assert translate(monkeypatch, capfd, trained, b"\xef\xbb\xbfein Hund\r\nalt") == unix

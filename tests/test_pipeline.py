@@ -2,7 +2,6 @@
 
 import ast
 import json
-import runpy
 import sys
 import threading
 import time
@@ -11,19 +10,22 @@ from itertools import count, islice, permutations
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast, pipeline
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedTokenizerFast, pipeline
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.decoding import EXTRA_TOKENS, beam_search, evaluation_mode
+from vanilla_transformer.exporters.marian import to_marian
 from vanilla_transformer.pipeline import (
-    EXTRA_TOKENS,
     VanillaTransformerTranslationPipeline,
-    evaluation_mode,
     length_sorted_batches,
     register_pipeline,
     translate,
+    translate_nbest,
 )
+from vanilla_transformer.prepacking import _PACKED
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
@@ -97,10 +99,10 @@ def one_by_one(model, tokenizer, texts, **options):
         if not text.strip():
             results.append("")
             continue
-        inputs = tokenizer(text, return_tensors="pt")
-        limit = inputs["input_ids"].size(1) + EXTRA_TOKENS
-        ids = model.generate(**inputs, **{"max_new_tokens": limit, **options})
-        results.append(tokenizer.decode(ids[0], skip_special_tokens=True))
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        bounds = {"max_new_tokens": ids.size(1) + EXTRA_TOKENS, "max_extra_tokens": None}
+        found = beam_search(model, ids, **{**bounds, **options})
+        results.append(tokenizer.decode(found.sequences[0, 0], skip_special_tokens=True))
     return results
 
 
@@ -253,6 +255,8 @@ def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
     inputs = tokenizer("some text", return_tensors="pt")
     ids = model.generate(**inputs, num_beams=2, max_new_tokens=60)
     assert not set(ids[0, 1:].tolist()) & {1, 3}
+    found = beam_search(model, **inputs)
+    assert not set(found.sequences[0, 0, : found.lengths[0, 0]].tolist()) & {0, 1, 3}
     for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
         assert not any(token in text for token in SPECIAL)
 
@@ -304,6 +308,87 @@ def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
         )
 
 
+# --------------------------------------------------------------------------- which search decodes
+
+
+def test_the_papers_search_translates_by_default(model, tokenizer, monkeypatch):
+    monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
+    for options in (
+        {},
+        {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 5, "do_sample": False},
+        {"max_length": 5, "suppress_tokens": [0, 1, 3]},
+    ):
+        assert len(list(translate(model, tokenizer, TEXTS, **options))) == len(TEXTS)
+
+
+def test_the_length_penalty_of_the_generation_config_counts(tokenizer):
+    model = make_model(len(tokenizer))
+    by_argument = list(translate_nbest(model, tokenizer, TEXTS, length_penalty=3.0))
+    assert by_argument != list(translate_nbest(model, tokenizer, TEXTS))
+    model.generation_config.length_penalty = 3.0
+    assert list(translate_nbest(model, tokenizer, TEXTS)) == by_argument
+
+
+@pytest.mark.parametrize(
+    "options", [{"no_repeat_ngram_size": 2}, {"early_stopping": True}, {"repetition_penalty": 1.5}]
+)
+def test_what_the_papers_search_lacks_goes_to_generate(model, tokenizer, options):
+    inputs = tokenizer("one two", return_tensors="pt")
+    ids = model.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50, **options)
+    expected = tokenizer.decode(ids[0], skip_special_tokens=True)
+    assert list(translate(model, tokenizer, ["one two"], **options)) == [expected]
+    ((only,),) = translate_nbest(model, tokenizer, ["one two"], **options)
+    assert only == (expected, None)
+
+
+@pytest.mark.parametrize(("name", "value"), [("no_repeat_ngram_size", 2), ("min_new_tokens", 9)])
+def test_what_a_generation_config_asks_for_goes_to_generate(tokenizer, name, value):
+    model = make_model(len(tokenizer))
+    by_argument = list(translate(model, tokenizer, TEXTS, **{name: value}))
+    assert by_argument != list(translate(model, tokenizer, TEXTS))
+    setattr(model.generation_config, name, value)
+    assert list(translate(model, tokenizer, TEXTS)) == by_argument
+
+
+def test_a_generation_config_full_of_defaults_asks_for_nothing(tokenizer, monkeypatch):
+    """The host's trainer fills it so at its first evaluation with generation."""
+    model = make_model(len(tokenizer))
+    expected = list(translate(model, tokenizer, TEXTS))
+    for name, value in GenerationConfig._get_default_generation_params().items():
+        if getattr(model.generation_config, name, None) is None:
+            setattr(model.generation_config, name, value)
+    monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
+    assert list(translate(model, tokenizer, TEXTS)) == expected
+
+
+def test_other_models_are_decoded_by_generate(tokenizer, model):
+    marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
+    inputs = tokenizer("one two", return_tensors="pt")
+    ids = marian.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50)
+    expected = tokenizer.decode(ids[0], skip_special_tokens=True)
+    assert list(translate(marian, tokenizer, ["one two"])) == [expected]
+
+
+def test_n_best_lists_are_those_of_the_search_in_order(model, tokenizer):
+    found = list(translate_nbest(model, tokenizer, TEXTS, num_beams=3, num_return_sequences=3))
+    firsts = list(translate(model, tokenizer, TEXTS, num_beams=3))
+    assert [translations[0].text for translations in found] == firsts
+    for text, translations in zip(TEXTS, found, strict=True):
+        if not text.strip():
+            assert translations == [("", 0.0)]
+            continue
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        alone = beam_search(model, ids, num_beams=3, num_return_sequences=3)
+        assert [score for _, score in translations] == pytest.approx(alone.scores[0].tolist())
+
+
+def test_packed_weights_are_not_kept_beside_a_training_model(tokenizer):
+    model = make_model(len(tokenizer)).float()
+    for training in (True, False):
+        list(translate(model.train(training), tokenizer, ["one"], max_new_tokens=2))
+        assert (model.lm_head in _PACKED) <= (not training)
+
+
 # ------------------------------------------------------------------------------- the pipeline
 
 
@@ -351,13 +436,9 @@ def test_a_generator_is_read_as_results_are_asked_for(pipe):
 
 def test_generation_arguments_pass_through(pipe, model, tokenizer):
     several = pipe(["one", ""], num_beams=3, num_return_sequences=3, batch_size=2)
-    ids = model.generate(
-        **tokenizer("one", return_tensors="pt"),
-        num_beams=3,
-        num_return_sequences=3,
-        max_new_tokens=54,
-    )
-    expected = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    ids = tokenizer("one", return_tensors="pt")["input_ids"]
+    found = beam_search(model, ids, num_beams=3, num_return_sequences=3)
+    expected = tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
     assert [result["translation_text"] for result in several[0]] == expected
     assert several[1] == [{"translation_text": ""}] * 3
     short = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1, max_new_tokens=2)
@@ -372,6 +453,18 @@ def test_blank_text_is_not_shown_to_the_model(pipe, model, monkeypatch):
     assert pipe(["", ""], batch_size=2) == [{"translation_text": ""}] * 2
 
 
+def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
+    ids = tokenizer("one", return_tensors="pt")["input_ids"]
+    found = beam_search(model, ids, num_return_sequences=2)
+    options = {"num_return_sequences": 2, "return_scores": True, "batch_size": 2}
+    one, blank = pipe(["one", ""], **options)
+    assert [result["score"] for result in one] == pytest.approx(found.scores[0].tolist())
+    assert [result["score"] for result in blank] == [0.0, 0.0]
+    assert "score" not in pipe("one")[0]
+    with pytest.raises(ValueError, match=r"return_scores.*no_repeat_ngram_size"):
+        pipe("one", return_scores=True, no_repeat_ngram_size=2)
+
+
 @pytest.mark.parametrize("wrong", [None, 3, {"source": "a"}, [["a"]], ["a", 3]])
 def test_input_that_is_no_string_is_one_clear_error(pipe, wrong):
     with pytest.raises(ValueError, match="not a string"):
@@ -384,18 +477,22 @@ def test_registering_twice_is_silent(caplog):
     assert not caplog.records
 
 
-def test_the_file_travels_alone_to_a_machine_without_the_package(run_directory, tmp_path):
+def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_path, monkeypatch):
     pipe = pipeline("translate", model=str(run_directory), device="cpu")
     pipe.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     name = "VanillaTransformerTranslationPipeline"
     assert config["custom_pipelines"]["translate"]["impl"] == f"pipeline.{name}"
-    source = (tmp_path / "pipeline.py").read_text()
-    imported = {
-        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-    }
-    roots = {module.split(".")[0] for module in imported}
-    assert roots <= {"torch", "transformers", *sys.stdlib_module_names}
-    assert callable(runpy.run_path(tmp_path / "pipeline.py")[name])
+    for file in tmp_path.glob("*.py"):  # what it needs came along, and nothing else is needed
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert (tmp_path / f"{node.module}.py").is_file()
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+                known = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
+                assert module.split(".")[0] in known
+    moved = get_class_from_dynamic_module(f"pipeline.{name}", tmp_path)
+    assert moved is not VanillaTransformerTranslationPipeline
+    travelled = moved(model=pipe.model, tokenizer=pipe.tokenizer, device=-1)
+    monkeypatch.setattr(type(pipe.model), "generate", lambda *_, **__: pytest.fail("was called"))
+    assert travelled("a sentence") == pipe("a sentence")

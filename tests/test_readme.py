@@ -70,6 +70,12 @@ def test_block_translate_python(reader):
     run(".venv/bin/python snippet.py", reader)
 
 
+def test_block_search(reader):
+    (reader / "search.py").write_text(BLOCKS["search"], encoding="utf-8")
+    result = run(".venv/bin/python search.py", reader)
+    assert result.stdout.count("[") >= 4
+
+
 def test_block_translate_cli(reader):
     result = run(BLOCKS["translate_cli"], reader)
     assert result.stdout.count("\n") == 1

@@ -14,11 +14,11 @@ HUB = {
     "configuration_vanilla_transformer": set(),
     "loss": set(),
     "modeling_vanilla_transformer": {"configuration_vanilla_transformer", "loss"},
-    "decoding": {"configuration_vanilla_transformer", "loss", "modeling_vanilla_transformer"},
-    "pipeline": {
-        *("configuration_vanilla_transformer", "loss", "modeling_vanilla_transformer"),
-        "decoding",
-    },
+    "incremental": {"modeling_vanilla_transformer"},
+    "prepacking": set(),
+    "decoding": {"modeling_vanilla_transformer", "incremental", "prepacking"},
+    "generation": {"configuration_vanilla_transformer", "decoding"},
+    "pipeline": {"decoding", "generation", "prepacking"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 # Each of these knows nothing of the others; the parts of one subject may know each other.

@@ -3,12 +3,19 @@
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from .decoding import BeamSearchOutput, beam_search, paper_beam_search
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
-from .pipeline import VanillaTransformerTranslationPipeline, register_pipeline, translate
+from .pipeline import (
+    Translation,
+    VanillaTransformerTranslationPipeline,
+    register_pipeline,
+    translate,
+    translate_nbest,
+)
 
 __version__ = "0.1.0"
 
@@ -21,10 +28,15 @@ register_pipeline()  # pipeline("translate", model=...)
 
 __all__ = [
     "PRESETS",
+    "BeamSearchOutput",
+    "Translation",
     "VanillaTransformerConfig",
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
     "VanillaTransformerTranslationPipeline",
+    "beam_search",
+    "paper_beam_search",
     "translate",
+    "translate_nbest",
 ]

@@ -38,6 +38,9 @@ _EVALUATE_EXAMPLE = """example:
 _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
   vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
+  vanilla-transformer translate runs/demo source.txt --nbest 3
+
+With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 """
 # What follows the demo: the same with data of one's own.
 _NEXT = """  vanilla-transformer train multi30k_en_de
@@ -127,7 +130,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _translate(options: argparse.Namespace) -> int:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    from .pipeline import translate
+    from .pipeline import translate_nbest
 
     _hide_progress_of_transformers()
     directory = _model_directory(options.directory)
@@ -139,17 +142,17 @@ def _translate(options: argparse.Namespace) -> int:
         tokenizer = AutoTokenizer.from_pretrained(directory)
         target = stack.enter_context(_output(options.output))
         first = _FirstLine(_lines(source, options.file or "standard input"))
-        translations = translate(
+        found = translate_nbest(
             model.to(_device()),
             tokenizer,
             first,
             batch_tokens=options.batch_tokens,
             max_wait=0.2 if waits else None,
-            num_beams=options.num_beams,
+            num_beams=max(options.num_beams, options.nbest or 1),
+            num_return_sequences=options.nbest or 1,
         )
-        for translation in translations:
-            # One line in, one line out, also when a model emits a line break.
-            target.write(" ".join(translation.splitlines()) + "\n")
+        for number, translations in enumerate(found):
+            target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
     if options.attention:
         _draw_attention(model, tokenizer, first.text, Path(options.attention))
@@ -235,6 +238,7 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
     command.add_argument("--num-beams", type=int, default=4, help="beams (default: 4)")
+    command.add_argument("--nbest", type=int, metavar="N", help="the N best, with their scores")
     command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
     command.add_argument(
         "--attention", metavar="PNG", help="draw the cross-attention of the first line"
@@ -253,6 +257,16 @@ class _FirstLine:
         for line in self.lines:
             self.text = self.text or line.strip()
             yield line
+
+
+def _translation_lines(
+    number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
+) -> Iterator[str]:
+    for text, score in translations:
+        line = " ".join(text.splitlines())  # a line stays one, also when a model emits a break
+        if nbest:
+            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
+        yield f"{line}\n"
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
-from .pipeline import evaluation_mode, length_sorted_batches, pad_ids, translate
+from .decoding import evaluation_mode
+from .pipeline import length_sorted_batches, pad_ids, translate
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU

@@ -9,98 +9,40 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import closing
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch.utils.data import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GenerationConfig,
     Pipeline,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
-from transformers.utils import ModelOutput
 from transformers.utils.logging import tqdm
 
+from .decoding import longest_sequence
+from .generation import generate_ids, generation_option
+from .prepacking import release
+
 TASK = "translate"  # the library refuses the name "translation"
-EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
 
 
-class SourceLengthLimit(StoppingCriteria):
-    """Ends each translation at a limit of its own, whatever else is in its batch.
+class Translation(NamedTuple):
+    """One translation of a sentence."""
 
-    Deviation: the authors' code adds the 50 tokens to the longest source of the batch, so that a
-    translation may depend on its neighbours; the paper says "input length".
-    """
-
-    def __init__(self, limits: torch.Tensor) -> None:
-        """Takes the largest number of tokens after the start symbol for each source, (B,)."""
-        self.limits = limits
-
-    def __call__(
-        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: object
-    ) -> torch.BoolTensor:
-        """Which rows have reached their limit; several rows in succession belong to one source."""
-        rows_per_source = input_ids.size(0) // self.limits.size(0)
-        return self.limits.repeat_interleave(rows_per_source) <= input_ids.size(1) - 1
-
-
-@contextmanager
-def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Switches dropout off, and leaves every module afterwards as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def generate_ids(
-    model: PreTrainedModel,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    **generation_kwargs: object,
-) -> torch.Tensor:
-    """Decodes one batch: the one place that calls the model's search.
-
-    Args:
-        model: A sequence-to-sequence model that can generate.
-        input_ids: Source ids, (B, S).
-        attention_mask: 1 at tokens and 0 at padding, (B, S).
-        **generation_kwargs: Arguments of `generate`; None is as good as not given. Without a bound
-            on the length among them, each translation ends at its source's length + 50 tokens.
-
-    Returns:
-        Target ids with the start symbol, (B, n, T), n = `num_return_sequences`.
-    """
-    options = {name: value for name, value in generation_kwargs.items() if value is not None}
-    if "max_length" in options:
-        # Otherwise the bound in the model's own generation config would win over the caller's.
-        options.setdefault("max_new_tokens", None)
-    elif not _bounds_length(options):
-        limits = attention_mask.sum(dim=1) + EXTRA_TOKENS  # (B,)
-        table = _learned_positions(model)
-        limits = limits if table is None else limits.clamp(max=table)
-        options["max_new_tokens"] = int(limits.max())
-        criteria = options.get("stopping_criteria") or []
-        options["stopping_criteria"] = StoppingCriteriaList([*criteria, SourceLengthLimit(limits)])
-    with evaluation_mode(model), torch.inference_mode():
-        output = model.generate(input_ids=input_ids, attention_mask=attention_mask, **options)
-    sequences = output.sequences if isinstance(output, ModelOutput) else output
-    return sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
+    text: str
+    score: float | None  # log P / ((5 + L) / 6)^alpha; None where `generate` has searched
 
 
 def length_sorted_batches(
@@ -168,18 +110,56 @@ def translate(
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
             than the model's learned positions.
     """
+    if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
+        raise ValueError(
+            "Got num_return_sequences > 1, but translate yields one translation per sentence; "
+            "translate_nbest gives several."
+        )
+    options = {"batch_tokens": batch_tokens, "max_sentences": max_sentences, "window": window}
+    options |= {"max_wait": max_wait, "progress": progress, **generation_kwargs}
+    return _firsts(translate_nbest(model, tokenizer, sentences, **options))
+
+
+def translate_nbest(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 4096,
+    max_sentences: int = 256,
+    window: int = 2048,
+    max_wait: float | None = None,
+    progress: bool = False,
+    **generation_kwargs: object,
+) -> Iterator[list[Translation]]:
+    """Translates as `translate` does, and yields the best translations of each sentence.
+
+    Args:
+        model: See `translate`, for this and the other arguments.
+        tokenizer: Its tokenizer.
+        sentences: Any iterable of strings.
+        batch_tokens: Budget of a batch.
+        max_sentences: Most sentences of a batch.
+        window: Most sentences held at a time.
+        max_wait: Seconds after which a silent source is answered.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`; `num_return_sequences` translations
+            are asked for. A short limit on the length may leave fewer.
+
+    Returns:
+        An iterator over a list for each sentence, the best translation first; a blank sentence has
+        one, empty, with score 0.
+
+    Raises:
+        ValueError: See `translate`.
+    """
     if isinstance(sentences, (str, bytes)):
         raise ValueError("Got one string; translate takes an iterable of them: [text].")
     bounds = {"batch_tokens": batch_tokens, "max_sentences": max_sentences, "window": window}
     for name, value in bounds.items():
         if value < 1:
             raise ValueError(f"Got {name}={value}; it must be at least 1.")
-    if _generation_option(model, generation_kwargs, "num_return_sequences") > 1:
-        raise ValueError(
-            "Got num_return_sequences > 1, but translate yields one translation per sentence; "
-            "pipeline('translate', ...) gives several."
-        )
-    budget = batch_tokens // _generation_option(model, generation_kwargs, "num_beams")
+    budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
     windows = _windows(sentences, window, max_wait)
     total = len(sentences) if isinstance(sentences, Sized) else None
     bar = tqdm(total=total, unit="sentence", disable=not progress)
@@ -191,7 +171,8 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
     Takes a string, a list, a generator or a data set of strings, `batch_size`, and the arguments of
     `generate`. A list of strings with one translation each gives a list of dicts; otherwise every
-    input gives a list of its `num_return_sequences` dicts. Blank text is not shown to the model.
+    input gives a list of its `num_return_sequences` dicts, the best first. With
+    `return_scores=True` each dict has a `score` too. Blank text is not shown to the model.
     """
 
     _load_tokenizer = True
@@ -205,13 +186,14 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.
-            **kwargs: `batch_size`, `num_workers`, and the arguments of `generate`.
+            **kwargs: `batch_size`, `num_workers`, `return_scores`, and the arguments of `generate`.
 
         Returns:
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is not a string, or is longer than the learned positions.
+            ValueError: An input is not a string, or is longer than the learned positions; or there
+                are no scores, since the arguments need `generate`.
         """
         if isinstance(inputs, (str, Mapping, Dataset)) or not isinstance(inputs, Iterable):
             return super().__call__(inputs, **kwargs)
@@ -222,8 +204,11 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         results = super().__call__(list(inputs), **kwargs)
         return [result[0] for result in results] if all(len(r) == 1 for r in results) else results
 
-    def _sanitize_parameters(self, **generation_kwargs: object) -> tuple[dict, dict, dict]:
-        return {}, generation_kwargs, {}
+    def _sanitize_parameters(
+        self, return_scores: bool | None = None, **generation_kwargs: object
+    ) -> tuple[dict, dict, dict]:
+        scores = {} if return_scores is None else {"return_scores": return_scores}
+        return {}, {**scores, **generation_kwargs}, scores
 
     def preprocess(self, text: str) -> dict[str, torch.Tensor]:
         """Tokenizes one text: ids and mask, (1, S), and whether there is anything to translate."""
@@ -236,22 +221,43 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         }
 
     def _forward(
-        self, inputs: dict[str, torch.Tensor], **generation_kwargs: object
+        self,
+        inputs: dict[str, torch.Tensor],
+        *,
+        return_scores: bool = False,
+        **generation_kwargs: object,
     ) -> dict[str, torch.Tensor]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         rows = has_text.nonzero().squeeze(1)
-        if rows.numel() == 0:
-            count = _generation_option(self.model, generation_kwargs, "num_return_sequences")
-            return {"output_ids": ids.new_full((len(ids), count, 1), self.tokenizer.pad_token_id)}
-        found = generate_ids(self.model, ids[rows], mask[rows], **generation_kwargs)
-        output = found.new_full((len(ids), *found.shape[1:]), self.tokenizer.pad_token_id)
-        output[rows] = found
-        return {"output_ids": output}  # (B, n, T)
+        count = generation_option(self.model, generation_kwargs, "num_return_sequences")
+        output = ids.new_full((len(ids), count, 1), self.tokenizer.pad_token_id)
+        scores = torch.zeros(len(ids), count, dtype=torch.float64, device=ids.device)
+        if rows.numel():
+            found, found_scores = generate_ids(
+                self.model, ids[rows], mask[rows], **generation_kwargs
+            )
+            if return_scores and found_scores is None:
+                raise ValueError(
+                    "Got return_scores with a model or arguments that the paper's search does not "
+                    f"have ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
+                    "one of them out."
+                )
+            output = found.new_full((len(ids), *found.shape[1:]), self.tokenizer.pad_token_id)
+            output[rows] = found
+            if found_scores is not None:
+                scores[rows] = found_scores.double()
+        return {"output_ids": output, "scores": scores}  # (B, n, T), (B, n)
 
-    def postprocess(self, outputs: dict[str, torch.Tensor]) -> list[dict[str, str]]:
-        """Makes text of the ids of one input, (1, n, T)."""
+    def postprocess(
+        self, outputs: dict[str, torch.Tensor], *, return_scores: bool = False
+    ) -> list[dict[str, str | float]]:
+        """Makes text of the ids of one input, (1, n, T), and numbers of its scores, (1, n)."""
         texts = _texts(self.tokenizer, outputs["output_ids"][0])
-        return [{"translation_text": text} for text in texts]
+        results: list[dict[str, str | float]] = [{"translation_text": text} for text in texts]
+        if return_scores:
+            for result, score in zip(results, outputs["scores"][0].tolist(), strict=True):
+                result["score"] = score
+        return results
 
 
 def register_pipeline() -> None:
@@ -263,31 +269,6 @@ def register_pipeline() -> None:
             pt_model=AutoModelForSeq2SeqLM,
             type="text",
         )
-
-
-def _bounds_length(options: dict[str, object]) -> bool:
-    """Whether the caller bounds the length of the output."""
-    config = options.get("generation_config")
-    bounds = [options.get("max_new_tokens")]
-    if isinstance(config, GenerationConfig):
-        bounds += [config.max_new_tokens, config.max_length]
-    return any(bound is not None for bound in bounds)
-
-
-def _generation_option(model: PreTrainedModel, options: dict[str, object], name: str) -> int:
-    """A whole-number option of `generate` as the call will see it; 1 where nobody sets it."""
-    for config in (options.get("generation_config"), model.generation_config):
-        value = options.get(name) or getattr(config, name, None)
-        if value is not None:
-            return int(value)
-    return 1
-
-
-def _learned_positions(model: PreTrainedModel) -> int | None:
-    """Rows of the learned table of positions; None for sinusoids, which have no end."""
-    if getattr(model.config, "position_encoding", None) == "learned":
-        return model.config.max_position_embeddings
-    return None
 
 
 def _encode(
@@ -307,7 +288,7 @@ def _encode(
         ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
         for index, row in zip(wanted, ids, strict=True):
             encoded[index] = row
-    table = _learned_positions(model)
+    table = longest_sequence(model)
     for number, row in enumerate(encoded, start=first):
         if table is not None and len(row) > table:
             raise ValueError(
@@ -315,6 +296,12 @@ def _encode(
                 f"{table} (max_position_embeddings); split it into shorter sentences."
             )
     return encoded
+
+
+def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:
+    with closing(found):
+        for translations in found:
+            yield translations[0].text
 
 
 def _stream(
@@ -325,27 +312,46 @@ def _stream(
     max_sentences: int,
     bar: tqdm,
     generation_kwargs: dict[str, object],
-) -> Iterator[str]:
+) -> Iterator[list[Translation]]:
     """Translations of each window in its own order, decoded in the order of length."""
     done = 0
-    with bar:
+    with bar, closing(windows):
         for texts in windows:
             sources = _encode(model, tokenizer, texts, first=done + 1)
-            results = [""] * len(texts)
+            results = [[Translation("", 0.0)] for _ in texts]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
             for batch in length_sorted_batches(lengths, budget, max_sentences):
                 indices = [filled[position] for position in batch]
                 ids, mask = pad_ids([sources[index] for index in indices], tokenizer.pad_token_id)
-                found = generate_ids(
+                found, scores = generate_ids(
                     model, ids.to(model.device), mask.to(model.device), **generation_kwargs
                 )
-                for index, text in zip(indices, _texts(tokenizer, found[:, 0]), strict=True):
-                    results[index] = text
+                for index, translations in zip(
+                    indices, _translations(tokenizer, found, scores), strict=True
+                ):
+                    results[index] = translations
                 bar.update(len(batch))
+            if model.training:  # its weights will change, and their packed copies be of no use
+                release(model)
             done += len(texts)
             yield from results
+
+
+def _translations(
+    tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, scores: torch.Tensor | None
+) -> Iterator[list[Translation]]:
+    """Translations of each source, from ids, (B, n, T), and scores, (B, n)."""
+    texts = _texts(tokenizer, ids.flatten(0, 1))
+    count = ids.size(1)
+    for index in range(ids.size(0)):
+        values = [None] * count if scores is None else scores[index].tolist()
+        found = map(Translation, texts[index * count : (index + 1) * count], values)
+        # A score of minus infinity marks a place for which there was no translation.
+        yield [item for item in found if item.score is None or item.score > -math.inf] or [
+            Translation("", -math.inf)
+        ]
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
@@ -430,4 +436,10 @@ class _Arrivals:
         return False
 
 
-__all__ = ["VanillaTransformerTranslationPipeline", "register_pipeline", "translate"]
+__all__ = [
+    "Translation",
+    "VanillaTransformerTranslationPipeline",
+    "register_pipeline",
+    "translate",
+    "translate_nbest",
+]

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .decoding import evaluation_mode
+from .generation import generate_ids
 from .modeling_vanilla_transformer import sinusoids
 from .optimization import WARMUP_STEPS, noam_lr
-from .pipeline import evaluation_mode, generate_ids
 from .words import label, label_width, text_properties, words_and_mix
 from .words import token_words as token_words
 
@@ -122,7 +123,7 @@ def attention_weights(
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
     with evaluation_mode(model), torch.no_grad():
         if target is None:
-            ids = generate_ids(
+            ids, _ = generate_ids(
                 model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
             )
             labels = ids[:, 0, 1:]  # without the start symbol
