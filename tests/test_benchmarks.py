@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -170,7 +171,7 @@ def test_report_puts_results_between_its_marks_and_nowhere_else(tmp_path, monkey
         "title": "Speed",
         "commit": "abcdef",
         "date": "2026-01-02T03:04:05",
-        "hardware": {"cpu": "A processor", "threads": 2},
+        "hardware": {"cpu": "A processor", "threads": 2, "instructions": ["avx2"]},
         "tables": [{"title": "", "columns": ["Contender", "words/s"], "rows": [["ours", 12_345]]}],
     }
     (tmp_path / "results" / "speed.json").write_text(json.dumps(results))
@@ -185,7 +186,7 @@ def test_report_puts_results_between_its_marks_and_nowhere_else(tmp_path, monkey
     assert once.endswith("\nafter\n")
     assert "old" not in once
     assert "| ours | 12,345 |" in once
-    assert "A processor, 2 threads; commit abcdef; 2026-01-02" in once
+    assert "A processor; 2 threads; avx2; commit abcdef; 2026-01-02" in once
     assert "See [results/other.json]" in once
     assert (tmp_path / "results" / "speed.svg").read_text().startswith("<svg")
 
@@ -196,3 +197,12 @@ def test_readme_of_the_benchmarks_shows_the_results_that_are_there():
     readme = (SCRIPTS / "README.md").read_text()
     for name, results in found.items():
         assert "\n".join(report.section(name, results)) in readme
+
+
+def test_the_speed_that_the_readme_tells_is_that_of_the_results():
+    readme = (SCRIPTS.parents[1] / "README.md").read_text()
+    section = readme.split("## Speed")[1].split("## ")[0]
+    told = [int(x.replace(",", "")) for x in re.findall(r"^\|[^|]*\| ([\d,]+) \|", section, re.M)]
+    results = json.loads((SCRIPTS / "results" / "training_small.json").read_text())
+    assert len(told) > 4
+    assert set(told) <= {row[1] for row in results["tables"][0]["rows"]}

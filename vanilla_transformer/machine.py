@@ -11,6 +11,8 @@ import torch
 
 logger = logging.getLogger(__name__)
 
+_MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
 
 def resolve_precision(requested: str) -> str:
     """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
@@ -43,6 +45,8 @@ def hardware() -> dict[str, object]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "threads": torch.get_num_threads(),
+        # What the name of a processor may hide; matrix products depend on little else.
+        "instructions": [flag for flag in _MATRIX_FLAGS if flag in cpu_flags().get("flags", "")],
     }
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()

@@ -14,7 +14,9 @@ ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding"
 def provenance(results: dict[str, object]) -> str:
     """What was measured, on what, with what, and when."""
     hardware, versions = results.get("hardware", {}), results.get("versions", {})
-    parts = [f"{hardware.get('cpu', 'unknown processor')}, {hardware.get('threads')} threads"]
+    parts = [str(hardware.get("cpu", "unknown processor"))]
+    parts += [f"{hardware['threads']} threads"] if "threads" in hardware else []
+    parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
     parts += [hardware["gpu"]] if "gpu" in hardware else []
     parts += [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
     parts.append(f"commit {str(results.get('commit'))[:12]}")

@@ -444,7 +444,7 @@ def main() -> None:
             for name, value in vars(options).items()
             if name in ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
         },
-        "data": Path(options.data).name if options.data else "CLDR",
+        "data": "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR",
         **measure,
     }
     kind = "memory" if options.memory else "training"
