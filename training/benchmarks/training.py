@@ -354,7 +354,9 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
         name: make_trainer(CONTENDERS[name], size, data, tokenizer, options) for name in names
     }
     run_round(trainers, 0)  # warms up
-    rounds = [run_round(trainers, number + 1) for number in range(options.rounds)]
+    started, rounds = time.monotonic(), []
+    while len(rounds) < options.rounds and time.monotonic() - started < 60 * options.minutes:
+        rounds.append(run_round(trainers, len(rounds) + 1))
     speeds = {name: [figures[name][2] / figures[name][0] for figures in rounds] for name in names}
     rows = []
     for name in names:
@@ -380,6 +382,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
                 "rows": limit_rows,
             },
         ],
+        "rounds": len(rounds),
         "target_tokens_per_second": speeds,
     }
 
@@ -413,6 +416,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=30.0, help="begin no round after them")
     parser.add_argument("--steps", type=int, default=3, help="timed updates in a round")
     parser.add_argument("--batch-tokens", type=int, default=2048, help="of a bucket, padded")
     parser.add_argument("--sentences", type=int, default=64, help="of a random batch")
