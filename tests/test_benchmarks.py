@@ -191,11 +191,13 @@ def test_report_puts_results_between_its_marks_and_nowhere_else(tmp_path, monkey
     assert (tmp_path / "results" / "speed.svg").read_text().startswith("<svg")
 
 
-def test_readme_of_the_benchmarks_shows_the_results_that_are_there():
+def test_results_in_the_readme_of_the_benchmarks_are_those_of_the_files():
     report = script("report")
-    found = {p.stem: json.loads(p.read_text()) for p in (SCRIPTS / "results").glob("*.json")}
     readme = (SCRIPTS / "README.md").read_text()
-    for name, results in found.items():
+    shown = re.findall(r"^\[(\w+)\.json\]", readme, re.M)
+    assert "training_small" in shown
+    for name in shown:
+        results = json.loads((SCRIPTS / "results" / f"{name}.json").read_text())
         assert "\n".join(report.section(name, results)) in readme
 
 

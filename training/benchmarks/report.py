@@ -42,9 +42,9 @@ def markdown_table(table: dict[str, object]) -> list[str]:
 def chart(results: dict[str, object]) -> str | None:
     """Bars of the first table's first column of numbers, as SVG, if it compares contenders."""
     table = results.get("tables", [{"columns": [""]}])[0]
-    if table["columns"][0] != "Contender":
+    rows = table.get("rows", [])
+    if table["columns"][0] != "Contender" or not all(isinstance(r[1], int | float) for r in rows):
         return None
-    rows = table["rows"]
     longest = max(row[1] for row in rows)
     height = 26 * len(rows) + 30
     lines = [
