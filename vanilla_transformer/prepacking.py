@@ -98,4 +98,4 @@ def _packed_weight(module: nn.Linear) -> Tensor | None:
 
 
 def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
