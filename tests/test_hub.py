@@ -112,7 +112,7 @@ def in_fresh_process(script, hub, home, *, token=None):
 
 
 def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
-    hub, run, tmp_path, capsys
+    hub, run, tmp_path, capsys, acquainted
 ):
     """Pushed with its code, pulled by a stranger who pins the commit and runs the card's block."""
     arguments = [run, "--repo", REPO, "--license", "cc-by-4.0", "--with-code", "--push"]

@@ -19,7 +19,13 @@ from published_runs import METRICS, SCORES, SENTENCES, draw_nothing, load_here, 
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
-from vanilla_transformer import cli, publishing, remote_code, stranger
+from vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    cli,
+    publishing,
+    remote_code,
+    stranger,
+)
 from vanilla_transformer.cards import (
     check_card,
     empty_sections,
@@ -151,10 +157,13 @@ def test_config_is_published_without_what_training_left_in_it(copied, tmp_path):
 
 
 @pytest.mark.slow
-def test_stock_form_loads_without_the_package(run, tmp_path):
-    export_marian(run, tmp_path / "stock")
-    publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
-    assert publication.form == "stock"
+@pytest.mark.parametrize("form", ["stock", "with_code"])
+def test_clean_process_loads_what_needs_no_package(run, tmp_path, form):
+    directory = run
+    if form == "stock":
+        directory = export_marian(run, tmp_path / "stock")
+    options = {"run": run, "license": "cc-by-4.0", "with_code": form == "with_code"}
+    assert publish(directory, "user/de-en", **options).form == form
 
 
 def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acquainted):
@@ -271,6 +280,13 @@ def test_model_that_was_never_scored_is_refused(copied, capsys):
     assert "was never scored; give it test pairs" in error_of(capsys, *request(copied))
 
 
+def test_metrics_without_a_fact_of_the_card_are_refused(copied, capsys):
+    """A template would silently leave a blank."""
+    metrics = {name: value for name, value in METRICS.items() if name not in ("epochs", "seed")}
+    (copied / "metrics.json").write_text(json.dumps(metrics))
+    assert "do not tell epochs, seed" in error_of(capsys, *request(copied))
+
+
 @pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
 def test_names_that_the_hub_does_not_allow_are_refused(run, capsys, name):
     arguments = [run, "--repo", name, "--license", "mit"]
@@ -339,6 +355,9 @@ def test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean(run, tm
         assert f"class {name}(" in (folder / f"{module}.py").read_text(encoding="utf-8")
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
     assert not (folder / "custom_generate").exists()
+    # With the package at hand, none of that code runs.
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert type(model) is VanillaTransformerForConditionalGeneration
     AutoModelForSeq2SeqLM.from_pretrained(run).save_pretrained(tmp_path / "clean")
     assert not list((tmp_path / "clean").glob("*.py"))
     assert "auto_map" not in (tmp_path / "clean" / "config.json").read_text()

@@ -34,6 +34,12 @@ PAPER_FIELDS = (
     *("adam_beta2", "adam_epsilon", "max_grad_norm", "max_steps", "max_minutes"),
     *("save_every_steps", "checkpoints_to_average", "num_beams", "length_penalty"),
 )
+# What every card tells, and every run measures.
+_TOLD = (
+    *("parameters", "updates", "epochs", "target_tokens", "target_tokens_per_second", "data"),
+    *("training_minutes", "averaged_checkpoints", "precision", "seed", "vocabulary", "devices"),
+    *("hardware", "versions"),
+)
 # Section 6.1, where the big model was trained otherwise.
 _BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
 _FILES = ("train_file", "validation_file", "test_file")
@@ -73,6 +79,11 @@ def card_facts(
     """
     metrics, scores_of_run = _metrics(directory, run)
     recipe = metrics["recipe"]
+    if missing := [name for name in _TOLD if name not in metrics]:
+        raise ValueError(
+            f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
+            "version of the package."
+        )
     earlier = metrics.get("published", {})  # of a model that comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
