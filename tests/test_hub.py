@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 from hub_server import HubServer
@@ -108,6 +109,14 @@ def in_fresh_process(script, hub, home, *, token=None):
     return result.stdout
 
 
+def validate(card):
+    """ModelCard.validate, which asks the real Hub, whatever the endpoint, before version 2."""
+    if huggingface_hub.__version__ >= "2":
+        card.validate()
+    else:
+        HfApi()._validate_yaml(str(card))
+
+
 # -------------------------------------------------------------------------------- the whole way
 
 
@@ -130,7 +139,6 @@ def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
 import json, torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
-from huggingface_hub import ModelCard
 options = dict(trust_remote_code=True, revision={commit!r})
 config = AutoConfig.from_pretrained({REPO!r}, **options)
 body = AutoModel.from_pretrained({REPO!r}, **options).eval()
@@ -144,7 +152,6 @@ with torch.inference_mode():
         logits=model(**inputs, decoder_input_ids=ids).logits,
         hidden=body(**inputs, decoder_input_ids=ids).last_hidden_state,
     ), "answer.safetensors")
-ModelCard.load({REPO!r}, token={TOKEN!r}).validate()
 {shown}
 {block.replace("COMMIT", commit)}
 print(json.dumps([translator(text)[0] for text in {list(SENTENCES)!r}]))
@@ -189,10 +196,10 @@ def test_native_form_is_pulled_by_name_without_any_code(hub, run, capsys, monkey
         == tiny_tokenizer()(text)["input_ids"]
     )
     card = ModelCard.load(REPO)
-    card.validate()
     assert card.data.eval_results
+    validate(card)
     with pytest.raises(ValueError, match="must be one of"):
-        ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")).validate()
+        validate(ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")))
 
 
 def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(

@@ -178,11 +178,11 @@ def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acqu
 def test_stock_form_needs_the_task_translate_where_the_host_has_none(run, tmp_path):
     """The README's words about transformers 5, and the line that works."""
     export_marian(run, tmp_path / "stock")
-    words = "The task translation has been removed from transformers. Use the `text-generation` "
-    words += "pipeline with a chat model instead."
-    assert words in (ROOT / "README.md").read_text(encoding="utf-8")
-    with pytest.raises(KeyError, match=re.escape(words)):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    texts = re.findall(r'^KeyError: "(.*) \[\.\.\.\]"$', readme, flags=re.M)
+    with pytest.raises(KeyError) as refusal:
         pipeline("translation", model=str(tmp_path / "stock"))
+    assert any(refusal.value.args[0].startswith(text) for text in texts)
     translator = pipeline("translate", model=str(tmp_path / "stock"))
     assert type(translator.model).__name__ == "MarianMTModel"
     assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)

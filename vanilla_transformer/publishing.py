@@ -200,6 +200,11 @@ def check_model_files(directory: Path) -> None:
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
             raise ValueError(f"{directory} holds no {name}; {advice}.")
+    if (directory / "target_tokenizer").is_dir():
+        raise ValueError(
+            f"{directory} has a vocabulary for each language (target_tokenizer); publish takes "
+            "models with one."
+        )
     paths = sorted({path for pattern in WEIGHTS for path in directory.glob(pattern)})
     paths = [path for path in paths if path.suffix == ".safetensors"]
     if not paths:
