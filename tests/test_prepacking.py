@@ -17,6 +17,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _small_ones_too(monkeypatch):
+    monkeypatch.setattr(prepacking, "SMALLEST", 0)
+
+
 @pytest.fixture
 def layer():
     torch.manual_seed(0)
@@ -183,6 +188,14 @@ def test_nothing_is_packed_where_gradients_or_autocast_are_wanted(layer):
         assert not is_packed(layer)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), packed_linears(layer):
         assert not is_packed(layer)
+
+
+def test_small_weights_stay(monkeypatch):
+    monkeypatch.setattr(prepacking, "SMALLEST", 24 * 40)
+    small, large = nn.Linear(24, 39), nn.Linear(24, 40)
+    with torch.inference_mode(), packed_linears(nn.Sequential(small, large)):
+        assert not is_packed(small)
+        assert is_packed(large)
 
 
 def test_without_the_operators_layers_compute_plainly(layer, monkeypatch):

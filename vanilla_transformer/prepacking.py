@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+SMALLEST = 2**18  # entries of a weight; for smaller ones the call costs more than it gains
 _ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any number
 
 
@@ -33,9 +34,9 @@ _PACKED: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
 def packed_linears(*roots: nn.Module) -> Iterator[None]:
     """Within it, plain linear layers below the roots compute with packed weights.
 
-    Only what computes alike is replaced: exact `nn.Linear` modules without gradients, in a dtype
-    that the hardware computes in. The copies are kept for the next time, made again when their
-    weights have changed, and freed with their modules or by `release`.
+    Only what computes alike and gains is replaced: exact `nn.Linear` modules without gradients, not
+    too small, in a dtype that the hardware computes in. The copies are kept for the next time, made
+    again when their weights have changed, and freed with their modules or by `release`.
     """
     replaced = []
     try:
@@ -80,7 +81,9 @@ def _is_hooked(module: nn.Module) -> bool:
 def _packed_weight(module: nn.Linear) -> Tensor | None:
     """The module's weight as oneDNN reads it; None where that is of no use."""
     weight = module.weight
-    if weight.device.type != "cpu" or not weight.is_contiguous() or weight.is_inference():
+    if weight.device.type != "cpu" or weight.numel() < SMALLEST:
+        return None
+    if not weight.is_contiguous() or weight.is_inference():
         return None
     native = {
         torch.float32: lambda: True,
