@@ -23,7 +23,7 @@ from published_runs import (
 )
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer import cli, publishing
+from vanilla_transformer import cli, publishing, space
 from vanilla_transformer.data import load_pairs, tokenize_pairs
 from vanilla_transformer.hub import push_folder
 from vanilla_transformer.trainer import (
@@ -375,3 +375,58 @@ def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acqua
     facts = json.loads(hub.files(REPO, revision="v1")["metrics.json"])
     assert facts["scores"] == METRICS["scores"]
     assert facts["recipe"]["train_file"] == "train.jsonl"
+
+
+# -------------------------------------------------------------------------------- the demo Space
+
+
+# Nothing of our extras is required of a Space, and its package is the one that lies in it.
+NOT_REQUIRED = ("accelerate", "datasets", "evaluate", "sacrebleu", "babel", "peft")
+STRICTLY = f"""
+import os, sys
+sys.modules.update(dict.fromkeys({NOT_REQUIRED!r}))
+{{trial}}
+assert t.vanilla_transformer.__file__.startswith(os.getcwd()), t.vanilla_transformer.__file__
+assert "gradio" not in sys.modules
+"""
+
+
+def test_the_space_of_a_model_is_tried_and_pushed_in_one_commit(
+    hub, run, folder, capsys, monkeypatch
+):
+    monkeypatch.setattr(space, "_TRIAL", STRICTLY.format(trial=space._TRIAL))
+    push_folder(folder, REPO, message="A model", token=TOKEN)
+    arguments = [run, "--repo", REPO, "--space", "--push", "--private", "--token", TOKEN]
+    text = published(arguments, capsys)
+    repository = hub.repositories["space", REPO]
+    assert f"{hub.url}/spaces/{REPO}/commit/{repository.branches['main']}" in text
+    assert (repository.sdk, repository.private) == ("gradio", True)
+    assert repository.titles == ["initial commit", f"Show {REPO}"]
+    files = hub.files(REPO, kind="space")
+    assert {"app.py", "requirements.txt", "vanilla_transformer/pipeline.py"} <= set(files)
+    assert files["model_id"].decode() == f"{REPO}\n"
+    assert files["examples.txt"].decode().splitlines() == list(SENTENCES)
+    assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors", "sub/a.txt"}
+
+
+def test_a_space_waits_for_its_model_and_a_dry_run_for_nothing(hub, run, capsys, monkeypatch):
+    monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
+    arguments = [run, "--repo", REPO, "--space"]
+    assert "Nothing was pushed; give --push." in published(arguments, capsys)
+    assert hub.requests == []
+    text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
+    assert f"no model {REPO} on the Hub" in text
+    assert hub.repositories == {}
+
+
+@pytest.mark.parametrize("option", [["--license", "mit"], ["--run", "runs"], ["--with-code"]])
+def test_what_is_of_the_model_is_refused_for_a_space(run, capsys, option):
+    text = published([run, "--repo", REPO, "--space", *option], capsys, code=2)
+    assert f"got {option[0]} with --space" in text
+
+
+def test_a_space_that_does_not_work_is_not_pushed(hub, run, capsys, monkeypatch):
+    monkeypatch.setattr(space, "_TRIAL", "raise ValueError('out of order')")
+    text = published([run, "--repo", REPO, "--space", "--push", "--token", TOKEN], capsys, code=2)
+    assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
+    assert hub.requests == []

@@ -21,6 +21,7 @@ SLOW = {
     "install": "Makefile",
     "ddp": "tests/test_trainer.py",
     "finetune_example": "tests/test_finetuning.py",
+    "space": "tests/test_hub.py",
     "publish": "tests/test_publishing.py",
     "remote_code": "tests/test_hub.py",
     "test": ".ci/run",

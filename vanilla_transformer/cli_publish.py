@@ -4,10 +4,15 @@ import argparse
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .publishing import Publication
 
 _PUBLISH_EXAMPLE = """example:
   vanilla-transformer publish runs/demo --repo user/demo-en-de --license apache-2.0
   vanilla-transformer publish runs/demo --repo user/demo-en-de --license apache-2.0 --push
+  vanilla-transformer publish runs/demo --repo user/demo-en-de --space --push
 
 Without --push all is done but the push: the model is loaded in a clean process and translates,
 the card is rendered, and every file that would be pushed is listed.
@@ -22,6 +27,8 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="name on the Hub")
     command.add_argument("--push", action="store_true", help="push; without it, a dry run")
     _add_facts(command)
+    text = "instead of the model, the demo Space of the model USER/NAME"
+    command.add_argument("--space", action="store_true", help=text)
     text = "run directory that DIR comes from, if it is none"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
     command.add_argument("--with-code", action="store_true", help="for trust_remote_code=True")
@@ -84,9 +91,29 @@ def _publish(options: argparse.Namespace) -> int:
     for library in ("httpx", "httpx2"):  # a line for every request
         logging.getLogger(library).setLevel(logging.WARNING)
     from .cards import WITH_CODE
+
+    publication = _publish_space(options) if options.space else _publish_model(options)
+    width = max(map(len, publication.files))
+    for name, size in publication.files.items():
+        print(f"{name:<{width}} {size:>13,}")
+    total = sum(publication.files.values())
+    print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
+    if options.card_dir:
+        print(f"The card is {Path(options.card_dir) / 'README.md'}.")
+    if publication.commit is None:
+        first = "" if options.space else "read the card, then "
+        print(f"Nothing was pushed; {first}give --push.")
+        return 0
+    print(f"Pushed: {publication.commit.url}")
+    if publication.form == WITH_CODE:
+        print(f'Load it with trust_remote_code=True, revision="{publication.commit.oid}".')
+    return 0
+
+
+def _publish_model(options: argparse.Namespace) -> "Publication":
     from .publishing import publish
 
-    publication = publish(
+    return publish(
         options.directory,
         options.repo,
         license=options.license,
@@ -100,17 +127,21 @@ def _publish(options: argparse.Namespace) -> int:
         token=options.token,
         card_dir=options.card_dir,
     )
-    width = max(map(len, publication.files))
-    for name, size in publication.files.items():
-        print(f"{name:<{width}} {size:>13,}")
-    total = sum(publication.files.values())
-    print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
-    if options.card_dir:
-        print(f"The card is {Path(options.card_dir) / 'README.md'}.")
-    if publication.commit is None:
-        print("Nothing was pushed; read the card, then give --push.")
-        return 0
-    print(f"Pushed: {publication.commit.url}")
-    if publication.form == WITH_CODE:
-        print(f'Load it with trust_remote_code=True, revision="{publication.commit.oid}".')
-    return 0
+
+
+def _publish_space(options: argparse.Namespace) -> "Publication":
+    from .space import publish_space
+
+    for name in ("license", "data_license", "data_source", "run_directory", "revision", "card_dir"):
+        if getattr(options, name) is not None:
+            option = "run" if name == "run_directory" else name.replace("_", "-")
+            raise ValueError(f"got --{option} with --space; it is of the model, leave it out.")
+    if options.with_code:
+        raise ValueError("got --with-code with --space, which always holds the code; leave it out.")
+    return publish_space(
+        options.directory,
+        options.repo,
+        push=options.push,
+        private=options.private,
+        token=options.token,
+    )

@@ -65,7 +65,7 @@ def push_folder(
     check_repo_id(repo_id)
     api, files = HfApi(token=token), plan_files(folder)
     place = {"repo_id": repo_id, "repo_type": repo_type}
-    with _hub_errors(repo_id):
+    with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)
@@ -75,7 +75,7 @@ def push_folder(
             f"{repo_id} exists and is public; make it private in its settings first, or leave "
             "--private out."
         )
-    with _hub_errors(repo_id):
+    with hub_errors(repo_id):
         stale = [
             file.rfilename
             for file in before.siblings or ()
@@ -104,7 +104,7 @@ def check_repo_id(repo_id: str) -> None:
 
 
 @contextlib.contextmanager
-def _hub_errors(repo_id: str) -> Iterator[None]:
+def hub_errors(repo_id: str) -> Iterator[None]:
     """One line for what the Hub or the way to it has against a push; the token is in none."""
     try:
         yield

@@ -49,7 +49,7 @@ _REQUIRED = {
 }
 # What an earlier push may have left and this one replaces or does without; above all code.
 _REPLACED = (*_MODEL_FILES, "*.py", "custom_generate/*", "*.bin", "attention-*.png", "curves.png")
-_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
 
 
@@ -342,7 +342,7 @@ def load_as_stranger(
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         program = Path(__file__).with_name("stranger.py")
         # A home of its own: no token, no cache, no code from elsewhere.
-        environment = {name: value for name, value in os.environ.items() if name not in _TOKENS}
+        environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
         environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
         environment |= {"HF_MODULES_CACHE": str(home / "modules"), "PYTHONIOENCODING": "utf-8"}
         result = subprocess.run(

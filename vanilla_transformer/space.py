@@ -7,11 +7,75 @@ files are there, so that a wheel among them is not found, and a release may not 
 
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
+from huggingface_hub import HfApi
+
+from .hub import check_repo_id, hub_errors, plan_files, push_folder
+from .publishing import TOKENS, Publication, check_model_files
+
+FORM = "demo Space"
+# What an earlier push may have left; the settings and secrets of a Space are no files.
+_REPLACED = ("*.py", "*.txt", "model_id")
+# The page's own functions, once each, in a process that finds the package in the Space alone.
+_TRIAL = """
+import translation as t
+translator = t.load_translator(t.model_name())
+sentence = t.checked_sentence(translator, (t.example_sentences() or ["A"])[0])
+best = t.translations(translator, sentence)[0][0]
+t.picture(t.attention_of(translator, sentence, best), "cross", "0", t.ALL_HEADS)
+"""
 _PLACEHOLDER = "{model_id}"
 _SOURCE_LABEL = "    source "  # as in samples.md
 _NUM_EXAMPLES = 6
+
+
+def publish_space(
+    directory: str | os.PathLike[str],
+    repo_id: str,
+    *,
+    push: bool = False,
+    private: bool = False,
+    token: str | None = None,
+) -> Publication:
+    """Make a demo Space of a published model, try it here, and push it in one commit.
+
+    Args:
+        directory: the run directory that was published; its samples become the examples.
+        repo_id: `user/name` of the model, and of the Space.
+        push: whether to push; otherwise all is done but that.
+        private: make the Space private if it is created.
+        token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
+
+    Returns:
+        Files, form and commit.
+
+    Raises:
+        ValueError: the Space does not work here, the model is not on the Hub, or the Hub refuses.
+    """
+    check_repo_id(repo_id)
+    check_model_files(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="space-") as temporary:
+        folder = Path(temporary) / "space"
+        write_space(folder, repo_id, run=directory)
+        _try_out(folder, Path(directory))
+        commit = None
+        if push:
+            _check_model_is_published(repo_id, token)
+            commit = push_folder(
+                folder,
+                repo_id,
+                repo_type="space",
+                space_sdk="gradio",
+                private=private,
+                token=token,
+                message=f"Show {repo_id}",
+                replaces=_REPLACED,
+            )
+        return Publication(plan_files(folder), FORM, commit)
 
 
 def write_space(
@@ -38,6 +102,35 @@ def write_space(
         if not any(part.startswith("_") for part in name.parts[:-1]):  # such as _space itself
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / name)
+
+
+def _try_out(folder: Path, directory: Path) -> None:
+    """Let a process of its own do with the model what the page does."""
+    command = [sys.executable, "-B", "-c", _TRIAL]
+    environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
+    environment |= {"MODEL_ID": str(directory.resolve()), "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    if result.returncode != 0:
+        reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise ValueError(f"the Space of {directory} does not work: {reason}")
+
+
+def _check_model_is_published(repo_id: str, token: str | None) -> None:
+    with hub_errors(repo_id):
+        is_there = HfApi(token=token).repo_exists(repo_id)
+    if not is_there:
+        raise ValueError(
+            f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
+            "without --space."
+        )
 
 
 def _page(package: Path) -> Path:

@@ -15,7 +15,7 @@ on, and nothing else. It runs on a CPU here.
 """
 SCORES = (
     "The best hypotheses of the beam search. The score is the logarithm of the probability, "
-    "divided by a power of the length; the higher (nearer to 0), the better."
+    "divided by a penalty that grows with the length; the higher (nearer to 0), the better."
 )
 ATTENTION = (
     "## Attention\nEach row is a word that attends, each column a word that it attends to; the "

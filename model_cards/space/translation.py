@@ -1,6 +1,7 @@
 """What the page of app.py shows: a sentence in, its translations with scores and attention out."""
 
 import io
+import math
 import os
 from pathlib import Path
 
@@ -76,21 +77,17 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
 def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]:
     """The best translations and their scores, best first.
 
-    A score is what the beam search ranks by: the logarithm of the probability, divided by a power
-    of the length (Section 6.1). It is at most 0, and higher is better.
+    A score is what the paper's beam search ranks by: the logarithm of the probability, divided by
+    a penalty that grows with the length. It is at most 0, and higher is better.
     """
-    tokenizer = translator.tokenizer
-    inputs = tokenizer(sentence, return_tensors="pt", return_token_type_ids=False)
-    found = translator.model.generate(
-        **inputs,
+    found = translator(
+        sentence,
         num_beams=NUM_TRANSLATIONS,
         num_return_sequences=NUM_TRANSLATIONS,
-        max_new_tokens=inputs["input_ids"].size(1) + 50,
-        output_scores=True,
-        return_dict_in_generate=True,
+        return_scores=True,
     )
-    texts = tokenizer.batch_decode(found.sequences, skip_special_tokens=True)
-    return [*zip(texts, found.sequences_scores.tolist(), strict=True)]
+    scored = [(result["translation_text"], result["score"]) for result in found]
+    return [pair for pair in scored if math.isfinite(pair[1])]  # a search may find fewer
 
 
 def attention_of(translator: Pipeline, sentence: str, translation: str) -> Attention:
