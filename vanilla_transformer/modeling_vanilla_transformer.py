@@ -301,6 +301,12 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Embedding) or getattr(module, "style", None) == "learned":
             init.normal_(module.weight, std=self.config.d_model**-0.5)
 
+    def resize_token_embeddings(self, *args: object, **kwargs: object) -> nn.Embedding:
+        """Change the size of the vocabulary, as the host library does, where there is one."""
+        if not self.config.share_encoder_decoder_embeddings:
+            raise ValueError("The source has a vocabulary of its own; their sizes are fixed.")
+        return super().resize_token_embeddings(*args, **kwargs)
+
 
 def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
     """Refuse ids outside the vocabulary, where looking at them does not make a device wait."""
@@ -441,14 +447,12 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Replace the table; untied stacks keep their own, at its size."""
-        if not self.config.share_encoder_decoder_embeddings:
-            raise ValueError("The source has a vocabulary of its own; its size cannot be changed.")
-        self.shared = value
         for stack in (self.encoder, self.decoder):
-            if self.config.tie_word_embeddings:
+            if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
                 stack.embed_tokens = value
             else:
                 stack.resize_token_embeddings(value.num_embeddings)
+        self.shared = value
 
     @can_return_tuple
     def forward(
@@ -541,19 +545,16 @@ class VanillaTransformerForConditionalGeneration(
             input_ids: Source ids, (B, S).
             attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
             decoder_input_ids: Target ids shifted right, (B, T); made from the labels if absent.
-            decoder_attention_mask: Mask of the target, (B, past + T). Padding on the right needs
-                none: no position sees a later one, and the loss leaves it out.
+            decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
             encoder_outputs: What the encoder gave for this source before.
             past_key_values: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
-            labels: Gold target ids, not shifted, (B, T), -100 where there is none. On a CPU ids
-                outside the vocabulary are refused, here and in the inputs.
+            labels: Gold target ids, not shifted, (B, T), -100 where there is none.
             use_cache: Return `past_key_values` for the next step.
             return_logits: Whether to compute the logits. By default always, but not in training
                 with labels: there the loss does without this largest of all tensors.
-            num_items_in_batch: Labels in the whole optimizer update; divides the summed loss, so
-                that accumulated batches give the gradient of one large batch. None: those of this.
+            num_items_in_batch: Labels in the whole optimizer update, if more than in this batch.
             **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
 
         Returns:
@@ -586,10 +587,9 @@ class VanillaTransformerForConditionalGeneration(
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
-            states = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
-            loss = smoothed_cross_entropy(
-                *states, labels, label_smoothing=eps, num_items=num_items_in_batch
-            )
+            pair = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
+            options = {"label_smoothing": eps, "num_items": num_items_in_batch}
+            loss = smoothed_cross_entropy(*pair, labels, **options)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
