@@ -5,6 +5,7 @@ import math
 import pickle
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -64,7 +65,7 @@ def save_checkpoint(path, tensors, *, modern=True, **options):
         config = {"args": None, "cfg": {"_name": None, "model": options, "task": task}}
     else:
         config = {"args": options}
-    extra = {"epoch": 3, "best": 4.2, "train_iterator": {"epoch": 3}}
+    extra = {"epoch": 3, "best": np.float64(4.2), "train_iterator": {"epoch": np.int64(3)}}
     torch.save({**config, "model": tensors, "extra_state": extra}, path)
     return path
 

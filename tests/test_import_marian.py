@@ -175,6 +175,18 @@ def test_generation_is_that_of_the_source(tmp_path, own_file):
     assert (results[0][:, 1] != VOCAB_SIZE - 1).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_stays_what_it_is(tmp_path, dtype):
+    marian = make_marian().to(dtype)
+    marian.save_pretrained(tmp_path / "marian")
+    (tmp_path / "marian" / "model.safetensors").unlink()
+    torch.save(marian.state_dict(), tmp_path / "marian" / "pytorch_model.bin")  # with positions
+    ours = import_marian(tmp_path / "marian").model
+    assert ours.dtype == dtype
+    names = "model.decoder.layers.1.fc1.bias", "model.decoder.layers.1.feed_forward.fc1.bias"
+    assert torch.equal(marian.state_dict()[names[0]], ours.state_dict()[names[1]])
+
+
 def test_pad_is_never_generated_where_the_source_forgot_to_say_so(tmp_path):
     marian = make_marian()
     with torch.no_grad():
@@ -261,6 +273,10 @@ def replace(name, tensor):
         (
             replace("model.decoder.layers.0.fc2.weight", torch.zeros(24, 31)),
             r"wrongly shaped: model\.decoder\.layers\.0\.fc2\.weight \(24, 31\) .*\(24, 32\)",
+        ),
+        (
+            replace("model.decoder.layers.0.fc1.weight", torch.zeros(32, 25)),
+            r"wrongly shaped: model\.decoder\.layers\.0\.fc1\.weight \(32, 25\) ",
         ),
         (
             replace("model.decoder.layers.0.fc2.weight", torch.tensor(1.0)),

@@ -236,7 +236,7 @@ def is_sinusoids(
         columns: order of the source's columns, (d,).
     """
     table = table.squeeze()
-    if table.dim() != 2 or table.size(1) != config.d_model:
+    if table.dim() != 2 or table.size(1) != config.d_model or not table.is_floating_point():
         return False
     found = table[config.position_offset :][:512].double()
     if not len(found):
@@ -245,7 +245,7 @@ def is_sinusoids(
     expected = sinusoids(rows, config.d_model, style=config.position_encoding)
     if columns is not None:
         expected = expected[:, columns]
-    return bool((found - expected).abs().max() < 1e-3)
+    return bool((found - expected).abs().max() < max(1e-3, torch.finfo(table.dtype).eps))
 
 
 def check_sinusoids(

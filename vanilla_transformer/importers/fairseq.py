@@ -27,7 +27,7 @@ from .assembly import (
     finish,
     make_config,
 )
-from .opening import listed, read_pickle, state_dict
+from .opening import NUMPY_NUMBERS, listed, read_pickle, state_dict
 from .vocabulary import check_size, read_tokens, word_tokenizer
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # their places are their ids
@@ -41,6 +41,7 @@ class _Meter:
 
 # What checkpoints hold beside tensors: the options, and in old ones statistics of the training.
 _ALLOWED = [
+    *NUMPY_NUMBERS,
     (argparse.Namespace, "argparse.Namespace"),
     *(
         (_Meter, f"fairseq.{module}.{name}")

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
@@ -22,17 +21,9 @@ from .assembly import (
     finish,
     make_config,
 )
-from .opening import listed, read_pickle, state_dict
+from .opening import NUMPY_NUMBERS, listed, read_pickle, state_dict
 from .vocabulary import read_tokens, vocabulary_tokenizers
 
-# Checkpoints hold the best score so far, a number of numpy's.
-_SCALAR = np.float64().__reduce__()[0]
-_ALLOWED = [
-    (_SCALAR, "numpy._core.multiarray.scalar"),
-    (_SCALAR, "numpy.core.multiarray.scalar"),
-    (np.dtype, "numpy.dtype"),
-    (type(np.dtype(np.float64)), "numpy.dtypes.Float64DType"),
-]
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
 _STACKS = ("encoder", "decoder")
 # Modules of a layer: our name and Joey's.
@@ -111,7 +102,7 @@ def import_joeynmt(
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    found = read_pickle(file, _ALLOWED)
+    found = read_pickle(file, NUMPY_NUMBERS)
     if not isinstance(found, Mapping) or "model_state" not in found:
         raise ValueError(f"{file} is not a checkpoint of Joey NMT's; it holds no `model_state`.")
     return state_dict(found["model_state"], f"{file}: model_state")

@@ -7,7 +7,7 @@ OPUS-MT models bring their own activation (swish), an output bias, and a decoder
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -86,6 +86,8 @@ def _config(
     sizes_differ = marian.decoder_vocab_size != marian.vocab_size
     two = sizes_differ or (marian.tie_word_embeddings and not shared)
     fields |= {
+        # OPUS-MT names `</s>` for it, where no `<s>` exists.
+        "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
         "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
         "lm_head_bias": bias is not None and bool(bias.any()),
         "decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None,
@@ -99,9 +101,10 @@ def _config(
 def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str, Piece]:
     columns = marian_columns(config.d_model).argsort()
 
-    def reordered(axis: int | None, scale: float = 1.0) -> object:
+    def reordered(axis: int | None, scale: float = 1.0) -> Callable[[Tensor], Tensor]:
         def change(tensor: Tensor) -> Tensor:
-            tensor = tensor if axis is None else tensor.index_select(axis, columns)
+            if axis is not None and tensor.size(axis) == len(columns):  # else refused as it is
+                tensor = tensor.index_select(axis, columns)
             return tensor if scale == 1.0 else tensor * scale
 
         return change

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -16,6 +17,14 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
 _NAMES_IN_AN_ERROR = 4
+_SCALAR = np.float64().__reduce__()[0]
+# Scores and counts in the checkpoints of trainers are numbers of numpy's.
+NUMPY_NUMBERS = (
+    (_SCALAR, "numpy._core.multiarray.scalar"),
+    (_SCALAR, "numpy.core.multiarray.scalar"),
+    (np.dtype, "numpy.dtype"),
+    *((type(np.dtype(name.lower())), f"numpy.dtypes.{name}DType") for name in ("Float64", "Int64")),
+)
 
 
 def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
@@ -144,8 +153,7 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
         )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         setattr(settings, name, getattr(config, name))
-    if [config.pad_token_id] not in (settings.bad_words_ids or []):
-        settings.suppress_tokens = sorted({*(settings.suppress_tokens or []), config.pad_token_id})
+    settings.suppress_tokens = sorted({*(settings.suppress_tokens or []), config.pad_token_id})
     return settings
 
 

@@ -25,10 +25,10 @@ from .assembly import (
     make_config,
     require,
 )
-from .opening import read_pickle, state_dict
+from .opening import NUMPY_NUMBERS, read_pickle, state_dict
 from .vocabulary import check_size, word_tokenizer
 
-_ALLOWED = [(argparse.Namespace, "argparse.Namespace")]
+_ALLOWED = [*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace")]
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
 _STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
 # What the options must be, where they are given.
