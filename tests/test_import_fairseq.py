@@ -238,6 +238,7 @@ def test_the_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
     assert tokenizer(text).input_ids == ids
     assert tokenizer(text_target=text).input_ids == ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == "the dogs run caf\u00e9 ."
+    assert tokenizer.decode([2], skip_special_tokens=True) == ""
     # fairseq looks these up like any word.
     assert tokenizer("the </s> the</s>").input_ids == [4, 2, 3, 2]
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (1, 2)

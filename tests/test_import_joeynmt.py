@@ -249,18 +249,18 @@ def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
 
 
 def test_translations_are_written_in_the_targets_vocabulary(tmp_path):
-    folder = save_directory(tmp_path / "joey", make_state(), settings())
+    state = make_state()
+    state["decoder.layers.2.feed_forward.layer_norm.weight"].zero_()  # whatever comes, "und"
+    state["decoder.output_layer.weight"].zero_()
+    direction = state["decoder.layers.2.feed_forward.layer_norm.bias"]
+    state["decoder.output_layer.weight"][TARGET.index("und")] = 9 * direction / direction.norm()
+    folder = save_directory(tmp_path / "joey", state, settings())
     imported = import_joeynmt(folder, tmp_path / "ours")
-    sentences = ["the do@@ gs run .", "run"]
-    found = list(translate(imported.model, imported.tokenizer, sentences, max_new_tokens=5))
-    batch = imported.tokenizer(sentences, padding=True, return_tensors="pt")
-    ids = imported.model.generate(**batch, max_new_tokens=5)
-    expected = imported.target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-    assert found == expected
-    assert set(" ".join(expected).split()) - set(SOURCE)
+    sentences, options = ["the do@@ gs run .", "run"], {"max_new_tokens": 3}
+    expected = list(translate(imported.model, imported.tokenizer, sentences, **options))
+    assert [set(text.split()) for text in expected] == [{"und"}, {"und"}]
     translator = pipeline("translate", model=str(tmp_path / "ours"))
-    texts = [result["translation_text"] for result in translator(sentences, max_new_tokens=5)]
-    assert texts == expected
+    assert [result["translation_text"] for result in translator(sentences, **options)] == expected
 
 
 @pytest.mark.parametrize(

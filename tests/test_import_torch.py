@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.importers.torch import import_torch
+from vanilla_transformer.importers.vocabulary import word_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
 IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
@@ -168,6 +169,27 @@ def test_vocabularies_give_tokenizers_of_words(tmp_path):
     assert target.decode([2, 5, 4, 3], skip_special_tokens=True) == "target1 target0"
     with pytest.raises(ValueError, match=r"source\.txt holds 33 tokens, but the model has 37"):
         import_torch(path, **GIVEN, source_vocab=tmp_path / "source.txt")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["a", "b"], "a b"),
+        (["do@@", "gs", "run"], "dogs run"),
+        (["run", "do@@"], "run do"),
+        (["\u2581do", "gs", "\u2581run"], "dogs run"),
+    ],
+    ids=str,
+)
+def test_pieces_become_text_again(pieces, text):
+    special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+    tokens = [*special.values(), *pieces]
+    tokenizer = word_tokenizer(tokens, special, "$A eos", origin="a test")
+    ids = tokenizer(" ".join(pieces)).input_ids
+    assert [tokens[number] for number in ids] == [*pieces, "</s>"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode([2], skip_special_tokens=True) == ""
+    assert tokenizer("").input_ids == [2]
 
 
 def test_generation_works_with_the_given_ids(tmp_path):

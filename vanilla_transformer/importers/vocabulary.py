@@ -59,16 +59,19 @@ def word_tokenizer(
 
 
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
-    """From pieces to text; None puts spaces between words."""
+    """From pieces to text; None puts spaces between words.
+
+    A space at an edge is replaced rather than stripped: `decoders.Strip` cannot bear an empty text.
+    """
     if any(token.endswith("@@") for token in tokens):
         space_after_each = decoders.Replace(Regex(r"\z"), " ")
         joined = decoders.Replace("@@ ", "")
         return decoders.Sequence(
-            [space_after_each, joined, decoders.Fuse(), decoders.Strip(" ", 0, 1)]
+            [space_after_each, joined, decoders.Fuse(), decoders.Replace(Regex(r" \z"), "")]
         )
     if any(token.startswith("\u2581") for token in tokens):
         spaces = decoders.Replace("\u2581", " ")
-        return decoders.Sequence([decoders.Fuse(), spaces, decoders.Strip(" ", 1, 0)])
+        return decoders.Sequence([decoders.Fuse(), spaces, decoders.Replace(Regex(r"\A "), "")])
     return None
 
 
