@@ -52,6 +52,7 @@ from vanilla_transformer.trainer import (
 )
 
 RESULTS = Path(__file__).with_name("results")
+SPEED_SETTINGS = ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -436,6 +437,7 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(CONTENDERS)
     names = [name for name in names if has_bf16 or not CONTENDERS[name].bf16]
     measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
+    data = "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR"
     results = {
         "title": f"{'Memory' if options.memory else 'Speed'} of training, {options.size}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -446,9 +448,9 @@ def main() -> None:
         "settings": {
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(options).items()
-            if name in ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
+            if name in (("batch_tokens",) if options.memory else SPEED_SETTINGS)
         },
-        "data": "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR",
+        "data": "random ids, 16 in a sentence" if options.memory else data,
         **measure,
     }
     kind = "memory" if options.memory else "training"
