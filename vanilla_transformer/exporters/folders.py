@@ -4,14 +4,20 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+# Ours is one file; the tokenizers of imported models have others in its place.
+VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
+TOKENIZER_FILES = (
+    *(*VOCABULARY_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab-tgt.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm"),
+)
+TARGET_TOKENIZER = "target_tokenizer"  # folder of the target's own, where there is one
 
 
 def check_folders(
@@ -27,7 +33,10 @@ def check_folders(
         ValueError: a folder is not as it must be.
     """
     source, output = Path(model_dir), Path(output_dir)
-    for name in ("config.json", *TOKENIZER_FILES):
+    vocabulary = next(
+        (name for name in VOCABULARY_FILES if (source / name).is_file()), VOCABULARY_FILES[0]
+    )
+    for name in ("config.json", "tokenizer_config.json", vocabulary):
         if not (source / name).is_file():
             raise ValueError(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
@@ -54,8 +63,8 @@ def load_model(
     model, report = VanillaTransformerForConditionalGeneration.from_pretrained(
         source, output_loading_info=True, **options
     )
-    # The host library only warns about these, and fills them with random numbers.
-    for problem in ("missing_keys", "mismatched_keys"):
+    # The host library only warns about these; what is missing it fills with random numbers.
+    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if report[problem]:
             raise ValueError(
                 f"{source}: {problem.replace('_keys', '')} weights, such as "
@@ -73,8 +82,22 @@ def written_aside(output: Path) -> Iterator[Path]:
     # Beside the output, so that the rename stays on one file system.
     aside = output.absolute().with_name(f".{output.absolute().name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
+    made = [folder for folder in aside.parents if not folder.exists()]
+    aside.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield aside
         aside.replace(output)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):  # it holds the output
+                folder.rmdir()
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copies the tokenizer, and that of the target language where it has its own."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+    if (source / TARGET_TOKENIZER).is_dir():
+        shutil.copytree(source / TARGET_TOKENIZER, target / TARGET_TOKENIZER)

@@ -11,7 +11,6 @@ and its encoder takes `inputs_embeds` that are scaled already.
 import copy
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from .folders import TOKENIZER_FILES, check_folders, load_model, written_aside
+from .folders import check_folders, copy_tokenizer, load_model, written_aside
 from .verification import check_equal, log_probabilities, probe
 
 logger = logging.getLogger(__name__)
@@ -247,8 +246,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
     marian = to_marian(load_model(source))
     with written_aside(output) as aside:
         marian.save_pretrained(aside)
-        for name in TOKENIZER_FILES:
-            shutil.copyfile(source / name, aside / name)
+        copy_tokenizer(source, aside)
         difference = _verify(source, aside)
     logger.info(
         "Wrote %s as a MarianMTModel to %s; log-probabilities differ by at most %.1e.",

@@ -296,7 +296,6 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
     if output is None:
         return imported
     path = Path(output)
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as aside:
         imported.model.save_pretrained(aside)
         if imported.target_tokenizer is not None:
