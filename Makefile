@@ -5,7 +5,7 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-hf lint benchmarks clean
+.PHONY: demo test test-slow test-export test-hf lint benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -16,6 +16,11 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m slow
+
+# Exports with the engines that run them, which the other tests do without.
+test-export: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]"
+	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py
 
 # The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
 test-hf: $(VENV)/.installed

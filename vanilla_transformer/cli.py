@@ -39,9 +39,15 @@ _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
   vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
   vanilla-transformer translate runs/demo source.txt --nbest 3
+  vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 """
+# Packages that come with an extra, and the extra.
+EXTRAS = {
+    **dict.fromkeys(("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml"), "demo"),
+    **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
+}
 # What follows the demo: the same with data of one's own.
 _NEXT = """  vanilla-transformer train multi30k_en_de
   vanilla-transformer train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
@@ -128,22 +134,26 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     from .pipeline import translate_nbest
 
     _hide_progress_of_transformers()
     directory = _model_directory(options.directory)
+    if options.engine and options.attention:
+        raise ValueError("--attention looks into the model itself; leave out --engine.")
+    if options.engine and options.nbest:
+        raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
         # A pipe or terminal may wait for answers before it sends more; a file does not.
         waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-        model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+        model = _translator(directory, options.engine)
         tokenizer = AutoTokenizer.from_pretrained(directory)
         target = stack.enter_context(_output(options.output))
         first = _FirstLine(_lines(source, options.file or "standard input"))
         found = translate_nbest(
-            model.to(_device()),
+            model,
             tokenizer,
             first,
             batch_tokens=options.batch_tokens,
@@ -157,6 +167,20 @@ def _translate(options: argparse.Namespace) -> int:
     if options.attention:
         _draw_attention(model, tokenizer, first.text, Path(options.attention))
     return 0
+
+
+def _translator(directory: Path, engine: str | None) -> object:
+    """The model of a folder, or an engine that runs an export of it."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    from .engines import ENGINES, load_engine
+
+    if engine is not None:
+        return load_engine(engine, directory)
+    for name, file in ENGINES.items():
+        if (directory / file).is_file():
+            raise ValueError(f"{directory} holds an export; give --engine {name}.")
+    return AutoModelForSeq2SeqLM.from_pretrained(directory).eval().to(_device())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -240,6 +264,11 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--num-beams", type=int, default=4, help="beams (default: 4)")
     command.add_argument("--nbest", type=int, metavar="N", help="the N best, with their scores")
     command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    command.add_argument(
+        "--engine",
+        choices=("ctranslate2", "onnx"),
+        help="run DIR, an export, with CTranslate2 or ONNX Runtime",
+    )
     command.add_argument(
         "--attention", metavar="PNG", help="draw the cross-attention of the first line"
     )
@@ -421,7 +450,7 @@ def _is_request_error(error: Exception) -> bool:
     if isinstance(error, OSError) and error.filename is not None:
         return True
     if isinstance(error, ImportError) and error.name is not None:
-        return error.name in ("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml")
+        return error.name.partition(".")[0] in EXTRAS
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(__file__).parent in Path(frames[-1].filename).parents
 
@@ -430,7 +459,8 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     foreign = isinstance(error, ImportError) and error.name is not None
-    hint = "; pip install 'vanilla-transformer[demo]'" if foreign else ""
+    extra = EXTRAS[error.name.partition(".")[0]] if foreign else None
+    hint = f"; pip install 'vanilla-transformer[{extra}]'" if extra else ""
     return " ".join(str(error).split()) + hint
 
 

@@ -75,11 +75,16 @@ _OPTIONS: dict[str, dict[str, object]] = {
 # Without these a state dict says too little.
 _REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
 
-FORMATS = ("marian",)
+FORMATS = ("marian", "ctranslate2", "onnx")
+QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export marian runs/multi30k_en_de exports/marian
+  vanilla-transformer export ctranslate2 runs/multi30k_en_de exports/int8 --quantization int8
+  vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
 
 marian       a stock MarianMTModel, for transformers without this package and all that knows Marian
+ctranslate2  for CTranslate2, fast on CPU and GPU: translate --engine ctranslate2
+onnx         an encoder and a decoder for ONNX Runtime: translate --engine onnx
 
 The export is loaded again and compared with the model before OUT appears.
 """
@@ -130,14 +135,31 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
     command.add_argument("output", metavar="OUT", help="new directory")
+    command.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="how ctranslate2 stores weights (default: float32)",
+    )
     command.set_defaults(run=_export, command=command)
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.quantization and options.format != "ctranslate2":
+        raise ValueError(f"--quantization is for ctranslate2; {options.format} has none.")
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    from .exporters.marian import export_marian
+    folders = (options.directory, options.output)
+    if options.format == "marian":
+        from .exporters.marian import export_marian
 
-    print(export_marian(options.directory, options.output))
+        print(export_marian(*folders))
+    elif options.format == "ctranslate2":
+        from .exporters.ctranslate2 import export_ctranslate2
+
+        print(export_ctranslate2(*folders, quantization=options.quantization or "float32"))
+    else:
+        from .exporters.onnx import export_onnx
+
+        print(export_onnx(*folders))
     return 0

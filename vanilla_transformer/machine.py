@@ -56,7 +56,7 @@ def hardware() -> dict[str, object]:
 def versions() -> dict[str, str]:
     """Python and the packages that a result may depend on."""
     names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
-    names += ("sacrebleu", "numpy", "babel")
+    names += ("sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime")
     versions = {"python": platform.python_version()}
     for name in names:
         try:

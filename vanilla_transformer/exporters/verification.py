@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..engines import never_produced
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
 SENTENCES = 4
@@ -34,6 +35,17 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 
 @torch.inference_mode()
+def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) -> Probe:
+    """The same sources with the model's own translations of as many tokens."""
+    options = {
+        "min_new_tokens": probe.target.size(1) - 1,
+        "max_new_tokens": probe.target.size(1) - 1,
+    }
+    target = model.generate(probe.source, attention_mask=probe.mask, num_beams=1, **options)
+    return probe._replace(target=target)
+
+
+@torch.inference_mode()
 def log_probabilities(
     model: torch.nn.Module | VanillaTransformerForConditionalGeneration, probe: Probe
 ) -> Tensor:
@@ -44,16 +56,58 @@ def log_probabilities(
     return logits.float().log_softmax(dim=-1)
 
 
-def check_equal(got: Tensor, expected: Tensor, *, tolerance: float, name: str) -> float:
-    """The largest difference, which must not exceed the tolerance.
+def check_equal(
+    got: Tensor, expected: Tensor, *, tolerance: float, name: str, on_average: bool = False
+) -> float:
+    """The largest or mean difference, which must not exceed the tolerance.
 
     Raises:
         ValueError: it does, or is no number; nothing has been written then.
     """
-    difference = (got - expected).abs().max().item()
+    differences = (got - expected).abs()
+    difference = (differences.mean() if on_average else differences.max()).item()
     if not difference <= tolerance:  # NaN is no proof
         raise ValueError(
-            f"The export as {name} differs from the model by up to {difference:.1e} in its "
-            f"log-probabilities (allowed {tolerance:.0e}); nothing was written. Please report it."
+            f"The export as {name} differs from the model by {'' if on_average else 'up to '}"
+            f"{difference:.1e} in its log-probabilities (allowed {tolerance:.0e}); nothing was "
+            "written. Please report it."
         )
     return difference
+
+
+@torch.inference_mode()
+def check_greedy(
+    model: VanillaTransformerForConditionalGeneration,
+    probe: Probe,
+    found: Tensor,
+    *,
+    tolerance: float,
+    name: str,
+) -> None:
+    """Refuses a greedy translation, (B, T) with the start symbol, that is not the model's.
+
+    At each position the token must be the one that the model prefers, but for ties.
+
+    Raises:
+        ValueError: it is not.
+    """
+    logits = model(
+        input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=found[:, :-1]
+    ).logits
+    never = [ids[0] for ids in never_produced(model.generation_config) if len(ids) == 1]
+    logits[..., never] = -torch.inf
+    gap = logits.amax(-1) - logits.gather(2, found[:, 1:, None]).squeeze(2)
+    ends = torch.isin(found[:, :-1], torch.tensor(model.generation_config.eos_token_id))
+    gap = gap.masked_fill(ends.cummax(dim=1).values, 0.0)  # padding
+    if not gap.max() <= tolerance:
+        raise ValueError(
+            f"The export as {name} translates otherwise than the model, by tokens up to "
+            f"{gap.max():.1e} less likely; nothing was written. Please report it."
+        )
+
+
+def foreign_tensors(model: VanillaTransformerForConditionalGeneration) -> list[str]:
+    """Names of tensors that the architecture does not have, such as those of an adapter."""
+    with torch.device("meta"):
+        plain = VanillaTransformerForConditionalGeneration(model.config)
+    return sorted(model.state_dict().keys() - plain.state_dict().keys())

@@ -1,0 +1,263 @@
+"""Engines in the place of the model: pip install 'vanilla-transformer[export]'."""
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import PAGE
+from test_export_marian import make_batch, make_model, make_tokenizer
+
+from vanilla_transformer import cli_convert, translate
+from vanilla_transformer.cli import main
+from vanilla_transformer.engines import ENGINES, load_engine
+
+VOCAB_SIZE = 260  # of the tokenizer
+SENTENCES = ["a dog", "", "two men run on the beach", "x", "a dog and a cat and a dog"]
+
+
+def taught(model):
+    """The model after it has nearly learnt to turn a sequence round: what it says has an end."""
+    torch.manual_seed(0)  # of dropout, whatever ran before
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(150):
+        source = torch.randint(10, 50, (32, 7), generator=generator)
+        source[:, -1] = 2
+        loss = model(source, labels=source.flip(1).roll(-1, 1)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def save(folder, *, teach=False, **overrides):
+    """A run directory, its model and its tokenizer."""
+    tokenizer = make_tokenizer()
+    model = make_model(**{"vocab_size": VOCAB_SIZE, **overrides})
+    if teach:
+        taught(model)
+    model.save_pretrained(folder / "run")
+    tokenizer.save_pretrained(folder / "run")
+    return folder / "run", model, tokenizer
+
+
+def sequences(count=24):
+    """Sources of the kind that was learnt, of two lengths, and their mask."""
+    torch.manual_seed(3)
+    source = torch.randint(10, 50, (count, 7))
+    source[:, -1] = 2
+    mask = torch.ones_like(source)
+    source[::2, -2], source[::2, -1], mask[::2, -1] = 2, 0, 0
+    return source, mask
+
+
+def batch_of(model):
+    source, mask, target = make_batch()
+    target[:, 0] = model.config.decoder_start_token_id
+    return source, mask, target
+
+
+def require(name):
+    """Skips where the packages of an engine are not installed."""
+    for package in {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}[name]:
+        pytest.importorskip(package)
+
+
+def export(name, run, output):
+    if name == "ctranslate2":
+        from vanilla_transformer.exporters.ctranslate2 import export_ctranslate2
+
+        return export_ctranslate2(run, output)
+    from vanilla_transformer.exporters.onnx import export_onnx
+
+    return export_onnx(run, output)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """For the name of an engine: the name, run directory, model, tokenizer, and the export."""
+
+    @functools.cache
+    def made(name):
+        require(name)
+        folder = tmp_path_factory.mktemp(name)
+        run, model, tokenizer = save(
+            folder, teach=True, encoder_layers=1, decoder_layers=1, max_position_embeddings=120
+        )
+        return name, run, model, tokenizer, export(name, run, folder / "out")
+
+    return made
+
+
+@pytest.fixture(params=["ctranslate2", "onnx"])
+def exported(request, exports):
+    return exports(request.param)
+
+
+def test_translate_takes_an_engine_for_the_model(exported):
+    name, _, model, tokenizer, output = exported
+    engine = load_engine(name, output)
+    settings = {"num_beams": 1, "max_new_tokens": 15}
+    ours = list(translate(model, tokenizer, SENTENCES, **settings))
+    assert list(translate(engine, tokenizer, SENTENCES, **settings)) == ours
+    assert list(translate(engine, tokenizer, SENTENCES, batch_tokens=8, **settings)) == ours
+    assert ours[1] == ""
+    assert len(set(ours)) > 1
+
+
+def test_every_translation_ends_at_its_own_sources_length_plus_50(exported):
+    """Whatever else is in its batch."""
+    name, _, model, tokenizer, output = exported
+    engine = load_engine(name, output)
+    sentences = ["a", "a dog and a cat and a dog and a cat", "two men"]
+    for translator in (model, engine):
+        translator.generation_config.suppress_tokens = [0, 1, 2, 3]  # so that none ends by itself
+    try:
+        ours = list(translate(model, tokenizer, sentences, num_beams=1))
+        together = list(translate(engine, tokenizer, sentences, num_beams=1))
+        alone = [next(translate(engine, tokenizer, [text], num_beams=1)) for text in sentences]
+    finally:
+        model.generation_config.suppress_tokens = [0, 1, 3]
+    assert together == ours
+    assert alone == ours
+    source = torch.full((3, 9), 5)
+    limits = type("Limits", (), {"limits": torch.tensor([3, 59, 7])})
+    if name == "ctranslate2":
+        criteria = {"stopping_criteria": [limits]}
+        found = engine.generate(source, torch.ones_like(source), num_beams=1, **criteria)
+        assert (found != 0).sum(1).tolist() == [4, 60, 8]  # with the start symbol
+
+
+def test_command_drives_the_engine(exported, tmp_path, capsys):
+    name, _, model, tokenizer, output = exported
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    command = ["translate", str(output), str(source), "--engine", name, "--num-beams", "1"]
+    assert main(command) == 0
+    expected = list(translate(model, tokenizer, SENTENCES, num_beams=1))
+    expected = [" ".join(line.splitlines()) for line in expected]
+    assert capsys.readouterr().out.split("\n")[:-1] == expected
+
+
+def test_folder_and_engine_must_fit(exported, tmp_path, capsys):
+    name, run, *_, output = exported
+    text = tmp_path / "text"
+    text.write_text("a\n")
+    for command, message in (
+        (["translate", output, text], f"holds an export; give --engine {name}"),
+        (["translate", run, text, "--engine", name], f"vanilla-transformer export {name} RUN"),
+        (["translate", output, text, "--engine", name, "--attention", "x.png"], "leave out --eng"),
+        (["export", name, run, output], "is not an empty directory"),
+    ):
+        assert main([str(word) for word in command]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_export_command_writes_what_translate_runs(exports, tmp_path, capsys):
+    name, run, *_ = exports("ctranslate2")
+    options = ["--quantization", "int8"]
+    assert main(["export", name, str(run), str(tmp_path / "out"), *options]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}\n"
+    (tmp_path / "text").write_text("a dog\n")
+    command = ["translate", tmp_path / "out", tmp_path / "text", "--engine", name]
+    assert main([str(word) for word in command]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_block_export_marian(tmp_path_factory, documented_command):
+    run, *_ = save(tmp_path_factory.mktemp("run"))
+    shutil.copytree(run, "runs/multi30k_en_de")
+    documented_command("export_marian")
+
+
+def block_of_export(exports, documented_command, name):
+    shutil.copytree(exports(name)[1], "runs/multi30k_en_de")
+    documented_command(f"export_{name}")
+
+
+def block_of_translation(exports, documented_command, name, folder):
+    shutil.copytree(exports(name)[-1], f"exports/{folder}")
+    Path("source.txt").write_text("a dog\ntwo dogs\n")
+    documented_command(f"translate_{name}")
+    assert Path("target.txt").read_text().count("\n") == 2
+
+
+def test_block_export_ctranslate2(exports, documented_command):
+    block_of_export(exports, documented_command, "ctranslate2")
+
+
+def test_block_export_onnx(exports, documented_command):
+    block_of_export(exports, documented_command, "onnx")
+
+
+def test_block_translate_ctranslate2(exports, documented_command):
+    block_of_translation(exports, documented_command, "ctranslate2", "int8")
+
+
+def test_block_translate_onnx(exports, documented_command):
+    block_of_translation(exports, documented_command, "onnx", "onnx")
+
+
+def test_block_translate_engine(exports, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(exports("ctranslate2")[-1], "exports/int8")
+    text = PAGE.read_text(encoding="utf-8")
+    exec(re.search(r"block: translate_engine -->\n```python\n(.*?)```", text, re.DOTALL)[1], {})
+
+
+@pytest.mark.slow
+def test_benchmark_compares_engines(exports, tmp_path):
+    _, run, *_ = exports("ctranslate2")
+    pairs = [{"en": text or "y", "de": text[::-1] or "y"} for text in SENTENCES]
+    (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    script = Path(__file__).parents[1] / "training/benchmarks/engines.py"
+    command = [sys.executable, script, run, "--test-file", tmp_path / "test.jsonl"]
+    command += ["--pair", "en-de", "--rounds", "1", "--output", tmp_path / "engines.json"]
+    names = ["generate", "ours: beam_search", "CTranslate2 int8"]
+    subprocess.run([*map(str, command), "--only", *names], check=True, timeout=300)
+    (table,) = json.loads((tmp_path / "engines.json").read_text())["tables"]
+    assert [row[0] for row in table["rows"]] == names
+    for row in table["rows"]:
+        speed, bleu, _, peak, own = row[1:]
+        assert speed > 0
+        assert 0 <= bleu <= 100
+        assert 0 < own < peak
+
+
+def test_quantization_is_for_ctranslate2(tmp_path, capsys):
+    command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
+    assert main(command) == 2
+    assert "--quantization is for ctranslate2; onnx has none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys, name):
+    run, *_ = save(tmp_path)
+    package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}[name]
+    for module in [package, *(other for other in sys.modules if other.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"vanilla_transformer.exporters.{name}", raising=False)
+    assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
+    assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
+    (run / ENGINES[name]).touch()
+    (tmp_path / "text").touch()
+    assert main(["translate", str(run), str(tmp_path / "text"), "--engine", name]) == 2
+    assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
+
+
+def test_the_command_offers_what_the_exporter_takes():
+    pytest.importorskip("ctranslate2")
+    from vanilla_transformer.exporters.ctranslate2 import QUANTIZATIONS
+
+    assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS
+
+
+def test_unknown_engines_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no engine 'tensorrt'; choose one of ctranslate2, onnx"):
+        load_engine("tensorrt", tmp_path)

@@ -1,0 +1,159 @@
+"""The export to ONNX, with ONNX Runtime itself: pip install 'vanilla-transformer[export]'."""
+
+import math
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_engines import VOCAB_SIZE, batch_of, save, sequences
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+from vanilla_transformer.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
+from vanilla_transformer.exporters import onnx as exporter  # noqa: E402
+from vanilla_transformer.exporters.onnx import export_onnx  # noqa: E402
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 2}
+VARIANTS = {
+    "untied": {"tie_word_embeddings": False},
+    "norm_first": {"norm_first": True},
+    "learned": {"position_encoding": "learned"},
+    "tensor2tensor": {"position_encoding": "tensor2tensor", "d_k": 5, "d_v": 7},
+    "others": {
+        **{"final_norm": True, "position_offset": 2, "lm_head_bias": True},
+        **{"share_encoder_decoder_embeddings": False, "activation_function": "gelu"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A run directory, its model, and its export."""
+    folder = tmp_path_factory.mktemp("onnx")
+    run, model, _ = save(folder, teach=True, **SMALL)
+    return run, model, export_onnx(run, folder / "out")
+
+
+def logits_of(model, source, mask, target):
+    with torch.no_grad():
+        return model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+
+
+def test_logits_are_equal_at_any_length(exported):
+    """Lengths of one, none and many, other than those that were traced."""
+    _, model, output = exported
+    engine = OnnxEngine(output)
+    for batch, source_length, target_length in ((1, 1, 1), (3, 40, 2), (2, 7, 30)):
+        torch.manual_seed(batch)
+        source = torch.randint(4, VOCAB_SIZE, (batch, source_length))
+        mask = torch.ones_like(source)
+        target = torch.randint(4, VOCAB_SIZE, (batch, target_length))
+        expected = logits_of(model, source, mask, target)
+        found = logits_of(engine, source, mask, target)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_padding_is_masked_on_either_side(exported):
+    _, model, output = exported
+    source, mask, target = batch_of(model)
+    engine = OnnxEngine(output)
+    for side in ((source, mask), (source.flip(1), mask.flip(1))):
+        expected = logits_of(model, *side, target)
+        torch.testing.assert_close(logits_of(engine, *side, target), expected, atol=1e-4, rtol=1e-5)
+
+
+def test_one_decoder_goes_on_from_any_past(exported):
+    _, model, output = exported
+    engine = OnnxEngine(output)
+    source, mask, target = batch_of(model)
+    whole = logits_of(model, source, mask, target)
+    for cuts in ([1] * 8, [3, 1, 4], [8]):
+        states, *memory = engine.encode(source, mask)
+        assert states.shape == (*source.shape, model.config.d_model)
+        past, pieces = None, []
+        for piece in target.split(cuts, dim=1):
+            logits, past = engine.decode(piece, mask, memory, past)
+            pieces.append(logits)
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-4, rtol=1e-5)
+        assert past[0].size(2) == target.size(1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "num_return_sequences": 4}]
+)
+def test_whole_translations_are_the_models_own(exported, settings):
+    _, model, output = exported
+    source, mask = sequences()
+    ours, theirs = (
+        translator.generate(source, attention_mask=mask, max_new_tokens=20, **settings)
+        for translator in (model, OnnxEngine(output))
+    )
+    assert torch.equal(ours, theirs)
+    assert ours.unique().numel() > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_exported(tmp_path, variant):
+    """The exporter compares by itself; here once more, with a search."""
+    run, model, _ = save(tmp_path, **SMALL, **VARIANTS[variant])
+    engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
+    source, mask, _ = batch_of(model)
+    ours, theirs = (
+        translator.generate(source, attention_mask=mask, max_new_tokens=20)
+        for translator in (model, engine)
+    )
+    assert torch.equal(ours, theirs)
+
+
+def test_export_writes_nothing_to_the_run_and_each_table_once(exported):
+    _, model, output = exported
+    assert {path.name for path in output.iterdir()} == {
+        *(ENCODER, DECODER, "config.json", "generation_config.json"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    assert sorted(path.name for path in output.parent.iterdir()) == ["out", "run"]
+    decoder = model.model.decoder
+    weights = sum(parameter.numel() for parameter in decoder.parameters())
+    cross = [layer.cross_attn for layer in decoder.layers]  # their keys are the encoder's work
+    weights -= sum(
+        parameter.numel()
+        for attention in cross
+        for part in (attention.k_proj, attention.v_proj)
+        for parameter in part.parameters()
+    )
+    stored = onnx.load(output / DECODER).graph.initializer
+    # The frequencies of positions, and a few numbers such as shapes.
+    assert weights < sum(math.prod(tensor.dims) for tensor in stored) < weights + 50
+    assert (output / DECODER).stat().st_size < 4 * weights + 50_000  # no stories of each node
+
+
+def test_an_export_that_differs_is_not_left_behind(exported, tmp_path, monkeypatch):
+    run, _, output = exported
+    other = shutil.copytree(run, tmp_path / "run")
+    weights = load_file(other / "model.safetensors")
+    weights["model.decoder.layers.1.cross_attn.v_proj.bias"] += 0.5
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr(  # the graphs of the model as it was
+        exporter,
+        "write_graphs",
+        lambda model, folder: shutil.copytree(output, folder, dirs_exist_ok=True),
+    )
+    with pytest.raises(ValueError, match="differs from the model by up to"):
+        export_onnx(other, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    export_onnx(run, tmp_path / "out")  # as it was, they are its own
+
+
+def test_adapters_are_refused(exported, tmp_path):
+    run, *_ = exported
+    other = shutil.copytree(run, tmp_path / "run")
+    weights = load_file(other / "model.safetensors")
+    weights["model.encoder.layers.0.lora_A.weight"] = torch.zeros(2, 24)
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"unexpected weights, such as .*lora_A"):
+        export_onnx(other, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
