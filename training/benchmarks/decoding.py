@@ -133,6 +133,7 @@ def engine(
     """CTranslate2 with the model's weights; None where it is not installed."""
     try:
         import ctranslate2
+
         from vanilla_transformer.exporters.ctranslate2 import VanillaTransformerLoader
     except ImportError:
         return None

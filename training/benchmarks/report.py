@@ -8,7 +8,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
-ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding")
+ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
+PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
 
 
 def provenance(results: dict[str, object]) -> str:
@@ -18,7 +19,7 @@ def provenance(results: dict[str, object]) -> str:
     parts += [f"{hardware['threads']} threads"] if "threads" in hardware else []
     parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
     parts += [hardware["gpu"]] if "gpu" in hardware else []
-    parts += [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
+    parts += [f"{name} {versions[name]}" for name in PACKAGES if name in versions]
     parts.append(f"commit {str(results.get('commit'))[:12]}")
     parts.append(str(results.get("date"))[:10])
     parts += [f"data {results['data']}"] if "data" in results else []
