@@ -413,13 +413,16 @@ def test_a_space_waits_for_its_model_and_a_dry_run_for_nothing(hub, run, capsys,
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     arguments = [run, "--repo", REPO, "--space"]
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
+    elsewhere = published([*arguments, "--run", run.parent], capsys)
+    assert "examples.txt" in published(arguments, capsys)
+    assert "examples.txt" not in elsewhere  # which holds no samples
     assert hub.requests == []
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text
     assert hub.repositories == {}
 
 
-@pytest.mark.parametrize("option", [["--license", "mit"], ["--run", "runs"], ["--with-code"]])
+@pytest.mark.parametrize("option", [["--license", "mit"], ["--revision", "v1"], ["--with-code"]])
 def test_what_is_of_the_model_is_refused_for_a_space(run, capsys, option):
     text = published([run, "--repo", REPO, "--space", *option], capsys, code=2)
     assert f"got {option[0]} with --space" in text

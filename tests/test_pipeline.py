@@ -469,6 +469,9 @@ def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
     assert "score" not in pipe("one")[0]
     with pytest.raises(ValueError, match=r"return_scores.*no_repeat_ngram_size"):
         pipe("one", return_scores=True, no_repeat_ngram_size=2)
+    asked = {"return_dict_in_generate": True, "output_scores": True, "num_beams": 2}
+    two = pipe("one", return_scores=True, num_return_sequences=2, no_repeat_ngram_size=2, **asked)
+    assert 0 > two[0]["score"] > two[1]["score"]
 
 
 @pytest.mark.parametrize("wrong", [None, 3, {"source": "a"}, [["a"]], ["a", 3]])

@@ -132,15 +132,16 @@ def _publish_model(options: argparse.Namespace) -> "Publication":
 def _publish_space(options: argparse.Namespace) -> "Publication":
     from .space import publish_space
 
-    for name in ("license", "data_license", "data_source", "run_directory", "revision", "card_dir"):
+    for name in ("license", "data_license", "data_source", "revision", "card_dir"):
         if getattr(options, name) is not None:
-            option = "run" if name == "run_directory" else name.replace("_", "-")
+            option = name.replace("_", "-")
             raise ValueError(f"got --{option} with --space; it is of the model, leave it out.")
     if options.with_code:
         raise ValueError("got --with-code with --space, which always holds the code; leave it out.")
     return publish_space(
         options.directory,
         options.repo,
+        run=options.run_directory,
         push=options.push,
         private=options.private,
         token=options.token,

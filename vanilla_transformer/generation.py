@@ -69,7 +69,8 @@ def generate_ids(
 
     Returns:
         Target ids with the start symbol, (B, n, T), n = `num_return_sequences`, and their scores,
-        (B, n), where the paper's search has found them.
+        (B, n): the paper's, or those of `generate` where `return_dict_in_generate` and
+        `output_scores` ask it for them; else None.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
     if uses_paper_search(model, options):
@@ -88,7 +89,9 @@ def generate_ids(
     with evaluation_mode(model), torch.inference_mode():
         output = model.generate(input_ids=input_ids, attention_mask=attention_mask, **options)
     sequences = output.sequences if isinstance(output, ModelOutput) else output
-    return sequences.view(input_ids.size(0), -1, sequences.size(-1)), None  # (B, n, T)
+    sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
+    scores = getattr(output, "sequences_scores", None)  # of beams alone
+    return sequences, None if scores is None else scores.view(sequences.shape[:2])
 
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> bool:

@@ -42,7 +42,7 @@ class Translation(NamedTuple):
     """One translation of a sentence."""
 
     text: str
-    score: float | None  # log P / ((5 + L) / 6)^alpha; None where `generate` has searched
+    score: float | None  # log P / ((5 + L) / 6)^alpha; of `generate` its own, if asked for
 
 
 def length_sorted_batches(
@@ -240,7 +240,8 @@ class VanillaTransformerTranslationPipeline(Pipeline):
                 raise ValueError(
                     "Got return_scores with a model or arguments that the paper's search does not "
                     f"have ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
-                    "one of them out."
+                    "one of them out, or ask generate for its own: num_beams=N, "
+                    "return_dict_in_generate=True, output_scores=True."
                 )
             output = found.new_full((len(ids), *found.shape[1:]), self.tokenizer.pad_token_id)
             output[rows] = found

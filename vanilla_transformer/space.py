@@ -37,6 +37,7 @@ def publish_space(
     directory: str | os.PathLike[str],
     repo_id: str,
     *,
+    run: str | os.PathLike[str] | None = None,
     push: bool = False,
     private: bool = False,
     token: str | None = None,
@@ -44,8 +45,9 @@ def publish_space(
     """Make a demo Space of a published model, try it here, and push it in one commit.
 
     Args:
-        directory: the run directory that was published; its samples become the examples.
+        directory: the run directory or stock form that was published.
         repo_id: `user/name` of the model, and of the Space.
+        run: run directory whose samples become the examples, if `directory` is not one itself.
         push: whether to push; otherwise all is done but that.
         private: make the Space private if it is created.
         token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
@@ -60,7 +62,7 @@ def publish_space(
     check_model_files(Path(directory))
     with tempfile.TemporaryDirectory(prefix="space-") as temporary:
         folder = Path(temporary) / "space"
-        write_space(folder, repo_id, run=directory)
+        write_space(folder, repo_id, run=directory if run is None else run)
         _try_out(folder, Path(directory))
         commit = None
         if push:

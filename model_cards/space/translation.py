@@ -9,6 +9,7 @@ from PIL import Image
 from transformers import Pipeline, pipeline
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
+from vanilla_transformer.generation import uses_paper_search
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
@@ -77,15 +78,13 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
 def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]:
     """The best translations and their scores, best first.
 
-    A score is what the paper's beam search ranks by: the logarithm of the probability, divided by
-    a penalty that grows with the length. It is at most 0, and higher is better.
+    A score is what the beam search ranks by: the logarithm of the probability, divided by a penalty
+    that grows with the length. It is at most 0, and higher is better.
     """
-    found = translator(
-        sentence,
-        num_beams=NUM_TRANSLATIONS,
-        num_return_sequences=NUM_TRANSLATIONS,
-        return_scores=True,
-    )
+    options = {"num_beams": NUM_TRANSLATIONS, "num_return_sequences": NUM_TRANSLATIONS}
+    if not uses_paper_search(translator.model, options):  # a stock form, for one: by `generate`
+        options |= {"return_dict_in_generate": True, "output_scores": True}
+    found = translator(sentence, return_scores=True, **options)
     scored = [(result["translation_text"], result["score"]) for result in found]
     return [pair for pair in scored if math.isfinite(pair[1])]  # a search may find fewer
 
