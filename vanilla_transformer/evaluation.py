@@ -20,7 +20,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from .decoding import evaluation_mode
-from .pipeline import length_sorted_batches, pad_ids, translate
+from .pipeline import length_sorted_batches, pad_ids, target_ids, target_tokenizer, translate
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
@@ -283,7 +283,7 @@ def evaluate_model(
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
     result: dict[str, object] = {
         **corpus_scores(hypotheses, references, **options),
-        **perplexity(model, _tokenized(tokenizer, sources, references), **decoding),
+        **perplexity(model, _tokenized(model, tokenizer, sources, references), **decoding),
         "copy_baseline": copies,
     }
     if kinds is not None:
@@ -301,7 +301,7 @@ def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
     """
     rows = np.asarray(ids)
     rows = np.where(rows < 0, tokenizer.pad_token_id, rows)
-    return tokenizer.batch_decode(
+    return target_tokenizer(tokenizer).batch_decode(
         rows.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
 
@@ -416,13 +416,16 @@ def _perplexity(total: float, tokens: int) -> dict[str, float | int]:
 
 
 def _tokenized(
-    tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], references: Sequence[str]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    references: Sequence[str],
 ) -> Iterator[dict[str, list[int]]]:
     """Ids of the pairs, a window at a time."""
     for start in range(0, len(sources), WINDOW):
         inputs = tokenizer(list(sources[start : start + WINDOW]), verbose=False)["input_ids"]
-        labels = tokenizer(text_target=list(references[start : start + WINDOW]), verbose=False)
-        for row, label in zip(inputs, labels["input_ids"], strict=True):
+        labels = target_ids(model, tokenizer, references[start : start + WINDOW])
+        for row, label in zip(inputs, labels, strict=True):
             yield {"input_ids": row, "labels": label}
 
 

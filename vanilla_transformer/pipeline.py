@@ -14,6 +14,7 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
+from copy import copy
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -42,7 +43,9 @@ class Translation(NamedTuple):
     """One translation of a sentence."""
 
     text: str
-    score: float | None  # log P / ((5 + L) / 6)^alpha; of `generate` its own, if asked for
+    score: (
+        float | None
+    )  # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
 
 
 def length_sorted_batches(
@@ -357,15 +360,45 @@ def _translations(
 
 def _texts(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
     """Texts of target ids, (rows, T), without special tokens and otherwise untouched."""
-    return _for_target(tokenizer).batch_decode(
+    return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
 
 
-def _for_target(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The target's tokenizer: beside the source's where a model has two vocabularies."""
+def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """What reads and writes targets: the tokenizer itself unless there are two vocabularies."""
     folder = tokenizer.init_kwargs.get("target_tokenizer")
-    return tokenizer if folder is None else _load_tokenizer(tokenizer.name_or_path, folder)
+    if folder is not None:
+        return _load_tokenizer(tokenizer.name_or_path, folder)
+    if type(tokenizer).__name__ != "FSMTTokenizer":
+        return tokenizer
+    # It writes targets, and takes every text for a source.
+    target = copy(tokenizer)
+    target.encoder = {token: index for index, token in tokenizer.decoder.items()}
+    target.src_lang = tokenizer.tgt_lang
+    return target
+
+
+def source_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """What shows the ids of sources: FSMT's and Marian's take any id for one of the target."""
+    pieces, ids = (getattr(tokenizer, name, None) for name in ("encoder", "decoder"))
+    if not (isinstance(pieces, dict) and isinstance(ids, dict)):
+        return tokenizer
+    source = copy(tokenizer)
+    source.decoder = {index: token for token, index in pieces.items()}
+    return source
+
+
+def target_ids(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> list[list[int]]:
+    """Ids of targets as the model is to write them: with the end symbol, without the start."""
+    target = target_tokenizer(tokenizer)
+    rows = target(text_target=list(texts), verbose=False)["input_ids"]
+    start = model.config.decoder_start_token_id
+    if start != target.bos_token_id or start == target.eos_token_id:
+        return rows
+    return [row[1:] if row[:1] == [start] else row for row in rows]
 
 
 @lru_cache(maxsize=4)
@@ -441,6 +474,9 @@ __all__ = [
     "Translation",
     "VanillaTransformerTranslationPipeline",
     "register_pipeline",
+    "source_tokenizer",
+    "target_ids",
+    "target_tokenizer",
     "translate",
     "translate_nbest",
 ]

@@ -23,6 +23,7 @@ from .decoding import evaluation_mode
 from .generation import generate_ids
 from .modeling_vanilla_transformer import sinusoids
 from .optimization import WARMUP_STEPS, noam_lr
+from .pipeline import source_tokenizer, target_ids, target_tokenizer
 from .words import label, label_width, text_properties, words_and_mix
 from .words import token_words as token_words
 
@@ -128,16 +129,17 @@ def attention_weights(
             )
             labels = ids[:, 0, 1:]  # without the start symbol
         else:
-            labels = tokenizer(text_target=target, return_tensors="pt")["input_ids"]
+            labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(model.device)
         decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
         with _eager_attention(model):
             out = model(
                 **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
             )
+    reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
     (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
-        words_and_mix(tokenizer, ids[0].tolist(), merge=merge_words)
-        for ids in (inputs["input_ids"], labels, decoder_ids)
+        words_and_mix(side, ids[0].tolist(), merge=merge_words)
+        for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, decoder_ids))
     )
     return Attention(
         source_words,

@@ -93,15 +93,30 @@ def _pieces(
     """The UTF-8 bytes of each id, and whether it is text and not a special or added token."""
     not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     is_text = [index not in not_text for index in ids]
+    tokens = tokenizer.convert_ids_to_tokens(ids)
     # The sign for the space is in every byte-level vocabulary; SentencePiece's is U+2581.
-    byte_level = tokenizer.convert_tokens_to_ids("\u0120") not in (None, tokenizer.unk_token_id)
+    byte_level, spaced = (
+        tokenizer.convert_tokens_to_ids(sign) not in (None, tokenizer.unk_token_id)
+        for sign in ("\u0120", "\u2581")
+    )
+    spaced = spaced or any("\u2581" in token for token in tokens)
+    ends_marked = any(token.endswith("</w>") for token in tokens)
     pieces = []
-    for token, text in zip(tokenizer.convert_ids_to_tokens(ids), is_text, strict=True):
+    for token, text in zip(tokens, is_text, strict=True):
         if byte_level and text:
             pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
-        else:
+        elif spaced or not text:
             pieces.append(token.replace("\u2581", " ").encode())
+        else:
+            pieces.append(_with_space(token, ends_marked=ends_marked).encode())
     return pieces, is_text
+
+
+def _with_space(token: str, *, ends_marked: bool) -> str:
+    """A piece of words between spaces: `</w>` ends one, or `@@` says that it goes on."""
+    if ends_marked:
+        return token.replace("</w>", " ")
+    return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
 
 
 @lru_cache

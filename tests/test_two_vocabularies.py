@@ -1,0 +1,167 @@
+"""Imported models whose source and target have vocabularies of their own, wherever words are shown.
+
+The same ids are other words on either side, so that a mistake of side is seen.
+"""
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    PreTrainedTokenizerFast,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.cli import main
+from vanilla_transformer.evaluation import decode_ids, evaluate_model
+from vanilla_transformer.importers.assembly import Imported, finish
+from vanilla_transformer.importers.fsmt import import_fsmt
+from vanilla_transformer.importers.vocabulary import vocabulary_tokenizers
+from vanilla_transformer.pipeline import translate
+from vanilla_transformer.visualization import attention_weights
+
+ROOT = Path(__file__).parents[1]
+SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+SIZES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SIZES |= {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 30}
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+SOURCE_PIECES = ["th", "e</w>", "the</w>", "d", "og</w>", "!</w>"]
+TARGET_PIECES = ["d", "er</w>", "H", "und</w>", "!</w>", "mit</w>", "Hut</w>"]
+SOURCE, TARGET = "the dog!", "der Hund"
+# By hand, without the start symbol.
+LABELS = {"fsmt": [4, 5, 6, 7, 2], "words": [4, 5, 6, 2]}
+
+
+def fsmt(folder):
+    """A tokenizer that stays the source's own: Moses, then BPE that marks the ends of words."""
+    pytest.importorskip("sacremoses")
+    sizes = {"src_vocab_size": 4 + len(SOURCE_PIECES), "tgt_vocab_size": 4 + len(TARGET_PIECES)}
+    model = FSMTForConditionalGeneration(FSMTConfig(langs=["en", "de"], **sizes, **SIZES))
+    model.save_pretrained(folder / "fsmt")
+    merges = ["t h", "th e</w>", "o g</w>", "e r</w>", "u n", "un d</w>"]
+    files = {
+        "vocab-src.json": {token: i for i, token in enumerate([*SPECIAL, *SOURCE_PIECES])},
+        "vocab-tgt.json": {token: i for i, token in enumerate([*SPECIAL, *TARGET_PIECES])},
+        "tokenizer_config.json": {"langs": ["en", "de"]},
+    }
+    for name, content in files.items():
+        (folder / "fsmt" / name).write_text(json.dumps(content))
+    (folder / "fsmt" / "merges.txt").write_text("\n".join(f"{merge} 9" for merge in merges) + "\n")
+    import_fsmt(folder / "fsmt", folder / "ours")
+
+
+def words(folder):
+    """Two tokenizers of words between spaces that start every text with <s>, as the model does."""
+    vocabularies = {
+        "source": ["the", "do@@", "g", "!"],
+        "target": ["der", "Hu@@", "nd", "!", "mit"],
+    }
+    for side, tokens in vocabularies.items():
+        (folder / f"{side}.txt").write_text("\n".join([*SPECIAL, *tokens]))
+    config = VanillaTransformerConfig(
+        **{"vocab_size": 8, "decoder_vocab_size": 9, "share_encoder_decoder_embeddings": False},
+        **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0},
+        **SIZES,
+    )
+    paths, templates = (folder / "source.txt", folder / "target.txt"), ("bos $A eos",) * 2
+    tokenizers = vocabulary_tokenizers(paths, config, templates)
+    model = VanillaTransformerForConditionalGeneration(config)
+    finish(Imported(model, *tokenizers), folder / "ours")
+
+
+@pytest.fixture(scope="module", params=[fsmt, words], ids=lambda make: make.__name__)
+def kind(request):
+    return request.param.__name__
+
+
+@pytest.fixture(scope="module")
+def directory(kind, tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(kind)
+    globals()[kind](folder)
+    return folder / "ours"
+
+
+@pytest.fixture(scope="module")
+def model(directory):
+    return AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory):
+    return AutoTokenizer.from_pretrained(directory)
+
+
+def texts(kind):
+    """A source and a target as the tokenizers take them."""
+    return (SOURCE, TARGET) if kind == "fsmt" else ("the do@@ g !", "der Hu@@ nd")
+
+
+def test_pictures_have_the_words_of_both_languages(kind, model, tokenizer):
+    found = attention_weights(model, tokenizer, *texts(kind))
+    start = [] if kind == "fsmt" else ["<s>"]
+    assert found.source_words == [*start, "the", "dog", "!", "</s>"]
+    assert found.target_words == ["der", "Hund", "</s>"]
+    assert found.decoder_words == [SPECIAL[model.config.decoder_start_token_id], "der", "Hund"]
+    pieces = attention_weights(model, tokenizer, *texts(kind), merge_words=False)
+    ends = ["H", "\u00b7und"] if kind == "fsmt" else ["Hu", "\u00b7nd"]
+    assert pieces.target_words[-3:] == [*ends, "</s>"]
+
+
+def test_likelihood_is_that_of_the_targets_own_ids(kind, model, tokenizer):
+    source, target = texts(kind)
+    labels = torch.tensor([LABELS[kind]])
+    with torch.inference_mode():
+        expected = model(**tokenizer(source, return_tensors="pt"), labels=labels).loss.item()
+    found = evaluate_model(model, tokenizer, [source], [target], target_language="de")
+    assert found["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
+    assert found["target_tokens"] == len(LABELS[kind])
+    assert found["hypotheses"] == list(translate(model, tokenizer, [source]))
+    assert decode_ids(tokenizer, [[*LABELS[kind], -100]]) == ["der Hund"]
+
+
+def test_commands_evaluate_and_draw(kind, directory, tmp_path, capsys):
+    source, target = texts(kind)
+    pair = {"translation": {"en": source, "de": target}}
+    (tmp_path / "test.jsonl").write_text(json.dumps(pair) + "\n")
+    (tmp_path / "source.txt").write_text(f"{source}\n")
+    test_file, output = str(tmp_path / "test.jsonl"), str(tmp_path / "scores.json")
+    arguments = ["--pair", "en-de", "--test-file", test_file, "--output", output]
+    assert main(["evaluate", str(directory), *arguments]) == 0
+    assert json.loads(Path(output).read_text())["test"]["target_tokens"] == len(LABELS[kind])
+    picture, text = tmp_path / "map.png", str(tmp_path / "source.txt")
+    assert main(["translate", str(directory), text, "--attention", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
+    pytest.importorskip("PIL")
+    monkeypatch.syspath_prepend(str(ROOT / "model_cards" / "space"))
+    monkeypatch.delitem(sys.modules, "translation", raising=False)
+    translation = importlib.import_module("translation")
+    translator = translation.load_translator(str(directory))
+    source, target = texts(kind)
+    found = translation.translations(translator, translation.checked_sentence(translator, source))
+    assert all(isinstance(text, str) for text, _ in found)
+    attention = translation.attention_of(translator, source, target)
+    assert attention.source_words[-3:] == ["dog", "!", "</s>"]
+    assert attention.target_words == ["der", "Hund", "</s>"]
+    del sys.modules["translation"]
+
+
+def test_one_vocabulary_keeps_its_one_tokenizer():
+    from tokenizers import Tokenizer, models
+
+    from vanilla_transformer.pipeline import source_tokenizer, target_tokenizer
+
+    one = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
+    assert source_tokenizer(one) is one
+    assert target_tokenizer(one) is one
