@@ -1,6 +1,7 @@
 """The trainer: batches, loss, settings, and runs that survive signals and kills."""
 
 import json
+import logging
 import math
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -302,6 +304,24 @@ def test_checkpoints_from_before_the_measurement_resume(tmp_path, uninterrupted)
     second = make_trainer(tmp_path)
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert second.progress.matmul_precision in ("medium", "highest")
+
+
+def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monkeypatch):
+    make_trainer(tmp_path, max_steps=4).train()
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        make_trainer(tmp_path, max_steps=8).train(resume_from_checkpoint=True)
+    assert "missing keys" not in caplog.text
+
+
+def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):
+    make_trainer(tmp_path, max_steps=4).train()
+    path = tmp_path / "checkpoint-4" / "model.safetensors"
+    tensors = load_file(path)
+    tensors.pop("model.encoder.layers.0.self_attn.q_proj.bias")
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"differ in 1 tensors, such as .*q_proj\.bias"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(path.parent))
 
 
 def test_minutes_end_the_training_with_a_checkpoint(tmp_path):

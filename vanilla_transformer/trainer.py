@@ -208,6 +208,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             raise TrainingInterrupted(self._signals.received, checkpoint)
         return output
 
+    def _issue_warnings_after_load(self, load_result: object) -> None:
+        """Tied tensors are stored once, of which the host warns; others have to be there."""
+        missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
+        foreign = sorted(missing | set(load_result.unexpected_keys))
+        if foreign:
+            raise ValueError(
+                f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
+                f"{foreign[0]}; resume with the model that it was written by."
+            )
+
     def _matmul_precision(self) -> str:
         """What float32 matrix products are fastest with, by this machine's measure."""
         if self.model.device.type != "cpu":
