@@ -118,8 +118,32 @@ def test_the_blocks_of_the_chinese_readme_are_those_that_run():
     (printed,) = re.findall(r"```text\n.*?```", CHINESE, re.DOTALL)
     assert printed in README
     blocks = BLOCK.findall(CHINESE)
-    assert {"demo", "translate_python", "translate_cli"} <= {name for name, *_ in blocks}
+    shown = {"demo", "translate_python", "translate_cli", "train_own", "install", "publish"}
+    assert shown <= {name for name, *_ in blocks}
     assert set(blocks) <= set(BLOCK.findall(README))
+
+
+def numbers_of_results(text, heading):
+    """The names in backquotes and the numbers of each row of the table."""
+    lines = text.split(f"## {heading}\n")[1].split("\n## ")[0].splitlines()
+    rows = [line for line in lines if line.startswith("|")][2:]
+    return [re.findall(r"`\w+`|\d[\d.,]*\d|\d", row) for row in rows]
+
+
+def test_the_chinese_readme_has_the_results_of_the_english_one():
+    rows = numbers_of_results(README, "Results")
+    assert numbers_of_results(CHINESE, "结果") == rows
+    assert len(rows) > 2
+
+
+def test_the_chinese_readme_points_at_what_is_there():
+    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = re.findall(r"\]\(([^)]+)\)", CHINESE)
+    for link in (link for link in links if not link.startswith("http")):
+        path, _, anchor = link.partition("#")
+        assert (ROOT / path).is_file(), link
+        assert not anchor or (path == "README.md" and anchor in anchors), link
 
 
 def test_the_readmes_link_to_each_other():
