@@ -1,0 +1,125 @@
+"""A trained model in single precision: a sentence is translated alone as in any company.
+
+The random models of the other tests compute in double precision, where nothing is close. Here two
+hypotheses may be so close that the rounding of a larger product changes their order; that, and
+nothing else, is let pass.
+"""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.pipeline import pad_ids, translate_nbest
+
+WORDS = 28
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+CLOSE = 1e-5  # scores within which two hypotheses count as equally good
+UPDATES = 150
+
+
+def pairs(count, *, seed, longest=10):
+    """Sentences, and the same in a cipher that says each even word twice."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        words = rng.integers(4, 4 + WORDS, rng.integers(1, longest + 1)).tolist()
+        target = [4 + (word + 1) % WORDS for word in words for _ in range(1 + (word % 2 == 0))]
+        yield [*words, 2], [*target, 2]
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
+    sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "dropout": 0.0}
+    config = VanillaTransformerConfig(vocab_size=4 + WORDS, **sizes)
+    model = VanillaTransformerForConditionalGeneration(config).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    for update in range(UPDATES):
+        sources, targets = zip(*pairs(64, seed=update), strict=True)
+        ids, mask = pad_ids(sources, 0)
+        labels, _ = pad_ids(targets, -100)
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert model.dtype == torch.float32
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return [source for source, _ in pairs(48, seed=10_000, longest=16)]
+
+
+@pytest.fixture(scope="module")
+def alone(model, sources):
+    """For each sentence all that its own search finds: ids and scores, the best first."""
+    return [search(model, [source])[0] for source in sources]
+
+
+def search(model, rows, beams=4):
+    found = beam_search(model, *pad_ids(rows, 0), num_beams=beams, num_return_sequences=beams)
+    return [
+        [(tuple(ids[:length].tolist()), score) for ids, length, score in zip(*parts, strict=True)]
+        for parts in zip(found.sequences, found.lengths, found.scores.tolist(), strict=True)
+    ]
+
+
+def assert_same(found, expected):
+    """The same best translation with the same score; another one only if as good."""
+    (best, score), (other, other_score) = found[0], expected[0]
+    assert score == pytest.approx(other_score, abs=CLOSE)
+    if best != other:
+        assert dict(expected)[best] == pytest.approx(other_score, abs=CLOSE)
+
+
+def test_the_model_is_trained_and_its_scores_differ(model, sources, alone):
+    """Else what follows would say little."""
+    best = [hypotheses[0] for hypotheses in alone]
+    assert len({ids for ids, _ in best}) > 40
+    assert len({len(ids) for ids, _ in best}) > 8
+    right = {tuple(source): tuple(target) for source, target in pairs(48, seed=10_000, longest=16)}
+    correct = [ids == right[tuple(source)] for source, (ids, _) in zip(sources, best, strict=True)]
+    assert sum(correct) / len(correct) > 0.25
+
+
+@pytest.mark.parametrize(("size", "order"), [(2, 0), (7, 1), (7, 2), (48, 3)])
+def test_any_batch_in_any_order_gives_what_the_sentence_alone_gives(
+    model, sources, alone, size, order
+):
+    numbers = np.random.default_rng(order).permutation(len(sources))
+    for start in range(0, len(numbers), size):
+        batch = numbers[start : start + size]
+        for number, found in zip(batch, search(model, [sources[n] for n in batch]), strict=True):
+            assert_same(found, alone[number])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = {word: number for number, word in enumerate([*SPECIAL, *map(str, range(4, 4 + WORDS))])}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    names = dict(zip(("pad", "bos", "eos", "unk"), SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, **{f"{role}_token": token for role, token in names.items()}
+    )
+
+
+@pytest.mark.parametrize("batch_tokens", [300, 100_000])
+def test_translate_gives_a_sentence_the_same_text_whatever_its_batch(
+    model, tokenizer, sources, alone, batch_tokens
+):
+    texts = [" ".join(map(str, source[:-1])) for source in reversed(sources)]
+    options = {"num_beams": 4, "num_return_sequences": 4, "batch_tokens": batch_tokens}
+    results = translate_nbest(model, tokenizer, texts, **options)
+    for translations, expected in zip(results, reversed(alone), strict=True):
+        found = [(tuple(map(int, text.split())), score) for text, score in translations]
+        assert_same(found, [(ids[: -1 if ids[-1] == 2 else None], s) for ids, s in expected])
