@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import cli, publishing, space
 from vanilla_transformer.data import load_pairs, tokenize_pairs
+from vanilla_transformer.exporters.marian import export_marian
 from vanilla_transformer.hub import push_folder
 from vanilla_transformer.trainer import (
     VanillaTransformerTrainer,
@@ -202,6 +204,22 @@ def test_native_form_is_pulled_by_name_without_any_code(hub, run, capsys, monkey
         validate(ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")))
 
 
+@pytest.mark.parametrize("form", ["native", "stock"])
+def test_the_code_on_the_card_prints_what_the_card_says(
+    hub, run, tmp_path, capsys, acquainted, form
+):
+    arguments = [run] if form == "native" else [export_marian(run, tmp_path / "out"), "--run", run]
+    name = f"user/{form}"  # the host remembers the commit of a name
+    more = ["--repo", name, "--license", "cc-by-4.0", "--push", "--token", TOKEN]
+    published([*arguments, *more], capsys)
+    card = hub.files(name)["README.md"].decode()
+    block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
+    *_, said = block.splitlines()
+    (tmp_path / "block.py").write_text(block, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "block.py"))
+    assert " ".join(["#", *capsys.readouterr().out.split()]) == " ".join(said.split())
+
+
 def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     hub, tmp_path, monkeypatch, acquainted
 ):
@@ -228,6 +246,9 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     trainer.train()
     trainer.save_model(tmp_path / "saved")
     assert hub.requests == []
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert "training_args.bin" in {path.name for path in written}
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
     card = {"license": "cc-by-4.0", "data_license": "CC BY 4.0", "language": ("de", "en")}
     with pytest.raises(ValueError, match="got no licence"):
         trainer.push_to_hub()

@@ -146,6 +146,14 @@ def test_the_chinese_readme_points_at_what_is_there():
         assert not anchor or (path == "README.md" and anchor in anchors), link
 
 
+def test_remote_code_is_pinned_wherever_it_is_shown():
+    pages = [path for path in ROOT.rglob("*.md") if path.relative_to(ROOT).parts[0][0] != "."]
+    blocks = [block for page in pages for _, _, _, block in BLOCK.findall(page.read_text("utf-8"))]
+    trusting = [block for block in blocks if "trust_remote_code" in block]
+    assert len(trusting) >= 2
+    assert all("revision" in block for block in trusting)
+
+
 def test_the_readmes_link_to_each_other():
     assert "](README.zh-CN.md)" in README.split("<!--")[0]
     assert "](README.md)" in CHINESE.split("<!--")[0]

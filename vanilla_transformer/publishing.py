@@ -363,7 +363,7 @@ def load_as_stranger(
 def _load(directory: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True).eval()
     return model, AutoTokenizer.from_pretrained(directory)
 
 

@@ -61,6 +61,10 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     save_every_minutes: float = field(default=0.0)
     checkpoints_to_keep: int = field(default=5)
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
+        return {**self.__dict__, "hub_token": None}
+
 
 class TrainingInterrupted(Exception):
     """A signal ended the training after a whole checkpoint was written."""
