@@ -234,6 +234,11 @@ def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
     assert main(command) == 2
     assert "--quantization is for ctranslate2; onnx has none" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command[:-1], "int4"])
+    error = capsys.readouterr().err
+    assert "invalid choice: 'int4'" in error
+    assert "did you mean" not in error
 
 
 @pytest.mark.parametrize("name", ["ctranslate2", "onnx"])

@@ -187,7 +187,7 @@ class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, instead of printing all options before it."""
 
     def error(self, message: str) -> NoReturn:
-        for word in message.split():
+        for word in message.replace(":", " ").split():
             known = [option for action in self._actions for option in action.option_strings]
             near = difflib.get_close_matches(word, known, n=1)
             if word.startswith("--") and word not in known and near:
