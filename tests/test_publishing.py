@@ -195,7 +195,9 @@ def test_metrics_of_another_model_are_refused(run, tmp_path, acquainted, capsys)
     assert "were measured on another model" in line
     (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
     publish(other, "u/n", run=run, license="mit", card_dir=tmp_path / "card")
-    assert "BLEU 12.3 on the test set" in (tmp_path / "card" / "README.md").read_text()
+    card = (tmp_path / "card" / "README.md").read_text()
+    assert "BLEU 12.3 on the test set" in card
+    assert "mean of the last" not in card  # which is said of the run's own weights
 
 
 def test_published_metrics_give_the_card_again_and_may_be_published_again(
@@ -235,6 +237,14 @@ def test_licence_of_the_pairs_is_demanded_where_the_recipe_is_silent(copied, cap
     del metrics["recipe"]["data_license"]
     (copied / "metrics.json").write_text(json.dumps(metrics))
     assert "say so with --data-license" in error_of(capsys, *request(copied))
+
+
+def test_weights_of_other_shapes_are_named(copied, capsys):
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 48}))
+    line = error_of(capsys, *request(copied))
+    assert "weights and config do not fit: mismatched_keys" in line
+    assert "encoder.layers.0" in line
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

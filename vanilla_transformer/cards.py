@@ -225,7 +225,8 @@ def _metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool
             "--run."
         )
     if own is not None and run is not None and "recipe" not in own:
-        return {**whole, "scores": scores}, False
+        # Another average of the run, or one checkpoint: of which ones, nobody knows here.
+        return {**whole, "scores": scores, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | {"scores": scores}, own is None
 
 
@@ -268,7 +269,10 @@ def _samples(run: Path, earlier: list[dict[str, str]] | None) -> list[dict[str, 
     if not path.is_file() and earlier:
         return earlier
     if not path.is_file():
-        raise ValueError(f"{run} holds no samples.md; evaluate it with test pairs.")
+        raise ValueError(
+            f"{run} holds no samples.md, which a training with validation or test pairs writes; "
+            "name such a run directory with --run."
+        )
     pattern = r"^    source {6}(.*)\n    reference {3}(.*)$"
     sections = path.read_text(encoding="utf-8").split("\n## ")
     found = [re.findall(pattern, section, flags=re.M) for section in sections]
