@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import runs
 from vanilla_transformer.averaging import average_checkpoints
@@ -164,6 +164,22 @@ def test_stages_that_are_done_are_not_repeated(finished, monkeypatch, tmp_path):
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
     weights = (copy / "model.safetensors").read_bytes()
     assert weights == (run / "model.safetensors").read_bytes()
+
+
+def test_model_ships_the_length_penalty_that_it_is_evaluated_with(finished, monkeypatch, tmp_path):
+    recipe, run, _ = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "metrics.json").unlink()
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    metrics = run_recipe(dataclasses.replace(recipe, num_beams=2, length_penalty=1.3), copy)
+    search = GenerationConfig.from_pretrained(copy)
+    assert search.length_penalty == 1.3
+    before = GenerationConfig.from_pretrained(run)
+    assert before.length_penalty == 0.6
+    search.length_penalty = 0.6
+    assert search == before
+    assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
 
 
 def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):

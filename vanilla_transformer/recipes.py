@@ -119,7 +119,7 @@ class Recipe:
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training")
     num_beams: int = _option(4, "beams of the final evaluation")
     length_penalty: float | None = _option(
-        None, "of the final beam search; the model's own if None"
+        None, "alpha of the final model's beam search; the paper's 0.6 if None"
     )
     num_samples: int = _option(20, "translations in samples.md")
 

@@ -24,6 +24,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     set_seed,
@@ -352,6 +353,8 @@ def _finish(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
     average_checkpoints(averaged, run)
+    if recipe.length_penalty is not None:
+        _ship_length_penalty(recipe, run)
     state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
     draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
@@ -374,6 +377,13 @@ def _finish(
     write_aside(run / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
 
 
+def _ship_length_penalty(recipe: Recipe, run: Path) -> None:
+    """Let the model translate by the penalty that it is evaluated with."""
+    search = GenerationConfig.from_pretrained(run)
+    search.length_penalty = recipe.length_penalty
+    write_aside(run / "generation_config.json", search.to_json_file)
+
+
 def _score(
     recipe: Recipe,
     model: torch.nn.Module,
@@ -381,7 +391,6 @@ def _score(
     test_set: TextPairs,
     batch_tokens: int,
 ) -> dict[str, object]:
-    penalty = {} if recipe.length_penalty is None else {"length_penalty": recipe.length_penalty}
     result = evaluate_model(
         model,
         tokenizer,
@@ -390,7 +399,6 @@ def _score(
         target_language=recipe.target_language,
         batch_tokens=batch_tokens,
         num_beams=recipe.num_beams,
-        **penalty,
     )
     if test_set.kinds is not None:
         # A sentence of several kinds counts for each of them.
