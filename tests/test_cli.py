@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
 
 def environment(cache, **changes):
     changes = {"HF_DATASETS_CACHE": str(cache), "PYTHONPATH": str(ROOT), **changes}
-    return {**os.environ, "OMP_NUM_THREADS": "1", **changes}
+    return {**os.environ, **changes}
 
 
 @pytest.fixture(scope="module")
