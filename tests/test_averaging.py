@@ -93,6 +93,12 @@ def test_companions_come_from_the_last_and_other_files_stay(three, tmp_path):
     assert "checkpoint-3" in (output / "tokenizer.json").read_text()
 
 
+def test_weights_may_be_read_by_whoever_may_read_the_config(three, tmp_path):
+    average_checkpoints(three, tmp_path / "mean")
+    modes = {path.stat().st_mode for path in (tmp_path / "mean").iterdir()}
+    assert len(modes) == 1
+
+
 def test_the_output_may_be_one_of_the_checkpoints(three, tmp_path):
     expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
     found = load_file(average_checkpoints(three, three[0]) / WEIGHTS)

@@ -274,6 +274,12 @@ def test_exported_directory_loads_with_stock_classes(saved_model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["marian", "run"]
 
 
+def test_weights_may_be_read_by_whoever_may_read_the_config(saved_model, tmp_path):
+    export_marian(saved_model[0], tmp_path / "marian")
+    modes = {path.stat().st_mode for path in (tmp_path / "marian").iterdir()}
+    assert len(modes) == 1
+
+
 def test_a_failed_export_leaves_nothing(saved_model, tmp_path, monkeypatch):
     run, *_ = saved_model
     save = MarianMTModel.save_pretrained

@@ -157,6 +157,8 @@ def _replace_model_files(
             for path in companions_from.glob(pattern):
                 shutil.copyfile(path, aside / path.name)
         save_file(mean, aside / _WEIGHTS, metadata=metadata)
+        # safetensors lets nobody but their owner read its files, a server of the model for one.
+        shutil.copymode(aside / "config.json", aside / _WEIGHTS)
         for path in aside.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
