@@ -13,17 +13,34 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "importers" / "README.md"
 
 
+def _block(name, language):
+    """A block of the page on import and export."""
+    marked = rf"<!-- block: {name} -->\n```{language}\n(.*?)```"
+    return re.search(marked, PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture
+def documented_code(monkeypatch, tmp_path):
+    """The Python of a block, run in an empty directory; returns what it has defined."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name):
+        defined = {}
+        exec(_block(name, "python"), defined)
+        return defined
+
+    return run
+
+
 @pytest.fixture
 def documented_command(monkeypatch, tmp_path):
-    """The command of a block of the page on import and export, run in an empty directory."""
-    text = PAGE.read_text(encoding="utf-8")
+    """The command of a block, run in an empty directory."""
     monkeypatch.chdir(tmp_path)
 
     def run(name):
         from vanilla_transformer.cli import main
 
-        command = re.search(rf"<!-- block: {name} -->\n```bash\n(.*?)```", text, re.DOTALL)[1]
-        program, *words = shlex.split(command.replace("\\\n", " "))
+        program, *words = shlex.split(_block(name, "bash").replace("\\\n", " "))
         assert program == ".venv/bin/vanilla-transformer"
         assert main(words) == 0
 

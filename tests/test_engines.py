@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import PAGE
 from test_export_marian import make_batch, make_model, make_tokenizer
 
 from vanilla_transformer import cli_convert, translate
@@ -204,11 +202,9 @@ def test_block_translate_onnx(exports, documented_command):
     block_of_translation(exports, documented_command, "onnx", "onnx")
 
 
-def test_block_translate_engine(exports, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_block_translate_engine(exports, documented_code):
     shutil.copytree(exports("ctranslate2")[-1], "exports/int8")
-    text = PAGE.read_text(encoding="utf-8")
-    exec(re.search(r"block: translate_engine -->\n```python\n(.*?)```", text, re.DOTALL)[1], {})
+    documented_code("translate_engine")
 
 
 @pytest.mark.slow

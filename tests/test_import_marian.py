@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.exporters.marian import to_marian
 from vanilla_transformer.importers.marian import import_marian
 
-PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "importers" / "README.md"
 VOCAB_SIZE, TARGET_SIZE = 40, 46
 # As OPUS-MT has it: `</s>` first, `<pad>` last, where the decoder starts.
 OPUS = {"eos_token_id": 0, "bos_token_id": 0, "forced_eos_token_id": 0}
@@ -390,10 +388,9 @@ def test_block_import_marian(documented_command):
     AutoModelForSeq2SeqLM.from_pretrained("runs/opus-mt-en-de")
 
 
-def test_block_import_python(documented_command, capsys):
+def test_block_import_python(documented_code, capsys):
     make_marian().save_pretrained("opus-mt-en-de")
-    text = PAGE.read_text(encoding="utf-8")
-    exec(re.search(r"block: import_python -->\n```python\n(.*?)```", text, re.DOTALL)[1], {})
+    documented_code("import_python")
     assert capsys.readouterr().out.startswith(f"{VOCAB_SIZE} (")
 
 

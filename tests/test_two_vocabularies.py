@@ -6,21 +6,27 @@ The same ids are other words on either side, so that a mistake of side is seen.
 import importlib
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    DataCollatorForSeq2Seq,
     FSMTConfig,
     FSMTForConditionalGeneration,
     PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
+from vanilla_transformer.data import tokenize_pairs
 from vanilla_transformer.evaluation import decode_ids, evaluate_model
 from vanilla_transformer.importers.assembly import Imported, finish
 from vanilla_transformer.importers.fsmt import import_fsmt
@@ -155,6 +161,34 @@ def test_the_space_shows_the_words_of_both_languages(kind, directory, monkeypatc
     assert attention.source_words[-3:] == ["dog", "!", "</s>"]
     assert attention.target_words == ["der", "Hund", "</s>"]
     del sys.modules["translation"]
+
+
+def test_block_finetune_two_vocabularies(kind, directory, documented_code, tmp_path):
+    """And a step of a stock trainer on what it makes."""
+    shutil.copytree(directory, tmp_path / "runs/wmt16-en-de")
+    block = documented_code("finetune_two_vocabularies")
+    model, tokenizer, pairs = (block[name] for name in ("model", "tokenizer", "pairs"))
+    end = model.config.eos_token_id
+    for labels, text in zip(pairs["labels"], block["targets"], strict=True):
+        assert labels[0] == 4  # no start symbol: "d" or "der"
+        assert labels[-1] == end
+        assert 0 <= min(labels) <= max(labels) < model.config.decoder_vocab_size
+        if kind == "fsmt":
+            assert decode_ids(tokenizer, [labels]) == [text.replace(" !", "!")]
+    arguments = Seq2SeqTrainingArguments(
+        str(tmp_path), max_steps=30, learning_rate=1e-2, report_to="none", use_cpu=True
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+    trainer = Seq2SeqTrainer(model, arguments, train_dataset=pairs, data_collator=collator)
+    before = trainer.evaluate(pairs)["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate(pairs)["eval_loss"] < 0.7 * before
+
+
+def test_pairs_are_not_tokenised_by_the_vocabulary_of_sources(kind, tokenizer, tmp_path):
+    pairs = Dataset.from_dict({"source": [SOURCE], "target": [TARGET]})
+    with pytest.raises(ValueError, match=r"a vocabulary of their own.*target_ids"):
+        tokenize_pairs(pairs, tokenizer, cache_dir=tmp_path)
 
 
 def test_one_vocabulary_keeps_its_one_tokenizer():

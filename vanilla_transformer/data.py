@@ -186,8 +186,13 @@ def tokenize_pairs(
         `target_length` (int32; `pair_lengths` reads them without the tokens).
 
     Raises:
-        ValueError: other columns, or no pair within the limits.
+        ValueError: other columns, no pair within the limits, or a tokenizer of sources alone.
     """
+    if _reads_sources_only(tokenizer):
+        raise ValueError(
+            f"{type(tokenizer).__name__} reads sources only: the targets of its model have a "
+            "vocabulary of their own; make labels with vanilla_transformer.pipeline.target_ids."
+        )
     if not {"source", "target"} <= set(dataset.column_names):
         raise ValueError(
             f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
@@ -212,6 +217,11 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Source and target lengths in tokens, without reading any token."""
     columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
+
+
+def _reads_sources_only(tokenizer: PreTrainedTokenizerBase) -> bool:
+    named = "target_tokenizer" in getattr(tokenizer, "init_kwargs", {})
+    return named or type(tokenizer).__name__ == "FSMTTokenizer"
 
 
 def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, str]:
