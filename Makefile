@@ -26,15 +26,18 @@ test-export: $(VENV)/.installed
 test-hf: $(VENV)/.installed
 	$(BIN)/python tests/hf/run_common_tests.py
 
-# Some twenty minutes on two CPU cores, with nothing else running; DATA=train.jsonl.gz takes the place
-# of generated pairs.
+# Half an hour on two CPU cores, with nothing else running. DATA=train.jsonl.gz takes the place of
+# generated pairs; RUN=runs/multi30k_en_de TEST=test.jsonl.gz add real sentences to decoding, and
+# EXPORT=1 the other engines.
 BENCHMARKS := training/benchmarks
 benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/training.py --size small $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --batch-tokens 1024 --steps 1 $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --memory --only ours,ours_bf16,marian_buckets,marian_bf16
 	$(BIN)/python $(BENCHMARKS)/scaling.py
-	test ! -f $(BENCHMARKS)/decoding.py || $(BIN)/python $(BENCHMARKS)/decoding.py
+	$(if $(EXPORT),$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]")
+	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
+	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(BIN)/python $(BENCHMARKS)/report.py
 
 lint: $(VENV)/.installed

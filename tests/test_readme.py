@@ -11,22 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"(?:<!-- block: (\w+)( \(slow\))? -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
+MARK = r"<!-- block: (\w+)(?: \(run by ([^)]+)\))? -->\n"
+BLOCK = re.compile(rf"(?:{MARK})?```(bash|python)\n(.*?)```", re.DOTALL)
 BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README)}
 SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
 SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs", "2"]
-# What runs each slow block; its first line stands in that file.
-SLOW = {
-    "demo": "tests/test_demo.py",
-    "install": "Makefile",
-    "ddp": "tests/test_trainer.py",
-    "finetune_example": "tests/test_finetuning.py",
-    "space": "tests/test_hub.py",
-    "publish": "tests/test_publishing.py",
-    "remote_code": "tests/test_hub.py",
-    "test": ".ci/run",
-    "pytest": "Makefile",
-}
 
 
 def run(command, folder):
@@ -59,13 +48,37 @@ def test_every_block_is_named_once():
     names = [name for name, *_ in BLOCK.findall(README)]
     assert all(names), "a command block of the README has no <!-- block: name --> line"
     assert len(names) == len(set(names))
-    slow = {name for name, mark, *_ in BLOCK.findall(README) if mark}
-    assert slow == set(SLOW)
+
+
+def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
     tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py"))
-    for name in set(names) - slow:
-        assert re.search(rf"def test_blocks?_(\w+_and_)?{name}(_and_\w+)?\(", tests), name
-    for name in slow:
-        assert (ROOT / SLOW[name]).is_file(), name
+    targets = re.findall(
+        r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    for name, runner, _, block in BLOCK.findall(README):
+        if not runner:
+            assert re.search(rf"def test_blocks?_(\w+_and_)?{name}(_and_\w+)?\(", tests), name
+            continue
+        program, *words = runner.split()
+        if program == "make":
+            assert words[0] in targets, name
+        file = {"make": "Makefile", "pytest": words[-1]}.get(program, program) if words else program
+        text = (ROOT / file).read_text(encoding="utf-8")
+        options = re.findall(r" (--[\w-]+)", block)
+        taken_from_here = f'block("{name}")' in text
+        assert taken_from_here or all(option in text for option in options), name
+
+
+def test_the_lines_that_follow_a_training_can_be_pasted(reader):
+    small = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
+    train = f".venv/bin/vanilla-transformer train demo {' '.join(small)} --output-dir runs/next"
+    printed = run(train, reader).stdout
+    lines = printed.replace("\\\n", "").split("Next:\n")[1].splitlines()
+    assert len(lines) == 3
+    (reader / "FILE").write_text("3 hours\n", encoding="utf-8")
+    assert run(lines[0], reader).stdout.count("\n") == 1
+    programs = {line.split()[0] for line in lines}
+    assert all(Path(program).is_file() for program in programs), programs
 
 
 def test_block_translate_python(reader):

@@ -11,6 +11,7 @@ import functools
 import json
 import logging
 import os
+import shutil
 import stat
 import sys
 import traceback
@@ -49,8 +50,8 @@ EXTRAS = {
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
 }
 # What follows the demo: the same with data of one's own.
-_NEXT = """  vanilla-transformer train multi30k_en_de
-  vanilla-transformer train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
+_NEXT = """  {program} train multi30k_en_de
+  {program} train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
       --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
 
 
@@ -109,11 +110,18 @@ def _train(options: argparse.Namespace) -> int:
         _print_scores(metrics["scores"])
         _print_samples(Path(output_dir) / "samples.md")
         print(f"Model, curves, samples and metrics are in {output_dir}. Next:")
-        print(f"  vanilla-transformer translate {output_dir} FILE")
+        print(f"  {_program()} translate {output_dir} FILE")
         if recipe.generated:
-            print(_NEXT)
+            print(_NEXT.format(program=_program()))
         push_trained(options, output_dir)
     return 0
+
+
+def _program() -> str:
+    """This program as its user has called it: it need not be on the path."""
+    name = "vanilla-transformer"
+    called = Path(sys.argv[0])
+    return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -180,7 +188,8 @@ def _translator(directory: Path, engine: str | None) -> object:
     for name, file in ENGINES.items():
         if (directory / file).is_file():
             raise ValueError(f"{directory} holds an export; give --engine {name}.")
-    return AutoModelForSeq2SeqLM.from_pretrained(directory).eval().to(_device())
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True)
+    return model.eval().to(_device())
 
 
 class _Parser(argparse.ArgumentParser):

@@ -415,7 +415,7 @@ def _score(
 
 
 def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
-    model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(run, use_safetensors=True).eval()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     return model, AutoTokenizer.from_pretrained(run)
 

@@ -61,7 +61,7 @@ def load_model(
         )
     options = {} if dtype is None else {"dtype": dtype}
     model, report = VanillaTransformerForConditionalGeneration.from_pretrained(
-        source, output_loading_info=True, **options
+        source, output_loading_info=True, use_safetensors=True, **options
     )
     # The host library only warns about these; what is missing it fills with random numbers.
     for problem in ("missing_keys", "mismatched_keys", "unexpected_keys"):
