@@ -272,7 +272,7 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
     command.add_argument("--num-beams", type=int, default=4, help="beams (default: 4)")
     command.add_argument("--nbest", type=int, metavar="N", help="the N best, with their scores")
-    command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    command.add_argument("--batch-tokens", type=int, default=16_384, help="tokens in a batch")
     command.add_argument(
         "--engine",
         choices=("ctranslate2", "onnx"),
