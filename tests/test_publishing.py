@@ -492,6 +492,11 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
     assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
     assert "seed" not in rows
+    assert "length_penalty" not in {
+        row["name"] for row in paper_differences({"length_penalty": 0.6})
+    }
+    (row,) = paper_differences({"length_penalty": 1.0})
+    assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

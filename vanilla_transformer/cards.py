@@ -40,6 +40,8 @@ _TOLD = (
     *("training_minutes", "averaged_checkpoints", "precision", "seed", "vocabulary", "devices"),
     *("hardware", "versions"),
 )
+# Fields that a recipe leaves out where it follows the paper.
+_PAPER = {"length_penalty": 0.6}
 # Section 6.1, where the big model was trained otherwise.
 _BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
 _FILES = ("train_file", "validation_file", "test_file")
@@ -187,7 +189,8 @@ def paper_differences(recipe: dict[str, object]) -> list[dict[str, str]]:
         here = recipe.get(field.name)
         if field.name not in PAPER_FIELDS or here is None or field.name == "preset":
             continue
-        paper = getattr(model, own.get(field.name, field.name), field.default)
+        default = _PAPER.get(field.name, field.default)
+        paper = getattr(model, own.get(field.name, field.name), default)
         if field.name == "vocab_size":  # which a preset leaves to the data
             paper = field.default
         if preset == "big":
