@@ -27,7 +27,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer import cli, publishing, space
 from vanilla_transformer.data import load_pairs, tokenize_pairs
 from vanilla_transformer.exporters.marian import export_marian
-from vanilla_transformer.hub import push_folder
+from vanilla_transformer.hub import hub_errors, push_folder
 from vanilla_transformer.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
@@ -297,6 +297,19 @@ def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
     hub.fault = None
     push_folder(folder, REPO, token=TOKEN, message="two")
     assert hub.files(REPO)["sub/a.txt"] == b"new"
+
+
+def test_a_token_may_end_its_line_and_is_in_no_error(hub, folder, monkeypatch):
+    push_folder(folder, REPO, token=f" {TOKEN}\r\n", message="one")
+    assert hub.repositories["model", REPO].titles[-1] == "one"
+    for token in (f"{TOKEN}\n{TOKEN}", f"{TOKEN}\u00e9"):
+        with pytest.raises(ValueError, match="the token holds white space or other") as refusal:
+            push_folder(folder, REPO, token=token, message="two")
+        assert "hf_" not in str(refusal.value)
+    for error in (RuntimeError(f"Illegal header 'Bearer {TOKEN}'"), ValueError(f"{TOKEN} is odd")):
+        with pytest.raises(ValueError, match=r"\*\*\*") as refusal, hub_errors(REPO):
+            raise error
+        assert "hf_" not in str(refusal.value)
 
 
 def test_push_replaces_what_it_does_without_in_the_same_commit(hub, folder):

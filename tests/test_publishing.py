@@ -336,6 +336,22 @@ def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--license", "mit", "--token", "hf_secret"], "unknown option --token"),
+        (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
+        (["hf_secret"], "got 1 more word than it takes;"),
+    ],
+)
+def test_words_that_went_astray_are_not_shown(capsys, words, message):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "demo", "--push-to-hub", "user/x", *words])
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "secret" not in captured.out + captured.err
+
+
 # ------------------------------------------------------------------------------------- the code
 
 

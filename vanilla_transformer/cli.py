@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        options.command.error(f"unknown option {' '.join(unknown)}")
+        # Names alone: a value that went astray may be a token.
+        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        surplus = f"{len(unknown)} more {'word' if len(unknown) == 1 else 'words'} than it takes"
+        options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     _configure_logging()
     try:
         return options.run(options)

@@ -3,12 +3,15 @@
 import contextlib
 import fnmatch
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors, get_token
 from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+_TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def push_folder(
             was to be private.
     """
     check_repo_id(repo_id)
-    api, files = HfApi(token=token), plan_files(folder)
+    api, files = hub_api(token), plan_files(folder)
     place = {"repo_id": repo_id, "repo_type": repo_type}
     with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
@@ -103,6 +106,19 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"got {repo_id!r} as name on the Hub; give user/name.")
 
 
+def hub_api(token: str | None) -> HfApi:
+    """The Hub for the owner of a token; for whoever is logged in if None.
+
+    Raises:
+        ValueError: no header can carry the token; the error of the library would show it.
+    """
+    token = get_token() if token is None else token
+    token = token.strip() if token else None  # of a file: with the end of its line
+    if token and not (token.isascii() and token.isprintable() and len(token.split()) == 1):
+        raise ValueError("the token holds white space or other signs that no token has; copy it.")
+    return HfApi(token=token)
+
+
 @contextlib.contextmanager
 def hub_errors(repo_id: str) -> Iterator[None]:
     """One line for what the Hub or the way to it has against a push; the token is in none."""
@@ -110,7 +126,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         yield
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        said = (error.server_message or "").strip() or " ".join(str(error).split())
+        said = _told((error.server_message or "").strip() or error)
         if status in (401, 403) or isinstance(error, errors.RepositoryNotFoundError):
             raise ValueError(
                 f"the Hub refuses access to {repo_id} (HTTP {status}); log in with `hf auth "
@@ -121,14 +137,18 @@ def hub_errors(repo_id: str) -> Iterator[None]:
             "before."
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalTokenNotFoundError) as error:
-        raise ValueError(f"nothing was pushed to {repo_id}: {error}") from error
+        raise ValueError(f"nothing was pushed to {repo_id}: {_told(error)}") from error
     except ValueError as error:  # of the library: metadata of the card, for one
-        said = " ".join(str(error).split())
-        raise ValueError(f"the Hub refuses the push to {repo_id}: {said}") from error
+        raise ValueError(f"the Hub refuses the push to {repo_id}: {_told(error)}") from error
     except (errors.HTTPError, ConnectionError, RuntimeError) as error:
         # RuntimeError: what the library makes of an upload that broke off.
         reason = error.__cause__ or error
         raise ValueError(
-            f"the push to {repo_id} broke off ({type(reason).__name__}: {reason}); the repository "
-            "holds what it held before. Push again."
+            f"the push to {repo_id} broke off ({type(reason).__name__}: {_told(reason)}); the "
+            "repository holds what it held before. Push again."
         ) from error
+
+
+def _told(error: BaseException | str) -> str:
+    """What an error says, on one line and without a token that a library may have put into it."""
+    return _TOKEN.sub("***", " ".join(str(error).split()))

@@ -12,9 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from huggingface_hub import HfApi
-
-from .hub import check_repo_id, hub_errors, plan_files, push_folder
+from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import TOKENS, Publication, check_model_files
 
 FORM = "demo Space"
@@ -126,8 +124,9 @@ def _try_out(folder: Path, directory: Path) -> None:
 
 
 def _check_model_is_published(repo_id: str, token: str | None) -> None:
+    api = hub_api(token)
     with hub_errors(repo_id):
-        is_there = HfApi(token=token).repo_exists(repo_id)
+        is_there = api.repo_exists(repo_id)
     if not is_there:
         raise ValueError(
             f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
