@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shutil
 import sys
 import threading
 import time
@@ -10,7 +11,13 @@ from itertools import count, islice, permutations
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedTokenizerFast, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    pipeline,
+)
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
@@ -21,7 +28,7 @@ from vanilla_transformer import (
     prepacking,
 )
 from vanilla_transformer.decoding import EXTRA_TOKENS, beam_search, evaluation_mode
-from vanilla_transformer.exporters.marian import to_marian
+from vanilla_transformer.exporters.marian import export_marian, to_marian
 from vanilla_transformer.pipeline import (
     VanillaTransformerTranslationPipeline,
     length_sorted_batches,
@@ -29,6 +36,7 @@ from vanilla_transformer.pipeline import (
     translate,
     translate_nbest,
 )
+from vanilla_transformer.remote_code import embed_code
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
@@ -484,6 +492,34 @@ def test_registering_twice_is_silent(caplog):
     register_pipeline()
     assert PIPELINE_REGISTRY.check_task("translate")[1]["type"] == "text"
     assert not caplog.records
+
+
+def test_a_saved_pipeline_and_a_model_with_its_code_load_with_the_package(run_directory, tmp_path):
+    """Nobody has to trust a copy of what is at hand; the copy itself still says what it is."""
+    pipeline("translate", model=str(run_directory)).save_pretrained(tmp_path / "saved")
+    shutil.copytree(run_directory, tmp_path / "coded")
+    embed_code(tmp_path / "coded")
+    expected = pipeline("translate", model=str(run_directory))("a sentence")
+    for name in ("saved", "coded"):
+        pipe = pipeline("translate", model=str(tmp_path / name))
+        assert type(pipe) is VanillaTransformerTranslationPipeline
+        assert pipe("a sentence") == expected
+        content = json.loads((tmp_path / name / "config.json").read_text())
+        assert "translate" in content["custom_pipelines"]
+        content["custom_pipelines"]["other"] = {"impl": "other.Pipeline"}
+        kept = VanillaTransformerConfig.from_dict(content)
+        assert list(kept.custom_pipelines) == ["other"]
+    reference = "configuration_vanilla_transformer.VanillaTransformerConfig"
+    remote = get_class_from_dynamic_module(reference, tmp_path / "coded")
+    assert "translate" in remote.from_pretrained(tmp_path / "coded").custom_pipelines
+
+
+def test_a_sentence_beyond_marians_table_is_refused_by_its_length(run_directory, tmp_path):
+    stock = AutoModelForSeq2SeqLM.from_pretrained(export_marian(run_directory, tmp_path / "stock"))
+    tokenizer = AutoTokenizer.from_pretrained(run_directory)
+    table = stock.config.max_position_embeddings
+    with pytest.raises(ValueError, match=f"has {table + 1} tokens, but .* end at {table} "):
+        next(translate(stock, tokenizer, ["!" * table]))
 
 
 def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from huggingface_hub import SpaceCard
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.exporters.marian import export_marian
 from vanilla_transformer.generation import generate_ids
+from vanilla_transformer.remote_code import embed_code
 from vanilla_transformer.space import write_space
 from vanilla_transformer.tokenization import train_tokenizer
 
@@ -115,6 +117,33 @@ def test_too_long_a_text_is_said_with_its_length_and_the_limit(translation, tran
     count = translation.MAX_TOKENS + 1
     with pytest.raises(ValueError, match=rf"has {count} tokens.* up to {count - 1}\."):
         translation.checked_sentence(translator, longest + "!")
+
+
+def test_the_limit_is_that_of_the_models_table_where_it_is_lower(translation, translator, tmp_path):
+    for name, model in (
+        ("learned", {"position_encoding": "learned"}),
+        ("marian", {"position_encoding": "sinusoidal"}),
+    ):
+        config = {**translator.model.config.to_dict(), **model, "max_position_embeddings": 9}
+        own = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**config))
+        for part in (own, translator.tokenizer):
+            part.save_pretrained(tmp_path / name)
+        folder = tmp_path / name
+        if name == "marian":
+            folder = export_marian(folder, tmp_path / "stock")
+        small = translation.load_translator(str(folder))
+        assert translation.checked_sentence(small, "!" * 8) == "!" * 8
+        assert translation.translations(small, "!" * 8)
+        with pytest.raises(ValueError, match=r"has 10 tokens.* up to 9\."):
+            translation.checked_sentence(small, "!" * 9)
+
+
+def test_a_model_with_its_code_is_shown_by_the_code_of_the_space(translation, directory, tmp_path):
+    shutil.copytree(directory, tmp_path / "coded")
+    embed_code(tmp_path / "coded")
+    shown = translation.load_translator(str(tmp_path / "coded"))
+    assert type(shown).__module__ == "vanilla_transformer.pipeline"
+    assert translation.translations(shown, SENTENCE)
 
 
 def test_a_text_is_one_sentence_on_one_line(translation, translator):

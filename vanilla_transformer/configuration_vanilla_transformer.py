@@ -159,6 +159,22 @@ class VanillaTransformerConfig(PreTrainedConfig):
             raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
         return cls(**{**PRESETS[name], **overrides})
 
+    @classmethod
+    def from_dict(
+        cls, config_dict: dict[str, object], **kwargs: object
+    ) -> "VanillaTransformerConfig":
+        """As the host's; where the package is at hand, a model's own copy of its pipeline is not.
+
+        The host would refuse `pipeline("translate", ...)` until that copy is trusted.
+        """
+        pipelines = config_dict.get("custom_pipelines")
+        if pipelines and not __name__.startswith("transformers_modules."):
+            others = {task: entry for task, entry in pipelines.items() if task != "translate"}
+            config_dict = {**config_dict, "custom_pipelines": others}
+            if not others:
+                del config_dict["custom_pipelines"]
+        return super().from_dict(config_dict, **kwargs)
+
     def head_dims(self, num_heads: int) -> tuple[int, int]:
         """d_k and d_v of one of `num_heads` heads (Section 3.2.2)."""
         default = self.d_model // num_heads

@@ -203,8 +203,9 @@ def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
-    """Tokens for which the model has learned positions; None for sinusoids, which have no end."""
-    if getattr(model.config, "position_encoding", None) == "learned":
+    """Tokens for which the model has a table of positions; None where there is no end of them."""
+    kind = getattr(model.config, "position_encoding", None)
+    if kind == "learned" or getattr(model.config, "model_type", None) == "marian":
         return model.config.max_position_embeddings
     return None
 

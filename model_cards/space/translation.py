@@ -9,6 +9,7 @@ from PIL import Image
 from transformers import Pipeline, pipeline
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
+from vanilla_transformer.decoding import longest_sequence
 from vanilla_transformer.generation import uses_paper_search
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
@@ -68,10 +69,11 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
     if not sentence:
         raise ValueError("There is nothing to translate. Type a sentence first.")
     count = len(translator.tokenizer(sentence, verbose=False)["input_ids"])
-    if count > MAX_TOKENS:
+    limit = min(MAX_TOKENS, longest_sequence(translator.model) or MAX_TOKENS)
+    if count > limit:
         raise ValueError(
             f"This text is too long: it has {count} tokens (pieces of words), and this demo takes "
-            f"up to {MAX_TOKENS}. Translate one sentence at a time."
+            f"up to {limit}. Translate one sentence at a time."
         )
     return sentence
 
