@@ -7,7 +7,7 @@ import torch
 from test_engines import VOCAB_SIZE, batch_of, save, sequences
 from test_export_marian import make_tokenizer
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -20,6 +20,7 @@ from vanilla_transformer.exporters.ctranslate2 import (  # noqa: E402
     export_ctranslate2,
     vocabulary,
 )
+from vanilla_transformer.sides import hold_target_tokenizer, target_tokenizer  # noqa: E402
 
 VARIANTS = {
     "paper": {},
@@ -152,8 +153,7 @@ def test_a_target_with_its_own_tokenizer(tmp_path):
     assert CTranslate2Engine(output).target_tokens[4] == "<target 4>"
     words = {name: i for i, name in enumerate(["<pad>", "<s>", "</s>", "<unk>", "mot", "le"])}
     own = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "<unk>")))
-    own.save_pretrained(run / "target_tokenizer")
-    tokenizer.init_kwargs["target_tokenizer"] = "target_tokenizer"
+    hold_target_tokenizer(tokenizer, own)
     tokenizer.save_pretrained(run)
     output = export_ctranslate2(run, tmp_path / "out")
     source, mask, target = batch_of(model)
@@ -162,7 +162,7 @@ def test_a_target_with_its_own_tokenizer(tmp_path):
     found = engine.score_ids(source, mask, target % 30)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
     assert engine.target_tokens[4] == "mot"
-    assert (output / "target_tokenizer" / "tokenizer.json").is_file()
+    assert target_tokenizer(AutoTokenizer.from_pretrained(output)).get_vocab() == words
 
 
 @pytest.mark.parametrize("quantization", ["float32", "bfloat16", "int8"])

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, FSMTConfig, FSMTForConditionalGeneration
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.importers.fairseq import import_fairseq, read_dictionary
+from vanilla_transformer.sides import target_tokenizer
 
 WORDS = ["the", "do@@", "gs", "run", ".", "caf\u00e9", "madeupword0000"]
 SIZE = 4 + len(WORDS)
@@ -252,7 +253,7 @@ def test_two_dictionaries_give_two_tokenizers(tmp_path):
     (tmp_path / "data" / "dict.de.txt").write_text("a 6\nb 5\nc 4\nd 3\ne 2\nf 1\n")
     import_fairseq(path, tmp_path / "ours", dictionaries=tmp_path / "data")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    target = target_tokenizer(source)
     assert source("the").input_ids == [4, 2]
     assert target("f a").input_ids == [9, 4, 2]
 

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, pipeline
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, translate
 from vanilla_transformer.importers.joeynmt import import_joeynmt
+from vanilla_transformer.sides import target_tokenizer
 
 yaml = pytest.importorskip("yaml")
 np = pytest.importorskip("numpy")
@@ -238,7 +239,7 @@ def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     import_joeynmt(folder, tmp_path / "ours")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    target = target_tokenizer(source)
     batch = source(["the do@@ gs run fast .", "run"], padding=True, return_tensors="pt")
     assert batch.input_ids.tolist() == [[4, 5, 6, 7, 0, 8, 3], [7, 3, 1, 1, 1, 1, 1]]
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.importers.opennmt import import_opennmt
+from vanilla_transformer.sides import target_tokenizer
 
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
 SOURCE = [*SPECIAL, "the", "do@@", "gs", "run", "."]
@@ -161,7 +162,7 @@ def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
     path = save_checkpoint(tmp_path / "a.pt", *make_state())
     import_opennmt(path, tmp_path / "ours")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    target = target_tokenizer(source)
     batch = source(["the do@@ gs fly .", "run"], padding=True, return_tensors="pt")
     assert batch.input_ids.tolist() == [[4, 5, 6, 0, 8], [7, 1, 1, 1, 1]]  # no end in sources
     assert target("und .").input_ids == [9, 8, 3]

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.importers.torch import import_torch
 from vanilla_transformer.importers.vocabulary import word_tokenizer
+from vanilla_transformer.sides import target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
 IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
@@ -164,7 +165,7 @@ def test_vocabularies_give_tokenizers_of_words(tmp_path):
     imported = import_torch(path, tmp_path / "ours", **GIVEN, **vocabularies)
     assert not imported.notes
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    target = AutoTokenizer.from_pretrained(tmp_path / "ours" / "target_tokenizer")
+    target = target_tokenizer(source)
     assert source("source3 what source0").input_ids == [2, 7, 0, 4, 3]
     assert target.decode([2, 5, 4, 3], skip_special_tokens=True) == "target1 target0"
     with pytest.raises(ValueError, match=r"source\.txt holds 33 tokens, but the model has 37"):

@@ -18,7 +18,8 @@ HUB = {
     "prepacking": set(),
     "decoding": {"modeling_vanilla_transformer", "incremental", "prepacking"},
     "generation": {"configuration_vanilla_transformer", "decoding"},
-    "pipeline": {"decoding", "generation", "prepacking"},
+    "pipeline": {"decoding", "generation", "prepacking", "sides"},
+    "sides": set(),
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 # Each of these knows nothing of the others; the parts of one subject may know each other.

@@ -31,7 +31,7 @@ from vanilla_transformer.evaluation import decode_ids, evaluate_model
 from vanilla_transformer.importers.assembly import Imported, finish
 from vanilla_transformer.importers.fsmt import import_fsmt
 from vanilla_transformer.importers.vocabulary import vocabulary_tokenizers
-from vanilla_transformer.pipeline import translate
+from vanilla_transformer.pipeline import source_tokenizer, target_tokenizer, translate
 from vanilla_transformer.visualization import attention_weights
 
 ROOT = Path(__file__).parents[1]
@@ -64,23 +64,21 @@ def fsmt(folder):
     import_fsmt(folder / "fsmt", folder / "ours")
 
 
-def words(folder):
+def words(folder, target=("der", "Hu@@", "nd", "!", "mit"), output="ours"):
     """Two tokenizers of words between spaces that start every text with <s>, as the model does."""
-    vocabularies = {
-        "source": ["the", "do@@", "g", "!"],
-        "target": ["der", "Hu@@", "nd", "!", "mit"],
-    }
+    vocabularies = {"source": ["the", "do@@", "g", "!"], "target": target}
     for side, tokens in vocabularies.items():
         (folder / f"{side}.txt").write_text("\n".join([*SPECIAL, *tokens]))
     config = VanillaTransformerConfig(
-        **{"vocab_size": 8, "decoder_vocab_size": 9, "share_encoder_decoder_embeddings": False},
+        **{"vocab_size": 8, "decoder_vocab_size": 4 + len(target)},
+        share_encoder_decoder_embeddings=False,
         **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0},
         **SIZES,
     )
     paths, templates = (folder / "source.txt", folder / "target.txt"), ("bos $A eos",) * 2
     tokenizers = vocabulary_tokenizers(paths, config, templates)
     model = VanillaTransformerForConditionalGeneration(config)
-    finish(Imported(model, *tokenizers), folder / "ours")
+    return finish(Imported(model, *tokenizers), output and folder / output)
 
 
 @pytest.fixture(scope="module", params=[fsmt, words], ids=lambda make: make.__name__)
@@ -191,10 +189,42 @@ def test_pairs_are_not_tokenised_by_the_vocabulary_of_sources(kind, tokenizer, t
         tokenize_pairs(pairs, tokenizer, cache_dir=tmp_path)
 
 
+@pytest.fixture
+def two(tmp_path):
+    """A model of words, imported without being written, with a target vocabulary to tell apart."""
+
+    def make(target=("der", "Hu@@", "nd")):
+        return words(tmp_path, target=target, output=None)
+
+    return make
+
+
+def test_an_import_that_is_not_written_speaks_the_targets_language(two):
+    imported = two()
+    assert target_tokenizer(imported.tokenizer).get_vocab()["Hu@@"] == 5
+    (text,) = translate(imported.model, imported.tokenizer, ["the do@@ g"], max_new_tokens=9)
+    assert not set(text.split()) & {"the", "dog", "!"}
+    assert decode_ids(imported.tokenizer, [[4, 5, 6, 2]]) == ["der Hund"]
+
+
+def test_a_saved_tokenizer_takes_the_targets_along_and_an_old_one_is_not_remembered(two, tmp_path):
+    """As after a fine-tuning, and as on the Hub: one folder, under any name, and again."""
+    place = tmp_path / "saved"
+    for last in ("nd", "t"):
+        two(("der", "Hu@@", last)).tokenizer.save_pretrained(tmp_path / "first")
+        loaded = AutoTokenizer.from_pretrained(tmp_path / "first")
+        loaded.save_pretrained(place)
+        shutil.rmtree(tmp_path / "first")
+        again = AutoTokenizer.from_pretrained(place)
+        assert decode_ids(again, [[4, 5, 6, 2]]) == [f"der Hu{last}"]
+        target = target_tokenizer(again)
+        assert target("der dog")["input_ids"] == [0, 4, 3, 2]
+        assert (target.pad_token_id, target.padding_side) == (1, "right")
+        assert target_tokenizer(again) is target  # read once
+
+
 def test_one_vocabulary_keeps_its_one_tokenizer():
     from tokenizers import Tokenizer, models
-
-    from vanilla_transformer.pipeline import source_tokenizer, target_tokenizer
 
     one = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
     assert source_tokenizer(one) is one

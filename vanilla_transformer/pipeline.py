@@ -14,26 +14,19 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
-from copy import copy
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch.utils.data import Dataset
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    Pipeline,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils.logging import tqdm
 
 from .decoding import longest_sequence
 from .generation import generate_ids, generation_option
 from .prepacking import release
+from .sides import source_tokenizer, target_ids, target_tokenizer
 
 TASK = "translate"  # the library refuses the name "translation"
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
@@ -111,7 +104,7 @@ def translate(
 
     Raises:
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
-            than the model's learned positions.
+            than the model's table of positions.
     """
     if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
         raise ValueError(
@@ -195,7 +188,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is not a string, or is longer than the learned positions; or there
+            ValueError: An input is not a string, or is longer than the positions' table; or there
                 are no scores, since the arguments need `generate`.
         """
         if isinstance(inputs, (str, Mapping, Dataset)) or not isinstance(inputs, Iterable):
@@ -296,7 +289,7 @@ def _encode(
     for number, row in enumerate(encoded, start=first):
         if table is not None and len(row) > table:
             raise ValueError(
-                f"Input {number} has {len(row)} tokens, but the model's learned positions end at "
+                f"Input {number} has {len(row)} tokens, but the model's positions end at "
                 f"{table} (max_position_embeddings); split it into shorter sentences."
             )
     return encoded
@@ -363,47 +356,6 @@ def _texts(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
     return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
-
-
-def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """What reads and writes targets: the tokenizer itself unless there are two vocabularies."""
-    folder = tokenizer.init_kwargs.get("target_tokenizer")
-    if folder is not None:
-        return _load_tokenizer(tokenizer.name_or_path, folder)
-    if type(tokenizer).__name__ != "FSMTTokenizer":
-        return tokenizer
-    # It writes targets, and takes every text for a source.
-    target = copy(tokenizer)
-    target.encoder = {token: index for index, token in tokenizer.decoder.items()}
-    target.src_lang = tokenizer.tgt_lang
-    return target
-
-
-def source_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """What shows the ids of sources: FSMT's and Marian's take any id for one of the target."""
-    pieces, ids = (getattr(tokenizer, name, None) for name in ("encoder", "decoder"))
-    if not (isinstance(pieces, dict) and isinstance(ids, dict)):
-        return tokenizer
-    source = copy(tokenizer)
-    source.decoder = {index: token for token, index in pieces.items()}
-    return source
-
-
-def target_ids(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
-) -> list[list[int]]:
-    """Ids of targets as the model is to write them: with the end symbol, without the start."""
-    target = target_tokenizer(tokenizer)
-    rows = target(text_target=list(texts), verbose=False)["input_ids"]
-    start = model.config.decoder_start_token_id
-    if start != target.bos_token_id or start == target.eos_token_id:
-        return rows
-    return [row[1:] if row[:1] == [start] else row for row in rows]
-
-
-@lru_cache(maxsize=4)
-def _load_tokenizer(path: str, folder: str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(path, subfolder=folder)
 
 
 def _windows(sentences: Iterable[str], window: int, max_wait: float | None) -> Iterator[list[str]]:

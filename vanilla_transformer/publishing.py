@@ -25,6 +25,7 @@ from .cards import NATIVE, STOCK, WITH_CODE, card_facts, check_card, check_licen
 from .hub import Commit, check_repo_id, plan_files, push_folder
 from .pipeline import translate
 from .remote_code import code_files, embed_code
+from .sides import TARGET_TOKENIZER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -43,7 +44,10 @@ _MODEL_FILES = (
 )
 _REQUIRED = {
     "config.json": "give a directory that from_pretrained loads",
-    "tokenizer.json": "save the tokenizer beside the model with tokenizer.save_pretrained",
+    **dict.fromkeys(
+        ("tokenizer.json", "tokenizer_config.json"),
+        "save the tokenizer beside the model with tokenizer.save_pretrained",
+    ),
     "generation_config.json": "without one, translations end after 20 tokens; save it with "
     "model.generation_config.save_pretrained",
 }
@@ -200,10 +204,9 @@ def check_model_files(directory: Path) -> None:
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
             raise ValueError(f"{directory} holds no {name}; {advice}.")
-    if (directory / "target_tokenizer").is_dir():
+    if TARGET_TOKENIZER in _read_json(directory / "tokenizer_config.json"):
         raise ValueError(
-            f"{directory} has a vocabulary for each language (target_tokenizer); publish takes "
-            "models with one."
+            f"{directory} has a vocabulary for each language; publish takes models with one."
         )
     paths = sorted({path for pattern in WEIGHTS for path in directory.glob(pattern)})
     paths = [path for path in paths if path.suffix == ".safetensors"]

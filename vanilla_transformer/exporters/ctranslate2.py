@@ -17,7 +17,7 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.converters.transformers import ModelLoader, register_loader
 from ctranslate2.specs import Activation, attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..engines import CTranslate2Engine
 from ..modeling_vanilla_transformer import (
@@ -27,6 +27,7 @@ from ..modeling_vanilla_transformer import (
     PositionwiseFeedForward,
     VanillaTransformerForConditionalGeneration,
 )
+from ..sides import TARGET_TOKENIZER, target_tokenizer
 from .folders import check_folders, copy_tokenizer, load_model, written_aside
 from .verification import (
     check_equal,
@@ -237,11 +238,10 @@ def vocabularies(
     A target with a vocabulary of its own may have a tokenizer of its own. Without one its ids get
     made-up tokens; `CTranslate2Engine` gives the ids, of which the model's tokenizer makes text.
     """
-    config, folder = model.config, tokenizer.init_kwargs.get("target_tokenizer")
+    config = model.config
     source = vocabulary(tokenizer, config.vocab_size)
-    if folder is not None:
-        of_target = AutoTokenizer.from_pretrained(tokenizer.name_or_path, subfolder=folder)
-        return source, vocabulary(of_target, config.target_vocab_size)
+    if TARGET_TOKENIZER in tokenizer.init_kwargs:
+        return source, vocabulary(target_tokenizer(tokenizer), config.target_vocab_size)
     if config.target_vocab_size == config.vocab_size:
         return source, source
     return source, [f"<target {number}>" for number in range(config.target_vocab_size)]

@@ -17,7 +17,6 @@ TOKENIZER_FILES = (
     *(*VOCABULARY_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab-tgt.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm"),
 )
-TARGET_TOKENIZER = "target_tokenizer"  # folder of the target's own, where there is one
 
 
 def check_folders(
@@ -98,9 +97,7 @@ def written_aside(output: Path) -> Iterator[Path]:
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copies the tokenizer, and that of the target language where it has its own."""
+    """Copies the tokenizer."""
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
-    if (source / TARGET_TOKENIZER).is_dir():
-        shutil.copytree(source / TARGET_TOKENIZER, target / TARGET_TOKENIZER)

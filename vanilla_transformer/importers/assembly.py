@@ -20,9 +20,9 @@ from transformers import PreTrainedTokenizerBase
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..exporters.folders import written_aside
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
+from ..sides import hold_target_tokenizer
 from .opening import listed
 
-TARGET_TOKENIZER = "target_tokenizer"  # the directory of the target's own tokenizer
 # Names that other systems have for the activations of ours.
 _ACTIVATIONS = {"silu": "swish", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
 
@@ -46,7 +46,8 @@ class Imported(NamedTuple):
     Attributes:
         model: in evaluation mode, with the dtype of the source.
         tokenizer: of the source, or of both languages; None if it could not be rebuilt.
-        target_tokenizer: of the target, where it has a vocabulary of its own.
+        target_tokenizer: of the target, where it has a vocabulary of its own. After `finish` the
+            source's tokenizer holds it too.
         files: files of the source's own tokenizer, by name, kept as they are.
         notes: what a user should know, a sentence each.
     """
@@ -288,21 +289,17 @@ def check_output(output: str | os.PathLike[str] | None) -> None:
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
-    """Write the model and its tokenizer where somebody asked for it; OUT is whole or not there.
+    """Join the tokenizers, and write all where somebody asked for it; OUT is whole or not there.
 
     Returns:
         `imported`.
     """
+    if imported.target_tokenizer is not None:
+        hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported
-    path = Path(output)
-    with written_aside(path) as aside:
+    with written_aside(Path(output)) as aside:
         imported.model.save_pretrained(aside)
-        if imported.target_tokenizer is not None:
-            imported.target_tokenizer.save_pretrained(aside / TARGET_TOKENIZER)
-            # By this the pipeline finds it.
-            imported.tokenizer.init_kwargs["target_tokenizer"] = TARGET_TOKENIZER
-            imported.tokenizer.name_or_path = str(path)
         if imported.tokenizer is not None:
             imported.tokenizer.save_pretrained(aside)
         for name, content in imported.files.items():
