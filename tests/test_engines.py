@@ -13,7 +13,7 @@ from test_export_marian import make_batch, make_model, make_tokenizer
 
 from vanilla_transformer import cli_convert, translate
 from vanilla_transformer.cli import main
-from vanilla_transformer.engines import ENGINES, load_engine
+from vanilla_transformer.engines import ENCODER, ENGINES, load_engine
 
 VOCAB_SIZE = 260  # of the tokenizer
 SENTENCES = ["a dog", "", "two men run on the beach", "x", "a dog and a cat and a dog"]
@@ -246,7 +246,8 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
     monkeypatch.delitem(sys.modules, f"vanilla_transformer.exporters.{name}", raising=False)
     assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
     assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
-    (run / ENGINES[name]).touch()
+    for file in (ENGINES[name], ENCODER):
+        (run / file).touch()
     (tmp_path / "text").touch()
     assert main(["translate", str(run), str(tmp_path / "text"), "--engine", name]) == 2
     assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err

@@ -32,6 +32,7 @@ SUBJECTS = {
 # May import the Hub files, and beside them what they show.
 READERS = {
     **{"evaluation": set(), "importers": set(), "exporters": set(), "engines": set()},
+    "loading": set(),
     "visualization": {"optimization", "words"},
 }
 # May import all of the above.

@@ -48,6 +48,7 @@ With --nbest each translation is a line: sentence (from 0) ||| translation ||| s
 EXTRAS = {
     **dict.fromkeys(("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml"), "demo"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
+    **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
 }
 # What follows the demo: the same with data of one's own.
 _NEXT = """  {program} train multi30k_en_de
@@ -145,8 +146,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from transformers import AutoTokenizer
-
+    from .loading import load_saved_tokenizer
     from .pipeline import translate_nbest
 
     _hide_progress_of_transformers()
@@ -160,7 +160,7 @@ def _translate(options: argparse.Namespace) -> int:
         # A pipe or terminal may wait for answers before it sends more; a file does not.
         waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
         model = _translator(directory, options.engine)
-        tokenizer = AutoTokenizer.from_pretrained(directory)
+        tokenizer = load_saved_tokenizer(directory)
         target = stack.enter_context(_output(options.output))
         first = _FirstLine(_lines(source, options.file or "standard input"))
         found = translate_nbest(
@@ -182,17 +182,15 @@ def _translate(options: argparse.Namespace) -> int:
 
 def _translator(directory: Path, engine: str | None) -> object:
     """The model of a folder, or an engine that runs an export of it."""
-    from transformers import AutoModelForSeq2SeqLM
-
     from .engines import ENGINES, load_engine
+    from .loading import load_saved_model
 
     if engine is not None:
         return load_engine(engine, directory)
     for name, file in ENGINES.items():
         if (directory / file).is_file():
             raise ValueError(f"{directory} holds an export; give --engine {name}.")
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True)
-    return model.eval().to(_device())
+    return load_saved_model(directory).to(_device())
 
 
 class _Parser(argparse.ArgumentParser):

@@ -18,11 +18,13 @@ from transformers import GenerationConfig, GenerationMixin, StoppingCriteria
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .loading import read_json
 from .modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from .pipeline import pad_ids
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file by which one knows its folder
+_SETTINGS = ("config.json", "generation_config.json")
 
 
 def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEngine":
@@ -33,17 +35,20 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
         directory: what `export` wrote.
 
     Raises:
-        ValueError: there is no such engine, or the folder holds nothing for it.
+        ValueError: there is no such engine, or the folder does not hold a whole export for it.
         ImportError: the engine's own package is not installed.
     """
     if name not in ENGINES:
         raise ValueError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
     directory = Path(directory)
-    if not (directory / ENGINES[name]).is_file():
-        raise ValueError(
-            f"{directory} holds no {ENGINES[name]}; write one with vanilla-transformer export "
-            f"{name} RUN {directory}."
-        )
+    for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
+        if not (directory / file).is_file():
+            raise ValueError(
+                f"{directory} holds no {file}; write one with vanilla-transformer export {name} "
+                f"RUN {directory}."
+            )
+    for file in _SETTINGS:
+        read_json(directory / file)
     return {"ctranslate2": CTranslate2Engine, "onnx": OnnxEngine}[name](directory)
 
 
@@ -66,12 +71,15 @@ class CTranslate2Engine(torch.nn.Module):
 
         super().__init__()
         directory = Path(directory)
-        self.translator = ctranslate2.Translator(
-            str(directory),
-            device=device,
-            compute_type=compute_type,
-            intra_threads=torch.get_num_threads(),
-        )
+        try:
+            self.translator = ctranslate2.Translator(
+                str(directory),
+                device=device,
+                compute_type=compute_type,
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:
+            raise ValueError(f"CTranslate2 does not load {directory}: {error}") from error
         self.source_tokens, self.target_tokens = map(
             _read_json, (_vocabulary(directory, side) for side in ("source", "target"))
         )
@@ -253,12 +261,14 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         self.generation_config = GenerationConfig.from_pretrained(directory)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        self.sessions = {
-            name: onnxruntime.InferenceSession(
-                str(directory / name), options, providers=["CPUExecutionProvider"]
-            )
-            for name in (ENCODER, DECODER)
-        }
+        self.sessions = {}
+        for name in (ENCODER, DECODER):
+            try:
+                self.sessions[name] = onnxruntime.InferenceSession(
+                    str(directory / name), options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # its errors have no other class in common
+                raise ValueError(f"ONNX Runtime does not load {directory}: {error}") from error
         self.encoder = _OnnxEncoder(self)
 
     @property

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -36,6 +34,7 @@ from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkp
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .data import load_pairs, reading_report, tokenize_pairs
 from .evaluation import evaluate_model, scores_by_kind
+from .loading import check_weights, load_saved_model, load_saved_tokenizer
 from .machine import resolve_precision
 from .metrics import draw_curves, training_facts, without_texts, write_aside, write_samples
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -133,8 +132,7 @@ def evaluate_run(
         ValueError: if there is no model, or no test pairs.
     """
     run = Path(directory)
-    if not (run / "model.safetensors").is_file():
-        raise ValueError(f"{run} holds no trained model (no model.safetensors).")
+    check_weights(run)
     overrides = {"pair": pair, "test_file": test_file, "num_beams": num_beams}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     if (run / RECIPE).is_file():
@@ -415,9 +413,9 @@ def _score(
 
 
 def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
-    model = AutoModelForSeq2SeqLM.from_pretrained(run, use_safetensors=True).eval()
+    model = load_saved_model(run)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return model, AutoTokenizer.from_pretrained(run)
+    return model, load_saved_tokenizer(run)
 
 
 def _draw_attention(

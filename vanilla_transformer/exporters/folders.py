@@ -1,6 +1,5 @@
 """What every exporter reads and writes: a saved model in, a folder that is whole or absent out."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,10 +8,9 @@ from pathlib import Path
 
 import torch
 
+from ..loading import VOCABULARY_FILES, load_saved_model, read_json
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
-# Ours is one file; the tokenizers of imported models have others in its place.
-VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
 TOKENIZER_FILES = (
     *(*VOCABULARY_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab-tgt.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm"),
@@ -40,6 +38,7 @@ def check_folders(
             raise ValueError(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
             )
+        read_json(source / name)  # which an export copies
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists and is not an empty directory; name another one.")
     return source, output
@@ -53,26 +52,16 @@ def load_model(
     Raises:
         ValueError: the folder holds another architecture, or not every weight as a number.
     """
-    saved_type = json.loads((source / "config.json").read_text(encoding="utf-8")).get("model_type")
+    saved_type = read_json(source / "config.json").get("model_type")
     if saved_type != "vanilla_transformer":
         raise ValueError(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
         )
-    options = {} if dtype is None else {"dtype": dtype}
-    model, report = VanillaTransformerForConditionalGeneration.from_pretrained(
-        source, output_loading_info=True, use_safetensors=True, **options
-    )
-    # The host library only warns about these; what is missing it fills with random numbers.
-    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if report[problem]:
-            raise ValueError(
-                f"{source}: {problem.replace('_keys', '')} weights, such as "
-                f"{sorted(map(str, report[problem]))[0]}; export a whole checkpoint."
-            )
+    model = load_saved_model(source, dtype=dtype)
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
             raise ValueError(f"{source}: {name} holds NaN or infinity; export a sound checkpoint.")
-    return model.eval()
+    return model
 
 
 @contextmanager
