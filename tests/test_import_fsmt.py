@@ -115,6 +115,15 @@ def test_the_tokenizer_is_kept_and_works(tmp_path):
         assert (tmp_path / "ours" / name).read_text() == files[name]
 
 
+def test_a_part_of_a_tokenizer_is_refused(tmp_path):
+    make_fsmt().save_pretrained(tmp_path / "fsmt")
+    for name in ("vocab-src.json", "vocab-tgt.json", "tokenizer_config.json"):
+        (tmp_path / "fsmt" / name).write_text("{}")
+    with pytest.raises(ValueError, match=r"no merges\.txt; copy the whole directory, or take all"):
+        import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["fsmt"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

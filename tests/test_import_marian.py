@@ -222,11 +222,14 @@ def test_the_kept_tokenizer_works(tmp_path):
     sentences = ["the dog runs", "a cat sleeps", "dogs and cats", "the cat runs"]
     for side in ("source", "target"):
         spm.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences), model_prefix=str(folder / side), vocab_size=30
+            sentence_iterator=iter(sentences),
+            model_prefix=str(folder / side),
+            vocab_size=30,
+            hard_vocab_limit=False,  # so few sentences do not give so many pieces
         )
         (folder / f"{side}.model").rename(folder / f"{side}.spm")
     pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    names = [pieces.id_to_piece(number) for number in range(3, 30)]
+    names = [pieces.id_to_piece(number) for number in range(3, len(pieces))]
     vocabulary = ["</s>", "<unk>", *names, "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(vocabulary)}))
     (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
@@ -238,6 +241,48 @@ def test_the_kept_tokenizer_works(tmp_path):
     assert ids == stock("the dogs sleep").input_ids
     assert ids[-1] == 0
     assert kept.decode(ids, skip_special_tokens=True) == "the dogs sleep"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"target.spm": None}, r"no target\.spm"),
+        ({"source.spm": None, "vocab.json": None}, r"no source\.spm, vocab\.json"),
+        ({"tokenizer_config.json": '{"separate_vocabs": true}'}, r"no target_vocab\.json"),
+        ({"tokenizer_config.json": '{"source_lang": "e'}, r"tokenizer_config\.json is not JSON"),
+        ({"vocab.json": '{"</s>": 0'}, r"vocab\.json is not JSON"),
+        ({"generation_config.json": '{"num_beams": '}, r"generation_config\.json is not JSON"),
+    ],
+    ids=str,
+)
+def test_parts_of_a_tokenizer_and_damaged_settings_are_refused(tmp_path, files, message):
+    make_marian().save_pretrained(tmp_path / "marian")
+    whole = {
+        "source.spm": "s",
+        "target.spm": "t",
+        "vocab.json": "{}",
+        "tokenizer_config.json": "{}",
+    }
+    for name, text in {**whole, **files}.items():
+        if text is not None:
+            (tmp_path / "marian" / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+def test_no_tensor_loses_digits_to_the_dtype_of_another(tmp_path):
+    marian = make_marian()
+    tensors = {name: tensor.clone() for name, tensor in marian.state_dict().items()}
+    halves = {name: tensor.half() for name, tensor in tensors.items() if "encoder.layers" in name}
+    marian.save_pretrained(tmp_path / "marian")
+    (tmp_path / "marian" / "model.safetensors").unlink()
+    # The first tensor is a half, the rest are single.
+    torch.save({**halves, **tensors, **halves}, tmp_path / "marian" / "pytorch_model.bin")
+    ours = import_marian(tmp_path / "marian").model
+    names = "model.decoder.layers.1.fc1.bias", "model.decoder.layers.1.feed_forward.fc1.bias"
+    assert torch.equal(ours.state_dict()[names[1]], tensors[names[0]])
+    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
 
 
 def test_without_a_tokenizer_the_import_says_so(tmp_path):

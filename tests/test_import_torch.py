@@ -127,6 +127,42 @@ def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
     assert ours.config.position_encoding == ("learned" if "learned" in options else "sinusoidal")
 
 
+class TwoTables(Seq2Seq):
+    """Learned positions of the source and others of the target, as many write it."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        del self.positional_encoding
+        self.src_position_embedding = nn.Embedding(50, 16)
+        self.trg_position_embedding = nn.Embedding(50, 16)
+
+    def forward(self, source, mask, target):
+        tables = iter((self.src_position_embedding, self.trg_position_embedding))
+        self.__dict__["positional_encoding"] = lambda x: x + next(tables).weight[: x.size(1)]
+        return super().forward(source, mask, target)
+
+
+def test_each_stack_may_have_learned_positions_of_its_own(tmp_path):
+    torch.manual_seed(0)
+    theirs = TwoTables().eval()
+    state = theirs.state_dict()
+    torch.save(state, tmp_path / "model.pt")
+    import_torch(tmp_path / "model.pt", tmp_path / "ours", **GIVEN)
+    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    with torch.no_grad():
+        difference = (ours(*make_batch()).logits - theirs(*make_batch())).abs().max()
+    assert difference < 1e-5
+    assert ours.config.max_position_embeddings == 50
+    name = "trg_position_embedding.weight"
+    torch.save({**state, name: torch.zeros(40, 16)}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"different lengths \(src_pos.*cut them to the shorter"):
+        import_torch(tmp_path / "model.pt", **GIVEN)
+    state["other_position_embedding.weight"] = state.pop(name)
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="two of which one is named after the target"):
+        import_torch(tmp_path / "model.pt", **GIVEN)
+
+
 def test_given_names_find_tables_of_any_name(tmp_path):
     theirs = make_model()
     renamed = {"src_tok_emb.embedding": "a", "tgt_tok_emb.embedding": "b", "generator": "c"}
@@ -258,6 +294,12 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, change, given, message):
 def test_a_whole_pickled_module_is_refused(tmp_path):
     torch.save(make_model(), tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"Seq2Seq, which could run code.*save the state_dict"):
+        import_torch(tmp_path / "model.pt", **GIVEN)
+
+
+def test_a_torchscript_program_is_refused_with_the_way_to_its_tensors(tmp_path):
+    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
+    with pytest.raises(ValueError, match=r"TorchScript program.*torch\.jit\.load\(PATH\)"):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 

@@ -4,6 +4,7 @@ An importer says in `Piece`s where each tensor of ours is found in the source. W
 left over or of another shape is refused by name, before anything is written.
 """
 
+import functools
 import math
 import os
 import re
@@ -44,7 +45,7 @@ class Imported(NamedTuple):
     """What an importer found.
 
     Attributes:
-        model: in evaluation mode, with the dtype of the source.
+        model: in evaluation mode, with a dtype that holds all tensors of the source exactly.
         tokenizer: of the source, or of both languages; None if it could not be rebuilt.
         target_tokenizer: of the target, where it has a vocabulary of its own. After `finish` the
             source's tokenizer holds it too.
@@ -101,8 +102,7 @@ def build_model(
         pieces = {**pieces, "model.shared.weight": Piece(())}  # nothing reads it
     if set(pieces) != set(shapes):
         raise AssertionError(f"not one piece for each tensor: {set(pieces) ^ set(shapes)}")
-    floats = [tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()]
-    dtype = floats[0] if floats else torch.float32
+    dtype = _common_dtype(pieces, tensors)
     problems: dict[str, list[str]] = {"missing": [], "surplus": [], "wrongly shaped": []}
     found = {}
     for key, piece in pieces.items():
@@ -129,6 +129,13 @@ def build_model(
     model.load_state_dict(found, strict=False, assign=True)
     model.tie_weights()
     return model.eval()
+
+
+def _common_dtype(pieces: Mapping[str, Piece], tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """The smallest dtype that holds every tensor of the model exactly; float32 if there is none."""
+    keys = {key for piece in pieces.values() for key in piece.keys if key in tensors}
+    floats = {tensors[key].dtype for key in keys if tensors[key].is_floating_point()}
+    return functools.reduce(torch.promote_types, floats) if floats else torch.float32
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:

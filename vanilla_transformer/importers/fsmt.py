@@ -29,10 +29,8 @@ _FIELDS = (
     *("use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
 )
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
-_TOKENIZER_FILES = (
-    *("vocab-src.json", "vocab-tgt.json", "merges.txt", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json"),
-)
+_TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
+_MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def import_fsmt(
@@ -80,6 +78,6 @@ def import_fsmt(
     pieces = layers | tables.pieces
     model = build_model(config, pieces, tensors, origin=source, ignored=_POSITIONS)
     model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, "FSMTTokenizer")
+    files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "FSMTTokenizer")
     notes = () if files else ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)

@@ -37,9 +37,10 @@ _TARGET = "model.decoder.embed_tokens.weight"
 _SHARED = "model.shared.weight"
 _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
-_TOKENIZER_FILES = (
-    *("source.spm", "target.spm", "vocab.json", "target_vocab.json", "tokenizer.json"),
-    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
+_MORE_FILES = (
+    *("target_vocab.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json"),
 )
 
 
@@ -72,7 +73,7 @@ def import_marian(
         ignored={*_POSITIONS, LOGITS_BIAS, _SHARED},
     )
     model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, "MarianTokenizer")
+    files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "MarianTokenizer")
     notes = () if files else ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)
 

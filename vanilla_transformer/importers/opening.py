@@ -15,8 +15,10 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..loading import read_json
 
 _NAMES_IN_AN_ERROR = 4
+_SETTINGS = "tokenizer_config.json"
 _SCALAR = np.float64().__reduce__()[0]
 # Scores and counts in the checkpoints of trainers are numbers of numpy's.
 NUMPY_NUMBERS = (
@@ -52,6 +54,12 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
+        if "TorchScript" in str(error):
+            raise ValueError(
+                f"{path} is a TorchScript program, which could run code; it was not opened. Save "
+                "its tensors where it is trusted: torch.save(torch.jit.load(PATH).state_dict(), "
+                "OTHER)."
+            ) from None
         raise _damaged(path) from error
 
 
@@ -74,21 +82,6 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
             f"{origin} holds more than tensors by name ({listed(odd)}); give a state_dict."
         )
     return {str(key): value for key, value in found.items()}
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """A JSON object.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); copy or download it once more.") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; expected an object.")
-    return found
 
 
 def read_directory(directory: Path) -> dict[str, Tensor]:
@@ -144,10 +137,16 @@ def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConf
 
 
 def generation_settings(source: Path, config: VanillaTransformerConfig) -> GenerationConfig:
-    """How the source generates, and that it never writes `<pad>`."""
-    try:
+    """How the source generates, and that it never writes `<pad>`.
+
+    Raises:
+        ValueError: generation_config.json is damaged.
+    """
+    path = source / "generation_config.json"
+    if path.is_file():
+        read_json(path)  # for the host a damaged file is as good as none
         settings = GenerationConfig.from_pretrained(source)
-    except OSError:
+    else:
         settings = GenerationConfig.from_pretrained(
             source, config_file_name="config.json", _from_model_config=True
         )
@@ -157,14 +156,39 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
     return settings
 
 
-def tokenizer_files(source: Path, names: tuple[str, ...], tokenizer_class: str) -> dict[str, bytes]:
-    """The files of the source's tokenizer, and in them the class that opens them."""
-    files = {name: (source / name).read_bytes() for name in names if (source / name).is_file()}
-    if files and "tokenizer.json" not in files:
-        settings = json.loads(files.get("tokenizer_config.json", b"{}"))
-        if "tokenizer_class" not in settings:
-            settings["tokenizer_class"] = tokenizer_class
-            files["tokenizer_config.json"] = json.dumps(settings, indent=2).encode()
+def tokenizer_files(
+    source: Path, needed: tuple[str, ...], optional: tuple[str, ...], tokenizer_class: str
+) -> dict[str, bytes]:
+    """The files of the source's tokenizer, and in them the class that opens them; or none at all.
+
+    Args:
+        source: directory of transformers.
+        needed: names without which the tokenizer does not work, unless tokenizer.json is there.
+        optional: names of other files of it.
+        tokenizer_class: that opens the files.
+
+    Raises:
+        ValueError: some of the files are missing or damaged.
+    """
+    there = [name for name in (*needed, *optional) if (source / name).is_file()]
+    if not there:
+        return {}
+    settings = read_json(source / _SETTINGS) if _SETTINGS in there else {}
+    if settings.get("separate_vocabs"):
+        needed = (*needed, "target_vocab.json")
+    missing = [name for name in needed if name not in there]
+    if missing and "tokenizer.json" not in there:
+        raise ValueError(
+            f"{source} holds a part of its tokenizer, but no {listed(missing)}; copy the whole "
+            "directory, or take all files of the tokenizer away to import weights and ids only."
+        )
+    for name in there:
+        if name.endswith(".json"):
+            read_json(source / name)
+    files = {name: (source / name).read_bytes() for name in there}
+    if "tokenizer.json" not in files and "tokenizer_class" not in settings:
+        settings["tokenizer_class"] = tokenizer_class
+        files[_SETTINGS] = json.dumps(settings, indent=2).encode()
     return files
 
 

@@ -40,6 +40,7 @@ _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNOREC
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
 _SOFTMAX = re.compile(r"(generator|lm_head|fc_out|output|out|proj|classifier).*weight$", re.I)
 _POSITIONS = re.compile(r"(pos|pe$|\.pe\b)", re.IGNORECASE)
+_OF_TARGET = re.compile(r"(tgt|trg|target|dec)", re.IGNORECASE)
 
 
 def import_torch(
@@ -120,7 +121,7 @@ def import_torch(
     config = make_config(file, **fields, **_position_fields(positions, tensors, fields, file))
     pieces = {**tables.pieces, **_layer_pieces(config, tensors, prefix)}
     pieces |= {"lm_head.bias": Piece((bias,))} if config.lm_head_bias else {}
-    pieces |= _table_pieces(positions) if config.position_encoding == "learned" else {}
+    pieces |= _table_pieces(positions, file) if config.position_encoding == "learned" else {}
     model = build_model(config, pieces, tensors, origin=file, ignored=positions)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     source, target = vocabulary_tokenizers(paths, config, templates)
@@ -190,18 +191,32 @@ def _position_fields(
         config = make_config(file, **fields, position_encoding=style)
         if all(is_sinusoids(tensors[name], config) for name in names):
             return {"position_encoding": style}
-    if len(names) > 1:
+    rows = {tensors[name].squeeze().size(0) for name in names}
+    if len(rows) > 1:
         raise ValueError(
-            f"{file} has several tables of learned positions ({listed(names)}); allowed is one for "
-            "both stacks."
+            f"{file} has tables of positions of different lengths ({listed(names)}); allowed is "
+            "one length for both stacks: cut them to the shorter one."
         )
-    rows = tensors[names[0]].squeeze().size(0)
-    return {"position_encoding": "learned", "max_position_embeddings": rows}
+    return {"position_encoding": "learned", "max_position_embeddings": rows.pop()}
 
 
-def _table_pieces(names: list[str]) -> dict[str, Piece]:
-    table = Piece((names[0],), lambda rows: rows.squeeze())
-    return {f"model.{stack}.embed_positions.weight": table for stack in ("encoder", "decoder")}
+def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
+    """One learned table for both stacks, or one for each."""
+    of_target = [name for name in names if _OF_TARGET.search(name)]
+    if len(names) == 1:
+        chosen = {"encoder": names[0], "decoder": names[0]}
+    elif len(names) == 2 and len(of_target) == 1:
+        (of_source,) = set(names) - set(of_target)
+        chosen = {"encoder": of_source, "decoder": of_target[0]}
+    else:
+        raise ValueError(
+            f"{file} has several tables of learned positions ({listed(names)}); allowed are one "
+            "for both stacks, or two of which one is named after the target or the decoder."
+        )
+    return {
+        f"model.{stack}.embed_positions.weight": Piece((name,), lambda rows: rows.squeeze())
+        for stack, name in chosen.items()
+    }
 
 
 def _layer_pieces(
