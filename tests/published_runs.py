@@ -47,13 +47,12 @@ METRICS = {
 }
 
 
-def tiny_model(seed=0):
+def tiny_model(seed=0, **changes):
     torch.manual_seed(seed)
     sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = VanillaTransformerConfig(
-        vocab_size=300, encoder_ffn_dim=32, decoder_ffn_dim=32, **sizes
-    )
+    sizes |= {"vocab_size": 300, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    config = VanillaTransformerConfig(**{**sizes, **changes})
     model = VanillaTransformerForConditionalGeneration(config).eval()
     model.config.use_cache = False  # as the Trainer leaves it
     return model

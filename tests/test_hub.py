@@ -236,7 +236,7 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
         **{"report_to": "none", "disable_tqdm": True, "warmup_steps": 2},
     )
     trainer = VanillaTransformerTrainer(
-        tiny_model(),
+        tiny_model(activation_function="gelu", decoder_ffn_dim=24),
         args,
         train_dataset=tokenize_pairs(data, tokenizer, show_progress=False),
         processing_class=tokenizer,
@@ -259,6 +259,15 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     facts = json.loads(hub.files(REPO)["metrics.json"])
     assert facts["updates"] == 2
     assert facts["scores"]["validation"]["num_sentences"] == 3
+    # The card's "all other settings are the paper's" has to be true.
+    card = hub.files(REPO)["README.md"].decode()
+    assert "The first short sentences of the validation set," in card
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", card, flags=re.M)
+    said = dict(rows)
+    sizes = {"d_model": "16", "encoder_layers": "1", "attention_heads": "2", "ffn_dim": "32"}
+    assert said.items() >= {**sizes, "max_steps": "2", "save_every_steps": "1"}.items()
+    assert said.items() >= {"checkpoints_to_average": "1", "gradient_accumulation": "1"}.items()
+    assert said.items() >= {"activation_function": "gelu", "decoder_ffn_dim": "24"}.items()
 
 
 def test_training_that_is_to_be_pushed_ends_on_the_hub(

@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from published_runs import METRICS, SCORES, SENTENCES, draw_nothing, load_here, write_run
+from published_runs import (
+    METRICS,
+    SCORES,
+    SENTENCES,
+    draw_nothing,
+    load_here,
+    tiny_model,
+    write_run,
+)
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
@@ -34,6 +42,7 @@ from vanilla_transformer.cards import (
     render_card,
 )
 from vanilla_transformer.exporters.marian import export_marian
+from vanilla_transformer.metrics import write_samples
 from vanilla_transformer.publishing import publish
 from vanilla_transformer.recipes import Recipe, load_recipe, shipped_recipes
 
@@ -260,7 +269,7 @@ def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("metrics.json", "holds no metrics.json, and a model that nobody has measured"),
+        ("metrics.json", "holds no metrics of a training run (metrics.json), whose facts a card"),
         ("tokenizer.json", "holds no tokenizer.json; save the tokenizer beside the model"),
         ("generation_config.json", "holds no generation_config.json; without one"),
         ("config.json", "holds no config.json; give a directory that from_pretrained loads"),
@@ -270,6 +279,55 @@ def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
 def test_directory_without_a_part_is_refused(copied, capsys, name, message):
     (copied / name).unlink()
     assert message in error_of(capsys, *request(copied))
+
+
+def test_imported_models_are_pushed_otherwise_and_told_so_first(tmp_path, capsys):
+    """Whatever else is missing: its tokenizer's files, a licence, scores."""
+    tiny_model().save_pretrained(tmp_path)
+    scores = {"test": SCORES}
+    for metrics in (None, scores):
+        if metrics:
+            (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        line = error_of(capsys, tmp_path, "--repo", "user/de-en")
+        assert (
+            "was imported, or trained by another program, has none: push it with model.push" in line
+        )
+
+
+def test_the_card_does_not_replace_the_runs_own_metrics(copied, tmp_path, capsys):
+    before = (copied / "metrics.json").read_bytes()
+    assert "give another directory" in error_of(capsys, *request(copied, "--card-dir", copied))
+    arguments = request(copied, "--run", copied, "--card-dir", copied / ".." / copied.name)
+    assert "give another directory" in error_of(capsys, *arguments)
+    assert (copied / "metrics.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["/home/somebody/data", "./data/mine", "there"])
+def test_a_directory_of_pairs_is_named_like_a_file(copied, tmp_path, acquainted, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("there").mkdir()
+    recipe = {**METRICS["recipe"], "train_file": None, "dataset": name}
+    data = {key: value for key, value in METRICS["data"].items() if key != "files"}
+    (copied / "metrics.json").write_text(json.dumps({**METRICS, "recipe": recipe, "data": data}))
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
+    published = json.loads((tmp_path / "card" / "metrics.json").read_text())["recipe"]
+    assert (published["dataset"], published["train_file"]) == (None, Path(name).name)
+    text = (tmp_path / "card" / "README.md").read_text()
+    assert f"| Files | {Path(name).name} |" in text
+    for path in (tmp_path / "card").glob("*.[mj]*"):
+        assert "somebody" not in path.read_text()
+        assert "hf.co/datasets" not in path.read_text()
+
+
+def test_data_are_known_by_revision_or_content():
+    content = facts()
+    assert f"train.jsonl (SHA-256 `{'8e' * 32}`)" in render_card(content).text
+    content["recipe"] |= {"train_file": None, "dataset": "user/pairs"}
+    content["data"] = {"revision": "ab" * 20}
+    card = render_card(content)
+    assert "[user/pairs](https://hf.co/datasets/user/pairs)" in card.text
+    assert f"| Revision | `{'ab' * 20}` |" in card.text
+    assert {result.dataset_revision for result in card.data.eval_results} == {"ab" * 20}
 
 
 def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys):
@@ -448,6 +506,21 @@ def test_samples_cannot_break_out_of_their_place(tmp_path):
     assert "\n# heading" not in card.text
 
 
+def test_the_card_says_of_which_sets_the_samples_are():
+    content = facts()
+    assert "The first short sentences of the test sets," in render_card(content).text
+    del content["scores"]["test"]
+    assert "The first short sentences of the validation set," in render_card(content).text
+
+
+def test_a_card_has_three_samples_however_few_a_recipe_asks_for(tmp_path):
+    texts = ["one", "two", "three", "four"]
+    result = dict.fromkeys(("sources", "references", "hypotheses"), texts)
+    for asked, written in ((0, 3), (1, 3), (4, 4), (9, 4)):
+        write_samples(tmp_path, {"test": result}, asked)
+        assert (tmp_path / "samples.md").read_text().count("    source ") == written
+
+
 def test_licence_for_non_commercial_use_is_said():
     text = "They are for non-commercial use, and so is this model."
     assert text not in render_card(facts()).text
@@ -511,6 +584,8 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     assert "length_penalty" not in {
         row["name"] for row in paper_differences({"length_penalty": 0.6})
     }
+    (row,) = paper_differences({}, {"activation_function": "swish"})
+    assert (row["here"], row["paper"]) == ("swish", "relu")
     (row,) = paper_differences({"length_penalty": 1.0})
     assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
 

@@ -7,8 +7,9 @@ those facts alone, so that a published metrics.json gives its card again to the 
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -79,7 +80,7 @@ def card_facts(
     Raises:
         ValueError: there are no metrics, or no licence.
     """
-    metrics, scores_of_run = _metrics(directory, run)
+    metrics, scores_of_run = trained_metrics(directory, run)
     recipe = metrics["recipe"]
     if missing := [name for name in _TOLD if name not in metrics]:
         raise ValueError(
@@ -96,6 +97,9 @@ def card_facts(
         if recipe.get(name):
             parts = recipe[name].split(",")
             recipe[name] = ",".join(Path(part).name for part in parts)
+    if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
+        files = recipe.get("train_file") or Path(recipe["dataset"]).name
+        recipe |= {"dataset": None, "train_file": files}
     metrics["published"] = {
         "repo_id": repo_id,
         "form": form,
@@ -106,6 +110,11 @@ def card_facts(
         "scores_of_run": scores_of_run,
     }
     return metrics
+
+
+def _is_local(dataset: str) -> bool:
+    """Whether a data set is a directory rather than a name on the Hub."""
+    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset) or Path(dataset).exists()
 
 
 def is_non_commercial(license: str) -> bool:
@@ -132,7 +141,8 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         scores=list(_score_rows(facts["scores"])),
         signatures=_signatures(facts["scores"]),
         headline=_headline(facts["scores"]),
-        differences=paper_differences(recipe),
+        differences=paper_differences(recipe, facts.get("model", {})),
+        sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
         data_rows=list(_data_rows(facts)),
         machine=_machine(facts),
         duration=_duration(facts["training_minutes"]),
@@ -179,10 +189,17 @@ def empty_sections(text: str) -> list[str]:
     ]
 
 
-def paper_differences(recipe: dict[str, object]) -> list[dict[str, str]]:
-    """The values of a recipe that are not the paper's: name, value here, the paper's, meaning."""
+def paper_differences(
+    recipe: dict[str, object], model: Mapping[str, object] = MappingProxyType({})
+) -> list[dict[str, str]]:
+    """What is not the paper's: name, value here, the paper's, meaning.
+
+    Args:
+        recipe: of the training.
+        model: fields of the configuration that no recipe has and that are not the paper's.
+    """
     preset = recipe.get("preset") or "base"
-    model = VanillaTransformerConfig.from_preset(preset if preset in PRESETS else "base")
+    config = VanillaTransformerConfig.from_preset(preset if preset in PRESETS else "base")
     own = {"attention_heads": "encoder_attention_heads", "ffn_dim": "encoder_ffn_dim"}
     rows = []
     for field in dataclasses.fields(Recipe):
@@ -190,7 +207,7 @@ def paper_differences(recipe: dict[str, object]) -> list[dict[str, str]]:
         if field.name not in PAPER_FIELDS or here is None or field.name == "preset":
             continue
         default = _PAPER.get(field.name, field.default)
-        paper = getattr(model, own.get(field.name, field.name), default)
+        paper = getattr(config, own.get(field.name, field.name), default)
         if field.name == "vocab_size":  # which a preset leaves to the data
             paper = field.default
         if preset == "big":
@@ -201,24 +218,28 @@ def paper_differences(recipe: dict[str, object]) -> list[dict[str, str]]:
             rows.append(
                 {"name": field.name, "here": _number(here), "paper": shown, "meaning": help}
             )
+    for name, here in model.items():
+        paper = getattr(config, name)
+        shown = "d_model / h" if paper is None else _number(paper)
+        help = "field of the configuration"
+        rows.append({"name": name, "here": _number(here), "paper": shown, "meaning": help})
     return rows
 
 
-def _metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool]:
-    """Metrics of a run with the scores of this model, and whether these are the run's too."""
+def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool]:
+    """Metrics of a run with the scores of this model, and whether these are the run's too.
+
+    Raises:
+        ValueError: there is no run, or this model was never scored.
+    """
     own = _read(directory / "metrics.json")
     whole = own if run is None else _read(run / "metrics.json")
-    if own is None and whole is None:
-        raise ValueError(
-            f"{directory} holds no metrics.json, and a model that nobody has measured is not "
-            "published; name the run directory that it comes from with --run, or measure it: "
-            f"vanilla-transformer evaluate {directory} --pair S-T --test-file FILE --output "
-            f"{directory / 'metrics.json'}"
-        )
     if whole is None or "recipe" not in whole:
         raise ValueError(
-            f"{run or directory} holds no metrics of a training run; name the run directory with "
-            "--run."
+            f"{run or directory} holds no metrics of a training run (metrics.json), whose facts a "
+            "card needs; name the run directory with --run. A model that was imported, or trained "
+            "by another program, has none: push it with model.push_to_hub and "
+            "tokenizer.push_to_hub."
         )
     scores = whole["scores"] if own is None else own.get("scores", own)
     if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):

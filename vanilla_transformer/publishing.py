@@ -21,8 +21,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from .cards import NATIVE, STOCK, WITH_CODE, card_facts, check_card, check_licenses, render_card
+from .cards import (
+    NATIVE,
+    STOCK,
+    WITH_CODE,
+    card_facts,
+    check_card,
+    check_licenses,
+    render_card,
+    trained_metrics,
+)
 from .hub import Commit, check_repo_id, plan_files, push_folder
+from .loading import load_saved_model, load_saved_tokenizer
 from .pipeline import translate
 from .remote_code import code_files, embed_code
 from .sides import TARGET_TOKENIZER
@@ -106,7 +116,9 @@ def publish(
     """
     source, metrics_run = Path(directory), None if run is None else Path(run)
     check_repo_id(repo_id)
+    trained_metrics(source, metrics_run)  # without them, no other advice helps
     check_model_files(source)
+    _check_card_dir(card_dir, source, metrics_run)
     form = _form(source, with_code=with_code)
     facts = card_facts(
         source,
@@ -227,6 +239,17 @@ def check_model_files(directory: Path) -> None:
                         )
         except SafetensorError as error:
             raise ValueError(f"{path} is damaged ({error}); copy or save it again.") from error
+
+
+def _check_card_dir(
+    card_dir: str | os.PathLike[str] | None, source: Path, run: Path | None
+) -> None:
+    taken = {path.resolve() for path in (source, run) if path is not None}
+    if card_dir is not None and Path(card_dir).resolve() in taken:
+        raise ValueError(
+            f"got {card_dir} for the card, whose metrics.json would replace that of the run; give "
+            "another directory."
+        )
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
@@ -364,10 +387,7 @@ def load_as_stranger(
 
 
 def _load(directory: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True).eval()
-    return model, AutoTokenizer.from_pretrained(directory)
+    return load_saved_model(directory), load_saved_tokenizer(directory)
 
 
 def _logits(
