@@ -5,7 +5,7 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-export test-hf lint benchmarks clean
+.PHONY: demo test test-slow test-export test-import test-hf lint benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -21,6 +21,11 @@ test-slow: $(VENV)/.installed
 test-export: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]"
 	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py
+
+# Imports with the tokenizers of their sources, which the other tests do without.
+test-import: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[import]"
+	$(BIN)/python -m pytest -q tests/test_import_*.py tests/test_two_vocabularies.py
 
 # The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
 test-hf: $(VENV)/.installed
