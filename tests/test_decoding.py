@@ -248,6 +248,20 @@ def test_greedy_search_is_that_of_generate(model, batch):
     assert torch.equal(with_start(model, found.sequences)[:, 0], expected)
 
 
+def test_beams_and_penalty_are_those_of_the_generation_config(batch):
+    model = make_model()
+    paper = beam_search(model, *batch)
+    explicit = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
+    assert torch.equal(paper.scores, explicit.scores)
+    for beams, alpha, meant in ((3, 2.0, (3, 2.0)), (None, None, (1, 1.0))):
+        model.generation_config.num_beams = beams
+        model.generation_config.length_penalty = alpha
+        found = beam_search(model, *batch)
+        expected = beam_search(model, *batch, num_beams=meant[0], length_penalty=meant[1])
+        assert torch.equal(found.scores, expected.scores)
+        assert not torch.equal(found.scores, paper.scores)
+
+
 # ---------------------------------------------------------------------------- limits and prefixes
 
 

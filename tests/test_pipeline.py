@@ -287,6 +287,10 @@ def test_no_sentences_give_no_translations(model, tokenizer):
         (["a"], {"window": 0}, "window=0"),
         (["a"], {"max_sentences": -1}, "max_sentences=-1"),
         (["a"], {"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences"),
+        (["a"], {"num_beams": 0}, "num_beams=0; it must be at least 1"),
+        (["a"], {"num_beams": -3}, "num_beams=-3; it must be at least 1"),
+        (["a"], {"num_return_sequences": 0}, "num_return_sequences=0; it must be at least 1"),
+        (["a"], {"max_length": 1}, "max_length=1; it counts the start symbol"),
     ],
 )
 def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message):
@@ -459,6 +463,9 @@ def test_generation_arguments_pass_through(pipe, model, tokenizer):
     assert short("one") == pipe("one", max_new_tokens=2)
     with pytest.raises(ValueError, match="num_beans"):
         pipe("one", num_beans=2)
+    for name in ("num_beams", "num_return_sequences"):
+        with pytest.raises(ValueError, match=f"{name}=0"):
+            pipe("one", **{name: 0})
 
 
 def test_blank_text_is_not_shown_to_the_model(pipe, model, monkeypatch):

@@ -73,8 +73,8 @@ def beam_search(
     input_ids: Tensor | None,
     attention_mask: Tensor | None = None,
     *,
-    num_beams: int = 4,
-    length_penalty: float = 0.6,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
     num_return_sequences: int = 1,
     max_extra_tokens: int | None = EXTRA_TOKENS,
     max_new_tokens: int | None = None,
@@ -91,8 +91,10 @@ def beam_search(
         model: The model; on return in the mode (training or not) it was in.
         input_ids: Source ids, (B, S); None if the encoder's output is given.
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
-        num_beams: Hypotheses that live at each position. 1 is greedy search.
-        length_penalty: alpha; 0 prefers short translations, more prefers longer ones.
+        num_beams: Hypotheses that live at each position; 1 is greedy search. None: the generation
+            config's, the paper's 4 in a model made here.
+        length_penalty: alpha; 0 prefers short translations, more prefers longer ones. None: the
+            generation config's, the paper's 0.6 in a model made here.
         num_return_sequences: n. A search goes on until so many have ended or the limit is met;
             a longer list begins with the shorter one.
         max_extra_tokens: Each translation has at most its source's tokens plus these; None: no
@@ -115,6 +117,8 @@ def beam_search(
     Raises:
         ValueError: An argument is out of range, or a prefix does not fit.
     """
+    num_beams = _setting(model, "num_beams", num_beams)
+    length_penalty = _setting(model, "length_penalty", length_penalty)
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
@@ -408,6 +412,12 @@ def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
     return getattr(model.config, f"{name}_token_id") if value is None else value
 
 
+def _setting(model: PreTrainedModel, name: str, value: float | None) -> float:
+    """The caller's value, or the generation config's; `generate` takes 1 where there is none."""
+    value = getattr(model.generation_config, name, None) if value is None else value
+    return 1 if value is None else value
+
+
 def _end_ids(model: PreTrainedModel) -> list[int]:
     ends = _special_id(model, "eos")
     return list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
@@ -471,15 +481,11 @@ def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
     return chosen % layers
 
 
-def _check_arguments(
-    num_beams: int, count: int, alpha: float, bounds: Sequence[int | None]
-) -> None:
-    if num_beams < 1:
-        raise ValueError(f"Got num_beams={num_beams}; it must be at least 1, which is greedy.")
-    if not 1 <= count <= num_beams:
-        raise ValueError(
-            f"Got num_return_sequences={count}; allowed are 1 to num_beams={num_beams}."
-        )
+def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int | None]) -> None:
+    if beams < 1:
+        raise ValueError(f"Got num_beams={beams}; it must be at least 1, which is greedy.")
+    if not 1 <= count <= beams:
+        raise ValueError(f"Got num_return_sequences={count}; allowed are 1 to num_beams={beams}.")
     if alpha < 0:
         raise ValueError(f"Got length_penalty={alpha}; it must be at least 0, the paper's is 0.6.")
     extra, new = bounds

@@ -116,12 +116,11 @@ def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> 
 def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> dict[str, object]:
     """Arguments of `beam_search` for those of `generate`."""
     found = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
-    alpha = getattr(model.generation_config, "length_penalty", None)
-    found.setdefault("length_penalty", 1.0 if alpha is None else alpha)
-    found["num_beams"] = generation_option(model, options, "num_beams")
     found["num_return_sequences"] = generation_option(model, options, "num_return_sequences")
     bound = found.pop("max_length", None)
-    if bound is not None:  # which counts the start symbol
+    if bound is not None:
+        if bound < 2:
+            raise ValueError(f"Got max_length={bound}; it counts the start symbol: give 2 or more.")
         found.setdefault("max_new_tokens", bound - 1)
     if "max_new_tokens" in found:
         found["max_extra_tokens"] = None
@@ -129,12 +128,17 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> di
 
 
 def generation_option(model: PreTrainedModel, options: dict[str, object], name: str) -> int:
-    """A whole-number option of `generate` as the call will see it; 1 where nobody sets it."""
-    for config in (options.get("generation_config"), model.generation_config):
-        value = options.get(name) or getattr(config, name, None)
-        if value is not None:
-            return int(value)
-    return 1
+    """A whole-number option of `generate` as the call will see it; 1 where nobody sets it.
+
+    Raises:
+        ValueError: It is less than 1.
+    """
+    configs = (options.get("generation_config"), model.generation_config)
+    values = (options.get(name), *(getattr(config, name, None) for config in configs))
+    value = next((int(value) for value in values if value is not None), 1)
+    if value < 1:
+        raise ValueError(f"Got {name}={value}; it must be at least 1.")
+    return value
 
 
 def _bounds_length(options: dict[str, object]) -> bool:
