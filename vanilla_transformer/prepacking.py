@@ -23,7 +23,8 @@ _ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any nu
 
 class _Packed(NamedTuple):
     identity: tuple[object, ...]
-    sample: Tensor  # an entry of each row: what `.data` changes, no counter tells
+    places: Tensor  # of the sample, counted through the whole weight
+    sample: Tensor  # entries of every row and column: what `.data` changes, no counter tells
     weight: Tensor  # in a layout that oneDNN alone can read
 
 
@@ -92,11 +93,17 @@ def _packed_weight(module: nn.Linear) -> Tensor | None:
     if weight.dtype not in native or not native[weight.dtype]():
         return None
     identity = (weight.data_ptr(), weight._version, weight.dtype, weight.shape)
-    sample = weight.detach().flatten()[:: weight.size(1) + 1]
     known = _PACKED.get(module)
-    if known is None or known.identity != identity or not torch.equal(known.sample, sample):
+    if (
+        known is None
+        or known.identity != identity
+        or not torch.equal(weight.take(known.places), known.sample)
+    ):
+        rows, columns = weight.shape
+        diagonal = torch.arange(max(rows, columns))  # as long as the longer side, and wound around
+        places = diagonal % rows * columns + diagonal % columns
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-        known = _PACKED[module] = _Packed(identity, sample.clone(), packed)
+        known = _PACKED[module] = _Packed(identity, places, weight.take(places), packed)
     return known.weight
 
 
