@@ -637,6 +637,17 @@ def test_a_source_beyond_a_learned_table_is_refused():
         model(**inputs)
 
 
+def test_padding_beyond_a_learned_table_is_served():
+    model = tiny_model(position_encoding="learned", max_position_embeddings=6)
+    inputs = {name: value[1:] for name, value in batch().items()}  # 4 and 2 of 7 are tokens
+    narrow = {**inputs, **{k: inputs[k][:, :4] for k in ("input_ids", "attention_mask")}}
+    assert_close(model(**inputs).logits, model(**narrow).logits)
+    masks = {"attention_mask": inputs["attention_mask"].clone()}
+    masks["attention_mask"][0] = 1
+    with pytest.raises(ValueError, match=r"has 7 tokens.*max_position_embeddings=6"):
+        model(**{**inputs, **masks})
+
+
 IDS = {"input_ids": torch.tensor([[4, 5, 2]])}
 TARGET = {"decoder_input_ids": torch.tensor([[1, 4]])}
 EMBEDS = torch.zeros(1, 3, 16)

@@ -268,11 +268,10 @@ class PositionalEncoding(nn.Module):
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
             return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
-        if isinstance(past_length, int) and past_length + length > self.weight.size(0):
-            raise ValueError(
-                f"The sequence has {past_length + length} tokens; shorten it to the "
-                f"max_position_embeddings={self.weight.size(0)} that were learned."
-            )
+        width = past_length + length if isinstance(past_length, int) else 0  # with padding
+        if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
+            learned = f"the max_position_embeddings={len(self.weight)} that were learned"
+            raise ValueError(f"The sequence has {tokens} tokens; shorten it to {learned}.")
         return nn.functional.embedding(positions, self.weight)
 
 
