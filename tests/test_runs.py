@@ -182,6 +182,23 @@ def test_model_ships_the_length_penalty_that_it_is_evaluated_with(finished, monk
     assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
 
 
+def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatch, tmp_path):
+    recipe, run, metrics = finished
+    copy, logged = tmp_path / "run", []
+    shutil.copytree(run, copy)
+    for name in ("metrics.json", "curves.png", "attention.png"):
+        (copy / name).unlink()
+
+    def crash(*args, **kwargs):
+        raise MemoryError("a picture of 36,450 x 36,450 pixels")
+
+    for name in ("plot_attention", "plot_training_curves"):
+        monkeypatch.setattr(f"vanilla_transformer.visualization.{name}", crash)
+    monkeypatch.setattr(runs.logger, "exception", lambda *arguments: logged.append(arguments[1]))
+    assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
+    assert logged == ["curves.png", "attention.png"]
+
+
 def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):
     recipe, run, _ = finished
     shutil.copytree(run, tmp_path / "run")

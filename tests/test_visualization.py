@@ -1,4 +1,5 @@
 import math
+import struct
 import sys
 
 import numpy as np
@@ -264,6 +265,42 @@ def test_any_words_can_be_drawn_and_saved(plot, words, tmp_path):
     figure = plot(made_up(words, words), kind="cross", heads=1)
     path = save_figure(figure, tmp_path / "picture.png", dpi=40)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def uniform(heads, rows, columns):
+    """Cross-attention of many words, the others left empty."""
+    words = [[f"word{number}" for number in range(count)] for count in (columns, rows)]
+    nothing = np.zeros((1, heads, 0, 0))
+    cross = np.full((1, heads, rows, columns), 1 / columns, dtype=np.float32)
+    return Attention(*words, [], nothing, nothing, cross)
+
+
+def pixels(path):
+    return struct.unpack(">II", path.read_bytes()[16:24])
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_a_very_long_sentence_makes_no_larger_picture(heads):
+    figure = plot_attention(uniform(heads, 1000, 800))
+    assert max(figure.get_size_inches()) * 150 <= 4000
+    words = [text.get_text() for text in panels(figure)[0].get_yticklabels()]
+    assert words == [f"word{number}" for number in range(0, 1000, -(-1000 // len(words)))]
+    assert 50 < len(words) < 300
+
+
+def test_words_of_ordinary_sentences_all_stand_there_to_be_read():
+    first, *_, last = panels(plot_attention(uniform(8, 40, 45)))
+    for labels, count in ((first.get_yticklabels(), 40), (last.get_xticklabels(), 45)):
+        assert [text.get_text() for text in labels] == [f"word{n}" for n in range(count)]
+        assert all(text.get_fontsize() >= 5 for text in labels)
+
+
+def test_large_figures_are_saved_with_fewer_pixels(tmp_path):
+    figure = plot_attention_lines(uniform(1, 200, 2), kind="cross", words=[0])
+    assert max(figure.get_size_inches()) * 150 > 6000
+    assert 3900 < max(pixels(save_figure(figure, tmp_path / "lines.png"))) < 4100
+    narrow = plot_attention(uniform(1, 300, 2))
+    assert 500 < max(pixels(save_figure(narrow, tmp_path / "map.png"))) <= 4000
 
 
 # ------------------------------------------------------------------ positions, schedule, training

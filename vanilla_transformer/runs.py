@@ -16,6 +16,8 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -354,14 +356,16 @@ def _finish(
     if recipe.length_penalty is not None:
         _ship_length_penalty(recipe, run)
     state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
-    draw_curves(state["log_history"], run)
+    with _picture("curves.png"):
+        draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
     sets = {"validation": data.validation_texts, **evaluation_sets(recipe)}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
     if results:
         write_samples(run, results, recipe.num_samples)
-        _draw_attention(model, tokenizer, run, results)
+        with _picture("attention.png"):
+            _draw_attention(model, tokenizer, run, results)
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args, Progress.load(final)),
@@ -397,6 +401,7 @@ def _score(
         target_language=recipe.target_language,
         batch_tokens=batch_tokens,
         num_beams=recipe.num_beams,
+        progress=sys.stderr.isatty(),
     )
     if test_set.kinds is not None:
         # A sentence of several kinds counts for each of them.
@@ -416,6 +421,15 @@ def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
     model = load_saved_model(run)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     return model, load_saved_tokenizer(run)
+
+
+@contextmanager
+def _picture(name: str) -> Iterator[None]:
+    """A picture that cannot be drawn is not worth a run: it is logged, and the run goes on."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s could not be drawn; the run goes on without it.", name)
 
 
 def _draw_attention(

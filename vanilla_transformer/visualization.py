@@ -38,6 +38,9 @@ _TITLES = {
 }
 _D_MODEL = r"$d_{\mathrm{model}}$"
 _GREY = "0.75"  # frames and grids
+_READABLE = 0.1  # inches that a word needs; where a cell has less, some words are left out
+_MOST_INCHES = 20  # of the cells of an attention map, on either side
+_MOST_PIXELS = 4000  # of a side of a picture
 
 # ------------------------------------------------------------------------------ attention weights
 
@@ -182,6 +185,8 @@ def plot_attention(
 ) -> "Figure":
     """Attention weights as heat maps, one for each head: each row attends to the columns.
 
+    The cells of a long sentence are small, and not all of its words stand beside them.
+
     Args:
         attention: from `attention_weights`.
         kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
@@ -193,7 +198,8 @@ def plot_attention(
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
     width, cell = _grid(len(weights), len(rows), len(columns))
     height = -(-len(weights) // width)
-    font_size = min(9.0, 0.75 * 72 * cell)
+    step = math.ceil(_READABLE / cell)  # of many words every second, third, ...
+    font_size = min(9.0, 0.75 * 72 * cell * step)
     left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
     figure = _new_figure(
         1.9 + left + width * (len(columns) * cell + 0.25),
@@ -209,8 +215,9 @@ def plot_attention(
             axis.set_axis_off()
             continue
         image = axis.imshow(panel, cmap="Blues", vmin=0.0, vmax=strongest)
-        axis.set_xticks(range(len(columns)), columns, rotation=90 if below > cell else 0, **text)
-        axis.set_yticks(range(len(rows)), rows, **text)
+        turned = 90 if below > cell * step else 0
+        axis.set_xticks(range(0, len(columns), step), columns[::step], rotation=turned, **text)
+        axis.set_yticks(range(0, len(rows), step), rows[::step], **text)
         # Words stand at the outer panels only: on the left, and below the last of each column.
         is_left, is_lowest = number % width == 0, number + width >= len(weights)
         axis.tick_params(length=0, labelleft=is_left, labelbottom=is_lowest)
@@ -234,7 +241,8 @@ def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
         return abs(math.log(shape / 1.5)) + 0.3 * (-panels % width)
 
     width = min(range(1, panels + 1), key=distance)
-    return width, min(max(14 / (width * columns), 0.12), 0.32)
+    across, down = width * columns, -(-panels // width) * rows
+    return width, min(max(14 / across, 0.12), 0.32, _MOST_INCHES / max(across, down))
 
 
 def _attention_title(attention: Attention, kind: str, layer: int, names: list[str]) -> str:
@@ -442,13 +450,23 @@ def _draw_curves(
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
-    """Write a figure to a file, in the format of its ending; a crash leaves the old one."""
+    """Write a figure to a file, in the format of its ending; a crash leaves the old one.
+
+    Args:
+        figure: what a `plot_` function returned.
+        path: the file.
+        dpi: pixels of an inch; fewer where a side of the picture would have more than 4,000.
+
+    Raises:
+        ValueError: if no picture has that ending.
+    """
     path = Path(path)
     aside = path.with_name(f"{path.name}.partial")
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes()
     if form not in formats:
         raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
+    dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
     try:
         with warnings.catch_warnings():
             # Characters without a font were reported once, with the remedy, when it was drawn.
