@@ -21,6 +21,7 @@ from transformers import (
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
+from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -270,6 +271,13 @@ def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
     assert not set(found.sequences[0, 0, : found.lengths[0, 0]].tolist()) & {0, 1, 3}
     for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
         assert not any(token in text for token in SPECIAL)
+
+
+def test_progress_is_shown_when_asked(model, tokenizer, capsys):
+    for progress in (False, True):
+        disable_progress_bar()  # the host's own, of loading and such
+        list(translate(model, tokenizer, ["one", ""], num_beams=1, progress=progress))
+        assert ("2/2" in capsys.readouterr().err) == progress
 
 
 def test_no_sentences_give_no_translations(model, tokenizer):
@@ -541,8 +549,8 @@ def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_pa
                 assert (tmp_path / f"{node.module}.py").is_file()
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-                known = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
-                assert module.split(".")[0] in known
+                known = {"torch", "transformers", "huggingface_hub", "tqdm"}
+                assert module.split(".")[0] in known | set(sys.stdlib_module_names)
     moved = get_class_from_dynamic_module(f"pipeline.{name}", tmp_path)
     assert moved is not VanillaTransformerTranslationPipeline
     travelled = moved(model=pipe.model, tokenizer=pipe.tokenizer, device=-1)

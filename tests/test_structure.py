@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "vanilla_transformer"
 FILES = sorted(ROOT.rglob("*.py"))
 
-# Files that travel alone to the Hub: torch, transformers, and each other.
+# Files that travel alone to the Hub: torch, transformers with what it needs, and each other.
 HUB = {
     "configuration_vanilla_transformer": set(),
     "loss": set(),
@@ -21,7 +21,7 @@ HUB = {
     "pipeline": {"decoding", "generation", "prepacking", "sides"},
     "sides": set(),
 }
-HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
+HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Each of these knows nothing of the others; the parts of one subject may know each other.
 SUBJECTS = {
     **{name: name for name in ("tokenization", "data", "batching", "optimization", "averaging")},
@@ -37,7 +37,8 @@ READERS = {
 }
 # May import all of the above.
 RUNNERS = {"recipes", "runs", "trainer", "publishing", "cards", "metrics", "remote_code", "space"}
-COMMANDS = {"cli", "cli_convert", "cli_publish"}  # import what a command runs, when it runs
+# Import what a command runs, when it runs.
+COMMANDS = {"cli", "cli_convert", "cli_publish", "cli_translate"}
 # Come with an extra, or are slow to import.
 HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}
 

@@ -4,7 +4,6 @@ Nothing heavy is imported before a command runs, and no command computes anythin
 """
 
 import argparse
-import contextlib
 import dataclasses
 import difflib
 import functools
@@ -12,15 +11,15 @@ import json
 import logging
 import os
 import shutil
-import stat
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn, TextIO
+from typing import NoReturn
 
 from .cli_convert import add_export, add_import
 from .cli_publish import add_publish, add_push_to_hub, check_push_to_hub, push_trained
+from .cli_translate import add_translate, whole_number
 from .recipes import Recipe, field_type, load_recipe, shipped_recipes
 
 _TRAIN_EXAMPLE = """example:
@@ -35,14 +34,6 @@ The same command again resumes a run that was stopped. On several devices:
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
-"""
-_TRANSLATE_EXAMPLE = """example:
-  echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
-  vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
-  vanilla-transformer translate runs/demo source.txt --nbest 3
-  vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
-
-With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 """
 # Packages that come with an extra, and the extra.
 EXTRAS = {
@@ -145,54 +136,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _translate(options: argparse.Namespace) -> int:
-    from .loading import load_saved_tokenizer
-    from .pipeline import translate_nbest
-
-    _hide_progress_of_transformers()
-    directory = _model_directory(options.directory)
-    if options.engine and options.attention:
-        raise ValueError("--attention looks into the model itself; leave out --engine.")
-    if options.engine and options.nbest:
-        raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(_input(options.file))
-        # A pipe or terminal may wait for answers before it sends more; a file does not.
-        waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-        model = _translator(directory, options.engine)
-        tokenizer = load_saved_tokenizer(directory)
-        target = stack.enter_context(_output(options.output))
-        first = _FirstLine(_lines(source, options.file or "standard input"))
-        found = translate_nbest(
-            model,
-            tokenizer,
-            first,
-            batch_tokens=options.batch_tokens,
-            max_wait=0.2 if waits else None,
-            num_beams=max(options.num_beams, options.nbest or 1),
-            num_return_sequences=options.nbest or 1,
-        )
-        for number, translations in enumerate(found):
-            target.writelines(_translation_lines(number, translations, options.nbest))
-            target.flush()
-    if options.attention:
-        _draw_attention(model, tokenizer, first.text, Path(options.attention))
-    return 0
-
-
-def _translator(directory: Path, engine: str | None) -> object:
-    """The model of a folder, or an engine that runs an export of it."""
-    from .engines import ENGINES, load_engine
-    from .loading import load_saved_model
-
-    if engine is not None:
-        return load_engine(engine, directory)
-    for name, file in ENGINES.items():
-        if (directory / file).is_file():
-            raise ValueError(f"{directory} holds an export; give --engine {name}.")
-    return load_saved_model(directory).to(_device())
-
-
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, instead of printing all options before it."""
 
@@ -212,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_evaluate(commands)
-    _add_translate(commands)
+    add_translate(functools.partial(_add_command, commands))
     add_import(functools.partial(_add_command, commands))
     add_export(functools.partial(_add_command, commands))
     add_publish(functools.partial(_add_command, commands))
@@ -259,97 +202,12 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     command.add_argument("directory", metavar="DIR", help="run directory")
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
-    command.add_argument("--num-beams", type=int, help="beams (default: the recipe's)")
-    command.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    command.add_argument("--num-beams", type=whole_number, help="beams (default: the recipe's)")
+    command.add_argument(
+        "--batch-tokens", type=whole_number, default=4096, help="tokens in a batch"
+    )
     command.add_argument("--output", metavar="FILE", help="write the scores as JSON too")
     command.set_defaults(run=_evaluate, command=command)
-
-
-def _add_translate(commands: argparse._SubParsersAction) -> None:
-    help = "translate a text, one sentence a line"
-    command = _add_command(commands, "translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory")
-    command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
-    command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
-    command.add_argument("--num-beams", type=int, default=4, help="beams (default: 4)")
-    command.add_argument("--nbest", type=int, metavar="N", help="the N best, with their scores")
-    command.add_argument("--batch-tokens", type=int, default=16_384, help="tokens in a batch")
-    command.add_argument(
-        "--engine",
-        choices=("ctranslate2", "onnx"),
-        help="run DIR, an export, with CTranslate2 or ONNX Runtime",
-    )
-    command.add_argument(
-        "--attention", metavar="PNG", help="draw the cross-attention of the first line"
-    )
-    command.set_defaults(run=_translate, command=command)
-
-
-class _FirstLine:
-    """An iterator over lines that remembers the first that is not blank."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self.lines = lines
-        self.text = ""
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self.lines:
-            self.text = self.text or line.strip()
-            yield line
-
-
-def _translation_lines(
-    number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
-) -> Iterator[str]:
-    for text, score in translations:
-        line = " ".join(text.splitlines())  # a line stays one, also when a model emits a break
-        if nbest:
-            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
-        yield f"{line}\n"
-
-
-def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    # Only \n ends a line, as for `wc -l`; str.splitlines knows eleven more characters that do.
-    for number, raw in enumerate(stream, start=1):
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
-        yield line.removesuffix("\n").removesuffix("\r")
-
-
-@contextlib.contextmanager
-def _input(name: str | None) -> Iterator[BinaryIO]:
-    if name is None:
-        yield sys.stdin.buffer
-        return
-    with open(name, "rb") as stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _output(name: str | None) -> Iterator[TextIO]:
-    if name is None:
-        yield sys.stdout
-        return
-    path = Path(name)
-    if path.exists() and not path.is_file():  # such as /dev/null or a pipe
-        with path.open("w", encoding="utf-8") as stream:
-            yield stream
-        return
-    # Grows beside the file that it replaces when it is complete.
-    aside = path.with_name(f"{path.name}.partial")
-    with aside.open("w", encoding="utf-8", newline="\n") as stream:
-        yield stream
-    aside.replace(path)
-
-
-def _draw_attention(model: object, tokenizer: object, text: str, path: Path) -> None:
-    if not text:
-        raise ValueError("There is no line with text whose attention could be drawn.")
-    from .visualization import attention_weights, plot_attention, save_figure
-
-    save_figure(plot_attention(attention_weights(model, tokenizer, text), kind="cross"), path)
 
 
 def _print_scores(scores: dict[str, dict[str, object]]) -> None:
@@ -411,19 +269,6 @@ def _default_output_dir(recipe: str, pair: str | None) -> str:
 
 def _field_names() -> list[str]:
     return [field.name for field in dataclasses.fields(Recipe)]
-
-
-def _model_directory(name: str) -> Path:
-    directory = Path(name)
-    if not (directory / "config.json").is_file():
-        raise ValueError(f"{name} holds no trained model (no config.json); give a run directory.")
-    return directory
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from transformers.utils.logging import tqdm
+from tqdm.auto import tqdm
 
 from .decoding import evaluation_mode
 from .pipeline import length_sorted_batches, pad_ids, target_ids, target_tokenizer, translate

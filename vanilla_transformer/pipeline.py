@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import torch
 from torch.utils.data import Dataset
+from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
-from transformers.utils.logging import tqdm
 
 from .decoding import longest_sequence
 from .generation import generate_ids, generation_option

@@ -1,0 +1,134 @@
+"""`translate` on the command line: what its options mean, pictures of the attention, progress."""
+
+import json
+import shutil
+import sys
+
+import pytest
+from test_cli import error_of
+from test_runs import own_cache, tiny_recipe  # noqa: F401
+
+from vanilla_transformer import pipeline, visualization
+from vanilla_transformer.cli import main
+from vanilla_transformer.recipes import load_recipe
+from vanilla_transformer.runs import run_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A tiny run."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_recipe(load_recipe(str(tiny_recipe(folder))), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.txt"
+    path.write_text("\n  ein Hund\nalt und Haus\n", encoding="utf-8")
+    return path
+
+
+def recorded(monkeypatch, module, name):
+    """The arguments of each call of a function, which does its work all the same."""
+    calls, function = [], getattr(module, name)
+
+    def record(*args, **kwargs):
+        calls.append((args, kwargs))
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, record)
+    return calls
+
+
+@pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
+def test_the_picture_is_of_the_translation_that_is_printed(
+    run, source, tmp_path, monkeypatch, capsys, num_beams
+):
+    drawn = recorded(monkeypatch, visualization, "attention_weights")
+    picture = tmp_path / "map.png"
+    command = ["translate", str(run), str(source), *num_beams]
+    assert main([*command, "--attention", str(picture)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    printed = lines[1].split(" ||| ")[1] if "--nbest" in num_beams else lines[1]
+    (((_, _, text, translation), _),) = drawn
+    assert text == "  ein Hund"
+    assert " ".join(translation.splitlines()) == printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ([], {}),
+        (["--attention-kind", "decoder"], {"kind": "decoder"}),
+        (["--attention-layer", "0", "--attention-heads", "1"], {"layer": 0, "heads": [1]}),
+        (["--attention-layer", "-1", "--attention-heads", "0,1"], {"layer": -1, "heads": [0, 1]}),
+        (["--attention-heads", "mean"], {"heads": "mean"}),
+    ],
+)
+def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, options, meant):
+    drawn = recorded(monkeypatch, visualization, "plot_attention")
+    command = ["translate", str(run), str(source), "--output", str(tmp_path / "target")]
+    assert main([*command, "--attention", str(tmp_path / "map.png"), *options]) == 0
+    assert [kwargs for _, kwargs in drawn] == [meant]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-beams", "0"], "--num-beams: got 0; it must be a whole number of at least 1"),
+        (["--num-beams", "-3"], "--num-beams: got -3; it must be"),
+        (["--num-beams", "two"], "--num-beams: got two; it must be"),
+        (["--nbest", "0"], "--nbest: got 0"),
+        (["--batch-tokens", "0"], "--batch-tokens: got 0"),
+        (["--attention-layer", "0"], "--attention-layer needs --attention PNG"),
+        (["--attention", "MAP", "--attention-layer", "1"], "layer=1; there are 0 to 0"),
+        (["--attention", "MAP", "--attention-heads", "0,2"], "head=2; there are 0 to 1"),
+        (["--attention", "MAP", "--attention-heads", "all"], "got all; give numbers from 0"),
+        (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
+        (["--attention", "map.docx"], "map.docx; a picture's name ends in"),
+    ],
+)
+def test_wrong_options_name_what_is_allowed_before_anything_is_lost(
+    run, source, tmp_path, capsys, options, message
+):
+    target, picture = tmp_path / "target.txt", tmp_path / "map.png"
+    target.write_text("an older translation")
+    options = [picture if option == "MAP" else option for option in options]
+    line = error_of(capsys, "translate", run, source, "--output", target, *options)
+    assert message in line.replace("invalid choice: ", "")
+    assert target.read_text() == "an older translation"
+    assert not picture.exists()
+
+
+def test_evaluate_refuses_no_beams(run, capsys):
+    line = error_of(capsys, "evaluate", run, "--num-beams", "0")
+    assert "--num-beams: got 0; it must be a whole number of at least 1" in line
+
+
+def test_beams_are_the_models_own_unless_they_are_given(run, source, tmp_path, monkeypatch):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    search = json.loads((copy / "generation_config.json").read_text())
+    (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
+    calls = recorded(monkeypatch, pipeline, "translate_nbest")
+    for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
+        assert main(["translate", str(copy), str(source), *options]) == 0
+        assert calls.pop()[1]["num_beams"] == beams
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_alone(
+    run, source, tmp_path, monkeypatch, capsys, terminal
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    target = str(tmp_path / "target.txt")
+    assert main(["translate", str(run), str(source), "--output", target]) == 0
+    assert ("sentence/s" in capsys.readouterr().err) == terminal
+    assert main(["evaluate", str(run)]) == 0
+    shown = capsys.readouterr().err
+    assert ("sentence/s" in shown) == ("pair/s" in shown) == terminal
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # translations would meet the bar there
+    assert main(["translate", str(run), str(source)]) == 0
+    assert "sentence/s" not in capsys.readouterr().err
