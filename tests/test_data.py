@@ -188,14 +188,25 @@ def test_misaligned_files_leave_nothing_behind(load, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "nothing in it"), ("x\n", "a.jsonl:1: not JSON"), ('{"en": "a"}\n', "no 'de' among")],
+    [
+        ("", "nothing in .*a.jsonl"),
+        ("x\n", "a.jsonl:1: not JSON"),
+        ('{"en": "a"}\n', "no 'de' among"),
+    ],
 )
 def test_no_usable_pair_is_an_error_that_says_why(load, tmp_path, content, message):
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(ValueError, match=f"no usable pair: .*{message}"):
         load(tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match="no usable pair: there is nothing in it"):
+    with pytest.raises(ValueError, match="no usable pair: there is nothing in the pairs given"):
         load(iter([]))
+
+
+def test_two_empty_files_are_both_named(load, tmp_path):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"there is nothing in .*a\.en and .*a\.de"):
+        load((tmp_path / "a.en", tmp_path / "a.de"))
 
 
 # --------------------------------------------------------------------------------------- cache

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import datasets
 import pytest
@@ -221,6 +222,16 @@ def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
             read_pairs(source, **LANGUAGES)
     with pytest.raises(ValueError, match="got pairs from int"):
         read_pairs(3, **LANGUAGES)
+
+
+@pytest.mark.parametrize("names", [["a.jsonl", "b.jsonl.gz"], ["a.en", "b.en", "c.en"], ["a.en"]])
+def test_files_that_do_not_go_together_are_refused_by_name(tmp_path, names):
+    paths = [str(write(tmp_path / name, json_lines(PAIRS))) for name in names]
+    for source in (tuple(paths), paths):
+        with pytest.raises(ValueError, match=r"allowed are one JSON Lines file, or SOURCE,TARGET"):
+            read_pairs(source, **LANGUAGES)
+    with pytest.raises(ValueError, match=re.escape(f"got the files {', '.join(paths)}; ")):
+        read_pairs(paths, **LANGUAGES)
 
 
 def test_a_data_set_without_the_languages_is_refused_at_once():

@@ -151,7 +151,7 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
             writer.write_batch(pa.record_batch(columns, schema=schema))
             count += len(batch)
     if not count:
-        problem = "; ".join(reader.examples) or "there is nothing in it"
+        problem = "; ".join(reader.examples) or f"there is nothing in {reader.name}"
         raise ValueError(f"got no usable pair: {problem}.")
     return {"rows": count, "malformed": reader.num_malformed, "examples": reader.examples}
 

@@ -37,12 +37,14 @@ class PairReader:
     """Iterates over the (source, target) pairs of one place and counts what is none.
 
     Attributes:
+        name: of the place, for messages.
         num_malformed: lines skipped by the last iteration.
         examples: what was wrong with the first of them, each with its file and line.
     """
 
     read: Callable[[Callable[[str], None]], Iterator[tuple[str, str]]]
     strict: bool
+    name: str
     num_malformed: int = 0
     examples: list[str] = field(default_factory=list)
 
@@ -93,8 +95,8 @@ def read_pairs(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: while iterating: files of unequal length, a broken gzip file, or, with
-            `strict`, a malformed line.
+        ValueError: a file of another kind, or files that do not go together; while iterating:
+            files of unequal length, a broken gzip file, or, with `strict`, a malformed line.
     """
     languages = (source_language, target_language)
 
@@ -116,7 +118,7 @@ def read_pairs(
         return _read_rows(rows, lambda row: _pair_of_row(row, languages), "row", skip)
 
     kind = kind_of(source)
-    return PairReader(read=read, strict=strict)
+    return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
 def kind_of(source: PairSource) -> str:
@@ -124,17 +126,16 @@ def kind_of(source: PairSource) -> str:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file of another kind, or no source of pairs at all.
+        ValueError: a file of another kind, files that do not go together, or no source of pairs.
     """
     if isinstance(source, (str, os.PathLike)):
         return _kind_of_name(os.fspath(source), is_path=not isinstance(source, str))
     if (
         isinstance(source, (tuple, list))
-        and len(source) == 2
+        and source
         and all(isinstance(path, (str, os.PathLike)) for path in source)
     ):
-        for path in source:
-            _require_file(Path(path))
+        _require_parallel([os.fspath(path) for path in source])
         return "parallel"
     if hasattr(source, "column_names"):
         return "dataset"
@@ -158,6 +159,22 @@ def _kind_of_name(name: str, *, is_path: bool) -> str:
     if not _HUB_NAME.fullmatch(name):
         raise FileNotFoundError(f"got {name!r}; there is no such file and no such Hub name.")
     return "hub"
+
+
+def _require_parallel(names: list[str]) -> None:
+    for name in names:
+        _require_file(Path(name))
+    if len(names) != 2 or any(name.endswith(_JSON_SUFFIXES) for name in names):
+        raise ValueError(
+            f"got the files {', '.join(names)}; allowed are one JSON Lines file, or SOURCE,TARGET, "
+            "two text files. Join files of one kind into one."
+        )
+
+
+def _name_of(source: PairSource, kind: str) -> str:
+    if kind == "parallel":
+        return " and ".join(map(os.fspath, source))
+    return os.fspath(source) if kind in ("json", "hub") else "the pairs given"
 
 
 def _require_file(path: Path) -> None:
