@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -43,6 +44,18 @@ def bleu_tokenizer(language: str) -> str:
     return BLEU_TOKENIZERS.get(language.replace("_", "-").split("-")[0].lower(), "13a")
 
 
+@functools.cache
+def installed_bleu_tokenizer(language: str) -> str:
+    """`bleu_tokenizer`, or "char" where that one is not installed, which is logged once."""
+    name = bleu_tokenizer(language)
+    try:
+        _bleu_metric(language, tokenize=name)
+    except ValueError as error:
+        logging.getLogger(__name__).warning("%s Without it BLEU is that of characters.", error)
+        return "char"
+    return name
+
+
 def bleu_score(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -56,12 +69,12 @@ def bleu_score(
     Args:
         hypotheses: Translations, detokenized.
         references: One reference each.
-        target_language: Code of the language, which chooses the tokenizer.
+        target_language: Code of the language, which chooses the tokenizer, if it is installed.
         lowercase: Whether to ignore case.
         tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
 
     Raises:
-        ValueError: The lists are empty or differ in length, or the tokenizer is not installed.
+        ValueError: The lists are empty or differ in length, or `tokenize` is not installed.
     """
     _check_pairs(hypotheses, references)
     metric = _bleu_metric(target_language, lowercase=lowercase, tokenize=tokenize)
@@ -117,9 +130,8 @@ def tokenized_bleu(
         return moses.tokenize(text.lower() if lowercase else text, return_str=True, escape=False)
 
     metric = _bleu_metric(target_language, lowercase=lowercase, tokenize="none", force=True)
-    score = metric.corpus_score(
-        [tokens(text) for text in hypotheses], [[tokens(text) for text in references]]
-    ).score
+    ours, theirs = ([tokens(text) for text in side] for side in (hypotheses, references))
+    score = metric.corpus_score(ours, [theirs]).score
     moses_version = f"sacremoses-{version('sacremoses')}-{moses.lang}"
     return {
         "tokenized_bleu": score,
@@ -135,14 +147,11 @@ def corpus_scores(
     lowercase: bool = False,
     tokenize: str | None = None,
 ) -> dict[str, float | str | int]:
-    """All scores of a set of translations; the arguments are those of `bleu_score`.
+    """All scores of a set of translations; arguments and errors are those of `bleu_score`.
 
     Returns:
         `bleu`, `chrf`, `exact_match` in percent, `bleu_signature`, `chrf_signature`, and the number
         of sentences, `num_sentences`.
-
-    Raises:
-        ValueError: The lists are empty or differ in length, or the tokenizer is not installed.
     """
     options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
     return {
@@ -166,8 +175,7 @@ def scores_by_kind(
     return {
         kind: {
             "exact_match": exact_match(
-                [hypotheses[index] for index in members[kind]],
-                [references[index] for index in members[kind]],
+                *([side[index] for index in members[kind]] for side in (hypotheses, references))
             ),
             "num_sentences": len(members[kind]),
         }
@@ -257,7 +265,7 @@ def evaluate_model(
         tokenizer: Its tokenizer.
         sources: Sentences to translate.
         references: One reference each.
-        target_language: Code of the references' language, which chooses BLEU's tokenizer.
+        target_language: Code of the references' language; see `bleu_score`.
         kinds: A label for each pair, to report its kind apart.
         lowercase: Whether BLEU and chrF ignore case.
         tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
@@ -272,7 +280,7 @@ def evaluate_model(
 
     Raises:
         ValueError: The lists are empty or differ in length, a sentence is longer than the model's
-            learned positions, or BLEU's tokenizer is not installed.
+            learned positions, or `tokenize` is not installed.
     """
     _check_pairs(sources, references)
     options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
@@ -313,14 +321,14 @@ def trainer_metrics(
 
     Args:
         tokenizer: The tokenizer that made the labels.
-        target_language: Code of the language, which chooses BLEU's tokenizer.
+        target_language: Code of the references' language; see `bleu_score`.
         tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
 
     Returns:
         A function from predictions to `bleu`, `chrf` and `exact_match` in percent.
 
     Raises:
-        ValueError: BLEU's tokenizer is not installed.
+        ValueError: `tokenize` is not installed.
     """
     _bleu_metric(target_language, tokenize=tokenize)  # an error now rather than after an epoch
 
@@ -364,7 +372,7 @@ def _bleu_metric(
     _require("sacrebleu")
     from sacrebleu.metrics import BLEU
 
-    name = tokenize or bleu_tokenizer(target_language)
+    name = tokenize or installed_bleu_tokenizer(target_language)
     if name not in BLEU.TOKENIZERS:
         raise ValueError(
             f"Got tokenize={name!r}; sacreBLEU has {', '.join(sorted(BLEU.TOKENIZERS))}."
@@ -373,8 +381,7 @@ def _bleu_metric(
         return BLEU(tokenize=name, lowercase=lowercase, force=force)
     except RuntimeError as error:  # MeCab and its dictionaries are extras of sacreBLEU
         raise ValueError(
-            f"Got target language {target_language!r}, whose BLEU tokenizer {name!r} is not "
-            f"installed: pip install 'sacrebleu[{name[:2]}]', or give tokenize='char'."
+            f"BLEU's tokenizer {name!r} is not installed: pip install 'sacrebleu[{name[:2]}]'."
         ) from error
 
 
@@ -388,19 +395,16 @@ def _negative_log_likelihood(
         return 0.0, 0
     ids, mask = pad_ids(sources, model.config.pad_token_id)
     labels, _ = pad_ids(targets, IGNORED)
+    own = model.config.model_type == "vanilla_transformer"
     with evaluation_mode(model):
         loss = model(
             input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),
             labels=labels.to(model.device),
-            **_without_logits(model),
+            # No (B, T, V) logits, which only our own models can do without.
+            **({"return_logits": False} if own else {}),
         ).loss
     return loss.item() * tokens, tokens
-
-
-def _without_logits(model: PreTrainedModel) -> dict[str, bool]:
-    """Asks our own models not to hold the (B, T, V) logits; others know no such argument."""
-    return {"return_logits": False} if model.config.model_type == "vanilla_transformer" else {}
 
 
 def _perplexity(total: float, tokens: int) -> dict[str, float | int]:
