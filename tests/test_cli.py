@@ -83,7 +83,7 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     for name, field in Recipe.__dataclass_fields__.items():
-        assert f"--{name.replace('_', '-')} " in text
+        assert re.search(rf"--{name.replace('_', '-')}[, ]", text)
         assert field.metadata["help"] in text
     assert "--max-steps INT updates (default: 100000)" in text
     for name in shipped_recipes():
@@ -113,6 +113,18 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
 def test_mistakes_end_in_one_line(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert message in error_of(capsys, *arguments)
+
+
+def test_strict_needs_no_value_and_refuses_the_malformed_line_by_number(capsys, tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    line = error_of(capsys, "train", "--strict", recipe, "--output-dir", tmp_path / "run")
+    assert f"{tmp_path / 'train.jsonl'}:121: not JSON" in line
+    assert "strict: true" in (tmp_path / "run" / "recipe.yaml").read_text()
+    arguments = ["train", "--no-strict", str(recipe), "--output-dir", str(tmp_path / "run")]
+    assert main([*arguments, "--max-steps", "1"]) == 0
+    assert "strict: false" in (tmp_path / "run" / "recipe.yaml").read_text()
 
 
 def test_file_that_is_missing_is_named(capsys, trained):

@@ -186,11 +186,12 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     for field in dataclasses.fields(Recipe):
         kind, _ = field_type(field.name)
         default = "" if field.default is None else f" (default: {field.default})"
+        # Without a value of its own, or `--strict demo` would take the recipe for it.
+        form = {"metavar": "TEXT" if kind is str else kind.__name__.upper()}
         overrides.add_argument(
             f"--{field.name.replace('_', '-')}",
-            metavar={"bool": "true|false", "str": "TEXT"}.get(kind.__name__, kind.__name__.upper()),
             help=(field.metadata["help"] + default).replace("%", "%%"),
-            **({"nargs": "?", "const": "true"} if kind is bool else {}),
+            **({"action": argparse.BooleanOptionalAction} if kind is bool else form),
         )
     add_push_to_hub(command)
     command.set_defaults(run=_train, command=command)
