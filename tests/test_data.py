@@ -444,6 +444,16 @@ def test_ids_without_a_row_in_the_model_are_refused(name, token):
     PairCollator()(features)
 
 
+def test_labels_are_held_against_the_vocabulary_of_the_target():
+    smaller = PairCollator(vocab_size=90, target_vocab_size=50)
+    with pytest.raises(ValueError, match="token id 50 in labels; allowed are 0 to 49"):
+        smaller([{"input_ids": [89], "labels": [50]}])
+    larger = PairCollator(vocab_size=50, target_vocab_size=90)
+    assert larger([{"input_ids": [49], "labels": [89]}])["labels"].tolist() == [[89]]
+    with pytest.raises(ValueError, match="token id 50 in input_ids; allowed are 0 to 49"):
+        larger([{"input_ids": [50], "labels": [4]}])
+
+
 def test_ignored_labels_pass_the_check():
     features = [{"input_ids": [4], "labels": [-100, 5]}]
     assert PairCollator(vocab_size=6)(features)["labels"].tolist() == [[-100, 5]]

@@ -405,18 +405,20 @@ class PairCollator:
         pad_to_multiple_of: widths become multiples of it.
         vocab_size: of the model, to refuse ids it has no row for, here where it costs nothing: on
             a GPU they end in an assertion without a name.
+        target_vocab_size: the same for `labels`, where they have a vocabulary of their own.
     """
 
     pad_token_id: int = 0
     label_pad_id: int = -100
     pad_to_multiple_of: int | None = None
     vocab_size: int | None = None
+    target_vocab_size: int | None = None
 
     def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
-            ValueError: a token id that is not below `vocab_size`.
+            ValueError: a token id that is not below the size of its vocabulary.
         """
         batch = {}
         for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
@@ -435,14 +437,16 @@ class PairCollator:
         return batch
 
     def _check(self, name: str, ids: np.ndarray) -> None:
-        if self.vocab_size is None:
+        size = self.vocab_size
+        if name == "labels" and self.target_vocab_size is not None:
+            size = self.target_vocab_size
+        if size is None:
             return
-        known = (ids >= 0) & (ids < self.vocab_size)
+        known = (ids >= 0) & (ids < size)
         if name == "labels":
             known |= ids == self.label_pad_id
         if not known.all():
             raise ValueError(
-                f"got token id {ids[~known][0]} in {name}; allowed are 0 to "
-                f"{self.vocab_size - 1} (vocab_size={self.vocab_size}). Do tokenizer and model "
-                "belong together?"
+                f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
+                f"(vocab_size={size}). Do tokenizer and model belong together?"
             )

@@ -114,7 +114,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "got predict_with_generate or compute_metrics; this trainer reports perplexity and "
                 "greedy BLEU of validation_pairs. Take Seq2SeqTrainer for other metrics."
             )
-        collator = PairCollator(vocab_size=model.config.vocab_size)
+        sizes = (model.config.vocab_size, model.config.target_vocab_size)
+        collator = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
         super().__init__(model, args, data_collator=kwargs.pop("data_collator", collator), **kwargs)
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
