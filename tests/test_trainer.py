@@ -295,15 +295,43 @@ def test_resumption_goes_on_with_the_matrix_products_of_the_first_start(tmp_path
     assert seen == ["highest", "highest"]
 
 
-def test_checkpoints_from_before_the_measurement_resume(tmp_path, uninterrupted):
+def rewrite_progress(directory, change):
+    path = directory / "checkpoint-4" / "progress.json"
+    totals = json.loads(path.read_text())
+    change(totals)
+    path.write_text(json.dumps(totals))
+
+
+def test_checkpoints_of_older_versions_resume(tmp_path):
     make_trainer(tmp_path, max_steps=4).train()
-    progress = tmp_path / "checkpoint-4" / "progress.json"
-    totals = json.loads(progress.read_text())
-    del totals["matmul_precision"]
-    progress.write_text(json.dumps(totals))
+    later = ("matmul_precision", "world_size", "precision")
+    rewrite_progress(tmp_path, lambda totals: [totals.pop(name) for name in later])
     second = make_trainer(tmp_path)
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert second.progress.matmul_precision in ("medium", "highest")
+    assert (second.progress.world_size, second.progress.precision) == (1, "fp32")
+
+
+def test_another_number_of_processes_is_refused_on_resumption(tmp_path):
+    make_trainer(tmp_path, max_steps=4).train()
+    rewrite_progress(tmp_path, lambda totals: totals.update(world_size=2))
+    with pytest.raises(ValueError, match=r"got 1 process\(es\); .* trained by 2\. Start 2, or"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+@pytest.mark.parametrize(("first", "then"), [("fp32", "bf16"), ("bf16", "fp32")])
+def test_another_precision_is_refused_on_resumption(tmp_path, first, then):
+    make_trainer(tmp_path, max_steps=4, bf16=first == "bf16").train()
+    with pytest.raises(ValueError, match=f"got precision {then} .* was trained in {first}"):
+        make_trainer(tmp_path, bf16=then == "bf16").train(resume_from_checkpoint=True)
+
+
+def test_labels_are_held_against_the_vocabulary_of_the_target(tmp_path):
+    sizes = {"decoder_vocab_size": VOCAB - 10, "share_encoder_decoder_embeddings": False}
+    trainer = make_trainer(tmp_path, model=tiny_model(**sizes))
+    assert trainer.data_collator([{"input_ids": [VOCAB - 1], "labels": [4]}])
+    with pytest.raises(ValueError, match=f"token id {VOCAB - 10} in labels"):
+        trainer.data_collator([{"input_ids": [4], "labels": [VOCAB - 10]}])
 
 
 def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monkeypatch):

@@ -29,6 +29,8 @@ class Progress:
     evaluation_seconds: float = 0.0  # the part of it that evaluations took
     data: str = ""  # fingerprint of the training pairs
     matmul_precision: str = ""  # of float32, as it was chosen for the machine that began
+    world_size: int = 0  # processes; 0 in checkpoints that do not say it
+    precision: str = ""  # fp32, bf16 or fp16; nothing in checkpoints that do not say it
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting does not wait for it
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -43,6 +45,28 @@ class Progress:
     def target_tokens(self) -> int:
         """Real (not padding) target tokens that updates were computed from."""
         return int(self._tokens)
+
+    def require(self, *, data: str, world_size: int, precision: str) -> None:
+        """Refuse to go on otherwise than the run began.
+
+        Raises:
+            ValueError: other pairs, another number of processes or another precision.
+        """
+        otherwise = "start a new run in another directory."
+        if self.data not in ("", data):
+            raise ValueError(
+                f"the training pairs are not those that the checkpoint was trained on; {otherwise}"
+            )
+        if self.world_size not in (0, world_size):
+            raise ValueError(
+                f"got {world_size} process(es); the checkpoint was trained by {self.world_size}. "
+                f"Start {self.world_size}, or {otherwise}"
+            )
+        if self.precision not in ("", precision):
+            raise ValueError(
+                f"got precision {precision} on this machine; the checkpoint was trained in "
+                f"{self.precision}. Resume it where that is its precision, or {otherwise}"
+            )
 
     def start(self) -> None:
         """Start the clock."""
@@ -69,6 +93,8 @@ class Progress:
             "target_tokens": self.target_tokens,
             "data": self.data,
             "matmul_precision": self.matmul_precision,
+            "world_size": self.world_size,
+            "precision": self.precision,
         }
         (checkpoint / PROGRESS).write_text(json.dumps(totals), encoding="utf-8")
 

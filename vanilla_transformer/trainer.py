@@ -192,17 +192,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Raises:
             TrainingInterrupted: SIGTERM or Ctrl-C came; a checkpoint was written first.
+            ValueError: The checkpoint is of other pairs, processes or precision, or broken.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
+        conditions = {
+            "data": _fingerprint(self.train_dataset),
+            "world_size": self.args.world_size,
+            "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+        }
         if resume_from_checkpoint:
             self.progress = Progress.load(Path(resume_from_checkpoint))
-            if self.progress.data not in ("", _fingerprint(self.train_dataset)):
-                raise ValueError(
-                    f"the training pairs are not those that {resume_from_checkpoint} was trained "
-                    "on; start a new run in another directory."
-                )
-        self.progress.data = _fingerprint(self.train_dataset)
+            self.progress.require(**conditions)
+        vars(self.progress).update(conditions)
         # Measured once in a run: a resumed one must go on with the same rounding.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
