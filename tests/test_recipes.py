@@ -1,18 +1,28 @@
 """Recipes: YAML in, checked dataclass out; and the recipes that are shipped."""
 
 import dataclasses
+import hashlib
 import re
+import types
 from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from vanilla_transformer import (
     PRESETS,
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.recipes import CHANGEABLE, Recipe, load_recipe, shipped_recipes
+from vanilla_transformer.recipes import (
+    CHANGEABLE,
+    Recipe,
+    data_identity,
+    load_recipe,
+    make_recipe,
+    shipped_recipes,
+)
 
 NAMES = sorted(shipped_recipes())
 # Parameters in millions that a reader of the recipe expects, at its own vocabulary.
@@ -118,6 +128,88 @@ def test_overrides_win_and_take_the_type_of_their_field():
     assert type(recipe.max_steps) is int
     assert load_recipe("demo", {"max_minutes": "none"}).max_minutes is None
     assert load_recipe("demo", {"max_steps": "1_000"}).max_steps == 1000
+
+
+PLACES = ("train_file", "generated", "dataset")
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("demo", "dataset", "someone/pairs"),
+        ("demo", "train_file", "mine.jsonl"),
+        ("multi30k_en_de", "dataset", "someone/pairs"),
+        ("multi30k_en_de", "generated", "cldr"),
+        ("wmt14_ende_base", "train_file", "mine.jsonl"),
+    ],
+)
+def test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own(name, place, value):
+    own, other = load_recipe(name), load_recipe(name, {place: value})
+    assert own.data_license
+    assert {p: getattr(other, p) for p in PLACES if getattr(other, p)} == {place: value}
+    assert (other.data_license, other.data_source, other.dataset_config) == (None, None, None)
+    told = load_recipe(name, {place: value, "data_license": "CC0", "dataset_config": "a-b"})
+    assert told.data_license == "CC0"
+    assert told.dataset_config == ("a-b" if place == "dataset" else None)
+
+
+def test_the_recipes_own_pairs_named_again_keep_what_it_says_of_them():
+    own = load_recipe("wmt14_ende_base")
+    again = {"dataset": own.dataset, "dataset_revision": "v1"}
+    assert load_recipe("wmt14_ende_base", again) == dataclasses.replace(own, dataset_revision="v1")
+
+
+def test_two_places_of_training_pairs_are_refused():
+    with pytest.raises(ValueError, match="got train_file and dataset; give one"):
+        load_recipe("demo", {"dataset": "someone/pairs", "train_file": "mine.jsonl"})
+
+
+def test_recipes_of_older_runs_that_name_two_places_mean_the_first(tmp_path):
+    text = "train_file: a.jsonl\ndataset: x/y\ndataset_config: de-en\ndata_source: mine\n"
+    recipe = load_recipe(write(tmp_path, text))
+    assert recipe == make_recipe({"train_file": "a.jsonl", "data_source": "mine"})
+    assert recipe == make_recipe(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("asked", [None, "v1"])
+def test_the_revision_is_the_commit_that_the_hub_names(monkeypatch, asked):
+    calls = []
+
+    def dataset_info(self, name, *, revision):
+        calls.append((name, revision))
+        return types.SimpleNamespace(sha="c0ffee")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    recipe = make_recipe({"dataset": "someone/pairs", "dataset_revision": asked})
+    assert data_identity(recipe) == {"revision": "c0ffee"}
+    assert calls == [("someone/pairs", asked)]
+    assert data_identity(recipe, revision="0ld") == {"revision": "0ld"}
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("error", [OfflineModeIsEnabled("offline"), HTTPError("no net")])
+def test_the_revision_is_the_one_asked_for_where_the_hub_cannot_be_asked(monkeypatch, error):
+    def dataset_info(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    for revision in (None, "v1"):
+        recipe = make_recipe({"dataset": "someone/pairs", "dataset_revision": revision})
+        assert data_identity(recipe) == {"revision": revision}
+
+
+def test_files_beside_a_data_set_of_the_hub_do_not_hide_its_revision(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.dataset_info",
+        lambda *args, **kwargs: types.SimpleNamespace(sha="c0ffee"),
+    )
+    (tmp_path / "test.jsonl").write_bytes(b"x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    recipe = load_recipe("multi30k_en_de", {"test_file": str(tmp_path / "test.jsonl")})
+    assert data_identity(recipe) == {
+        "files": {"test": [{"name": "test.jsonl", "sha256": digest}]},
+        "revision": "c0ffee",
+    }
 
 
 def test_pair_sets_both_languages():

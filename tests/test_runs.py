@@ -3,11 +3,16 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import shutil
+import types
 
+import datasets
+import huggingface_hub
 import pytest
 import torch
+from test_evaluation import without_mecab  # noqa: F401
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import runs
@@ -251,6 +256,136 @@ def test_generated_pairs_are_scored_apart_and_by_kind(tmp_path):
     for scores in metrics["scores"].values():
         assert scores["by_kind"]
         assert "exact_match" in scores["copy_baseline"]
+
+
+def generated_recipe(folder, **overrides):
+    nothing = {"train_file": "null", "validation_file": "null", "test_file": "null"}
+    path = tiny_recipe(folder, **nothing, generated="cldr", generated_pairs=60)
+    sizes = {"generated_test_pairs": 6, "max_steps": 1, "save_every_steps": 1, "vocab_size": 300}
+    return load_recipe(str(path), {"pair": "en-de", **sizes, **overrides})
+
+
+def test_validation_pairs_of_a_file_take_the_place_of_generated_ones(tmp_path):
+    recipe = generated_recipe(tmp_path, pair="de-en")
+    chosen = dataclasses.replace(recipe, validation_file=str(tmp_path / "validation.jsonl"))
+    metrics = run_recipe(chosen, tmp_path / "run")
+    assert set(metrics["data"]["files"]) == {"validation"}
+    assert metrics["data"]["validation_pairs"] == 10
+    assert "by_kind" not in metrics["scores"]["validation"]
+    assert metrics["scores"]["test_values"]["by_kind"]
+
+
+@pytest.mark.usefixtures("without_mecab")
+def test_japanese_is_scored_by_character_where_mecab_is_missing(tmp_path, caplog):
+    recipe = generated_recipe(tmp_path, pair="en-ja", evaluate_every_steps=1)
+    with caplog.at_level(logging.INFO):
+        metrics = run_recipe(recipe, tmp_path / "run")
+    texts = [record.getMessage() for record in caplog.records]
+    said = [i for i, text in enumerate(texts) if "pip install 'sacrebleu[ja]'" in text]
+    first_update = [i for i, text in enumerate(texts) if text.startswith("update 1")]
+    assert len(said) == 1
+    assert said[0] < first_update[0]  # before the training, not in the middle of it
+    assert "greedy BLEU" in " ".join(texts)
+    for scores in metrics["scores"].values():
+        assert "tok:char" in scores["bleu_signature"]
+    again = evaluate_run(tmp_path / "run")
+    assert again == {name: metrics["scores"][name] for name in again}
+    assert len(again) == 2
+
+
+class Hub:
+    """A data set on the Hub that can change; it notes what is fetched."""
+
+    def __init__(self, monkeypatch):
+        self.sha, self.fetched = "0ld", []
+        monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
+
+    def dataset_info(self, name, *, revision):
+        return types.SimpleNamespace(sha=self.sha)
+
+    def load_dataset(self, name, config, *, split, revision, streaming):
+        self.fetched.append((name, split, revision, streaming))
+        rows = [{"translation": {"de": f"Hund {n}", "en": f"dog {n}"}} for n in range(40)]
+        pairs = datasets.Dataset.from_list(rows)
+        return pairs.to_iterable_dataset() if streaming else pairs
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_all_starts_of_a_run_load_the_revision_that_is_recorded(tmp_path, monkeypatch, streaming):
+    hub = Hub(monkeypatch)
+    nothing = {"train_file": "null", "validation_file": "null", "dataset": "someone/pairs"}
+    path = str(tiny_recipe(tmp_path, **nothing, max_steps=1, streaming=streaming))
+    # The caches of the other test would hide what is fetched.
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    metrics = run_recipe(load_recipe(path), tmp_path / "run")
+    assert metrics["data"]["revision"] == "0ld"
+    assert set(metrics["data"]["files"]) == {"test"}
+    splits = [("someone/pairs", split, "0ld", streaming) for split in ("train", "validation")]
+    assert hub.fetched == splits
+    hub.sha, hub.fetched[:] = "n3w", []
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "another")
+    metrics = run_recipe(load_recipe(path, {"max_steps": 2}), tmp_path / "run")
+    assert metrics["data"]["revision"] == "0ld"
+    assert hub.fetched == splits
+    evaluated = load_recipe(path, {"test_file": "none", "max_steps": 2})
+    text = dataclasses.replace(evaluated).to_yaml()
+    (tmp_path / "run" / "recipe.yaml").write_text(text)
+    evaluate_run(tmp_path / "run")
+    assert hub.fetched[-1] == ("someone/pairs", "test", "0ld", streaming)
+    run_recipe(load_recipe(path), tmp_path / "fresh")
+    assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
+
+
+def test_training_pairs_that_changed_are_refused_by_name_once_a_run_learnt_from_them(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    train = tmp_path / "train.jsonl"
+    before = train.read_bytes()
+    metrics = run_recipe(recipe, tmp_path / "run")
+    write_pairs(train, 120, 7)
+    for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete, and not so
+        with pytest.raises(
+            ValueError, match=r"^\S*train\.jsonl changed since \S*run began with it"
+        ):
+            run_recipe(chosen, tmp_path / "run")
+    train.write_bytes(before)
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+    train.unlink()  # gone is not changed: the run is complete without it
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+
+
+def test_tokenizer_of_pairs_that_changed_before_any_training_is_learnt_again(tmp_path, monkeypatch):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(recipe, tmp_path / "run")
+    old = (tmp_path / "run" / "tokenizer.json").read_bytes()
+    pairs = ({"translation": {"de": f"Katze{n}", "en": f"cat{n}"}} for n in range(120))
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    run_recipe(recipe, tmp_path / "run")
+    run_recipe(recipe, tmp_path / "fresh")
+    new = (tmp_path / "run" / "tokenizer.json").read_bytes()
+    assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
+
+
+def test_runs_from_before_a_field_was_added_are_complete(finished, tmp_path, monkeypatch):
+    recipe, run, metrics = finished
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "data.json").unlink()
+    older = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    del older["recipe"]["streaming"]
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps(older), encoding="utf-8")
+    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
+    assert run_recipe(recipe, tmp_path / "run")["scores"] == metrics["scores"]
+
+
+def test_test_pairs_that_cannot_be_read_are_refused_before_the_training(tmp_path, monkeypatch):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)))
+    (tmp_path / "test.jsonl").write_text("nonsense\n")
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    with pytest.raises(ValueError, match=r"test\.jsonl:1: not JSON"):
+        run_recipe(recipe, tmp_path / "run")
 
 
 def test_recipe_without_pairs_or_languages_is_refused(tmp_path):

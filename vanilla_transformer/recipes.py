@@ -34,8 +34,12 @@ CHANGEABLE = frozenset(
         "num_samples",
         "data_source",
         "data_license",
+        "streaming",
     }
 )
+# Where training pairs can be; of several in one file the first counts.
+_PLACES = ("train_file", "generated", "dataset")
+_OF_A_DATASET = frozenset({"dataset_config", "dataset_revision", "streaming"})
 _CHOICES = {"precision": ("auto", "fp32", "bf16"), "generated": ("cldr",)}
 # Numbers that may be zero; every other one must be positive.
 _MAY_BE_ZERO = frozenset(
@@ -74,6 +78,7 @@ class Recipe:
     dataset: str | None = _option(None, "data set on the Hub with pairs in `translation` form")
     dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
     dataset_revision: str | None = _option(None, "commit or branch of the data set; the newest")
+    streaming: bool = _option(False, "read the data set without downloading it first")
     data_source: str | None = _option(None, "where the pairs are from, in words, for the card")
     data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
     generated: str | None = _option(None, "cldr: pairs generated from CLDR, without a download")
@@ -177,7 +182,8 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
 
     Args:
         name_or_path: such as `demo` or `my/recipe.yaml`.
-        overrides: fields that take the place of the file's; strings take the field's type.
+        overrides: fields that take the place of the file's; strings take the field's type. Other
+            training pairs take the place of all that the file says of its own.
 
     Returns:
         The recipe, every value checked.
@@ -200,16 +206,29 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
         values = _values(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    overrides = _values(dict(overrides or {}))
-    if overrides.get("train_file") is not None:  # what the recipe says of its own pairs is not
-        values.pop("data_source", None)  # true of these
-        values.pop("data_license", None)
-    return Recipe(**{**values, **overrides})
+    return Recipe(**_from_one_place(values, _values(dict(overrides or {}))))
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
     """A recipe from keys and values as a YAML file or the command line gives them."""
-    return Recipe(**_values(dict(values)))
+    return Recipe(**_from_one_place(_values(dict(values)), {}))
+
+
+def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> dict[str, object]:
+    """Both together, with the one place that the training pairs come from."""
+    given = [name for name in _PLACES if overrides.get(name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"got {' and '.join(given)}; give one of them.")
+    if given and overrides[given[0]] != values.get(given[0]):
+        # What a recipe says of its own pairs is not true of these.
+        untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
+        values = {name: value for name, value in values.items() if name not in untrue}
+    values = {**values, **overrides}
+    used = next((name for name in _PLACES if values.get(name) is not None), None)
+    unused = {name for name in _PLACES if name != used}
+    if used != "dataset":
+        unused |= _OF_A_DATASET
+    return {name: value for name, value in values.items() if name not in unused}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +259,7 @@ def training_pairs(recipe: Recipe) -> "Dataset":
 
 def validation_pairs(recipe: Recipe) -> TextPairs:
     """The validation pairs of a recipe; none where it names none."""
-    if recipe.generated and recipe.train_file is None:
+    if recipe.generated and recipe.train_file is None and recipe.validation_file is None:
         return _generated_texts(recipe, "validation")
     return _texts(_load_split(recipe, "validation"))
 
@@ -254,18 +273,27 @@ def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
     return {"test": found} if len(found) else {}
 
 
-def data_identity(recipe: Recipe) -> dict[str, object]:
-    """What says exactly which pairs a recipe took: content of files, or revision on the Hub."""
+def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, object]:
+    """What says exactly which pairs a recipe takes: content of files, and revision on the Hub.
+
+    Args:
+        recipe: from `load_recipe`; a file of it that is missing is left out.
+        revision: that an earlier start of the run has loaded; the Hub is not asked again.
+
+    Returns:
+        `files`, for each split a list of `name` and `sha256`, and `revision`, of those there are.
+    """
+    identity: dict[str, object] = {}
     files = {}
     for split in ("train", "validation", "test"):
-        paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",") if name]
-        if paths:
+        paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
+        if all(path.is_file() for path in paths):
             files[split] = [{"name": path.name, "sha256": _sha256(path)} for path in paths]
     if files:
-        return {"files": files}
-    if recipe.dataset is None or Path(recipe.dataset).exists():
-        return {}
-    return {"revision": _hub_revision(recipe) or recipe.dataset_revision}
+        identity["files"] = files
+    if recipe.dataset is not None and not Path(recipe.dataset).exists():
+        identity["revision"] = revision or _hub_revision(recipe) or recipe.dataset_revision
+    return identity
 
 
 def _sha256(path: Path) -> str:
@@ -302,6 +330,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     try:
         hub = {"config": recipe.dataset_config, "revision": recipe.dataset_revision}
+        hub["streaming"] = recipe.streaming
         return load_pairs(recipe.dataset, split=split, **hub, **options)
     except (OSError, ValueError) as error:
         if split != "train" and "Unknown split" in str(error):

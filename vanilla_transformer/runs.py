@@ -5,6 +5,7 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
     RUN/recipe.yaml                  all fields; decides whether a directory may be resumed
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
+    RUN/checkpoints/data.json        which pairs these and the tokenizer were learnt from
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
     RUN/curves.png, samples.md, attention.png
     RUN/metrics.json                 written last: its presence says that the run is complete
@@ -34,8 +35,8 @@ from transformers.trainer_utils import IntervalStrategy
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .data import load_pairs, reading_report, tokenize_pairs
-from .evaluation import evaluate_model, scores_by_kind
+from .data import load_pairs, reading_report, sentences, tokenize_pairs
+from .evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from .loading import check_weights, load_saved_model, load_saved_tokenizer
 from .machine import resolve_precision
 from .metrics import draw_curves, training_facts, without_texts, write_aside, write_samples
@@ -61,15 +62,17 @@ logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
 RECIPE = "recipe.yaml"
+DATA = Path("checkpoints", "data.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
-    """What is trained and validated on, and how many pairs there are of what."""
+    """What is trained, validated and tested on, and how many pairs there are of what."""
 
     train: "Dataset"
     validation: "Dataset | None"
     validation_texts: TextPairs
+    test_sets: dict[str, TextPairs]
     sizes: dict[str, object]
 
 
@@ -96,12 +99,13 @@ def run_recipe(
     args = training_arguments(recipe, run / "checkpoints")
     with args.main_process_first(desc="recipe"):
         _claim(recipe, run, resume=resume, write=args.should_save)
+        identity = _identify(recipe, run, write=args.should_save)
     if (metrics := _completed(recipe, run)) is not None:
         logger.info("%s is complete.", run)
         return metrics
     # The other ranks wait, then find everything in the cache.
     with args.main_process_first(desc="preparation of the data"):
-        tokenizer, data = _prepare(recipe, run)
+        tokenizer, data = _prepare(_pinned(recipe, identity), run, identity)
     final = _train(recipe, args, tokenizer, data)
     if args.should_save:
         _finish(recipe, run, final, data, args)
@@ -145,7 +149,7 @@ def evaluate_run(
         raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if test_file:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
-    sets = evaluation_sets(recipe)
+    sets = evaluation_sets(_pinned(recipe, _recorded_data(run)))
     if not sets:
         raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
     model, tokenizer = _load(run)
@@ -218,6 +222,7 @@ def _claim(recipe: Recipe, run: Path, *, resume: bool, write: bool) -> None:
         # Nothing has been trained: what the first attempt left behind does not bind the second.
         if write and load_recipe(str(run / RECIPE)) != recipe:
             (run / "tokenizer.json").unlink(missing_ok=True)
+            (run / DATA).unlink(missing_ok=True)
     elif started:
         before = load_recipe(str(run / RECIPE))
         differing = [
@@ -242,15 +247,60 @@ def _completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
     if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
         return None
     metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
-    return metrics if metrics["recipe"] == dataclasses.asdict(recipe) else None
+    return metrics if make_recipe(metrics["recipe"]) == recipe else None
 
 
-def _prepare(recipe: Recipe, run: Path) -> tuple[PreTrainedTokenizerBase, _Data]:
+def _identify(recipe: Recipe, run: Path, *, write: bool) -> dict[str, object]:
+    """Note which pairs the run takes, those of its first start also in all later ones.
+
+    Raises:
+        ValueError: if a file is not what it was when the run began.
+    """
+    recorded = _recorded_data(run)
+    identity = data_identity(recipe, revision=recorded.get("revision"))
+    before = recorded.get("files", {})
+    changed = [
+        split
+        for split, files in identity.get("files", {}).items()
+        if split in before
+        and [file["sha256"] for file in files] != [file["sha256"] for file in before[split]]
+    ]
+    if changed and (checkpoints(run / "checkpoints") or (run / METRICS).is_file()):
+        names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
+        raise ValueError(
+            f"{names} changed since {run} began with it; put it back or give another --output-dir."
+        )
+    if write:
+        if "train" in changed:
+            (run / "tokenizer.json").unlink(missing_ok=True)
+        (run / DATA).parent.mkdir(exist_ok=True)
+        text = json.dumps(identity, indent=2, ensure_ascii=False) + "\n"
+        write_aside(run / DATA, lambda path: path.write_text(text, encoding="utf-8"))
+    return identity
+
+
+def _recorded_data(run: Path) -> dict[str, object]:
+    """What `data_identity` said at the first start; nothing before it."""
+    if (run / DATA).is_file():
+        return json.loads((run / DATA).read_text(encoding="utf-8"))
+    if (run / METRICS).is_file():
+        return json.loads((run / METRICS).read_text(encoding="utf-8")).get("data", {})
+    return {}
+
+
+def _pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
+    """The recipe with the revision of its data set that is recorded, whatever the Hub has now."""
+    revision = identity.get("revision") or recipe.dataset_revision
+    return dataclasses.replace(recipe, dataset_revision=revision)
+
+
+def _prepare(
+    recipe: Recipe, run: Path, identity: dict[str, object]
+) -> tuple[PreTrainedTokenizerBase, _Data]:
     """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
     pairs = training_pairs(recipe)
     texts = validation_pairs(recipe)
-    if not len(pairs):
-        raise ValueError("There is not a single training pair.")
+    test_sets = evaluation_sets(recipe)
     tokenizer = _tokenizer(recipe, run, pairs)
     train = tokenize_pairs(
         pairs,
@@ -278,17 +328,17 @@ def _prepare(recipe: Recipe, run: Path) -> tuple[PreTrainedTokenizerBase, _Data]
         "train_malformed": reading_report(pairs)["malformed"],
         "train_too_long": reading_report(train)["too_long"],
         "validation_pairs": len(texts),
-        **data_identity(recipe),
+        **identity,
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
-    return tokenizer, _Data(train, validation, texts, sizes)
+    return tokenizer, _Data(train, validation, texts, test_sets, sizes)
 
 
 def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
     """The tokenizer of the run, learnt from its training pairs by the first start."""
     if not (run / "tokenizer.json").is_file():
         tokenizer = train_tokenizer(
-            (text for column in ("source", "target") for text in pairs[column]),
+            sentences(pairs),
             vocab_size=recipe.vocab_size,
             split_digits=recipe.split_digits,
             show_progress=sys.stderr.isatty(),
@@ -319,6 +369,8 @@ def _train(
     texts = data.validation_texts
     if data.validation is None:
         args.eval_strategy = IntervalStrategy.NO
+    if args.should_save and (data.test_sets or len(texts)):
+        installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
     trainer = VanillaTransformerTrainer(
         VanillaTransformerForConditionalGeneration(config),
         args,
@@ -359,7 +411,7 @@ def _finish(
     with _picture("curves.png"):
         draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
-    sets = {"validation": data.validation_texts, **evaluation_sets(recipe)}
+    sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
     if results:
