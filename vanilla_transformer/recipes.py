@@ -124,7 +124,7 @@ class Recipe:
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training")
     num_beams: int = _option(4, "beams of the final evaluation")
     length_penalty: float | None = _option(
-        None, "alpha of the final model's beam search; the paper's 0.6 if None"
+        None, "alpha of the final model's beam search; without one 0.6"
     )
     num_samples: int = _option(20, "translations in samples.md")
 
