@@ -21,7 +21,7 @@ SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs",
 def run(command, folder):
     """Run a shell command as a reader would, with this interpreter's programs as those of .venv."""
     programs = Path(sys.executable).parent
-    command = command.replace(".venv/bin/", f"{programs}/")
+    command = re.sub(r"(?<![\w/])\.venv/bin/", f"{programs}/", command)
     result = subprocess.run(
         ["bash", "-euc", command],
         cwd=folder,
