@@ -242,6 +242,17 @@ def test_every_way_to_generate_gives_the_same(reverser, num_beams, way):
     assert torch.equal(getattr(found, "sequences", found), expected)
 
 
+def test_generation_continues_from_its_cache(reverser):
+    model, inputs, _ = reverser
+    # Without its end no translation is over before it is continued.
+    options = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3], "return_dict_in_generate": True}
+    start = model.generate(**inputs, **options, max_new_tokens=2)
+    kept = {"decoder_input_ids": start.sequences, "past_key_values": start.past_key_values}
+    kept["decoder_attention_mask"] = torch.ones_like(start.sequences)  # else all are new
+    found = model.generate(**inputs, **kept, **options, max_new_tokens=2).sequences
+    assert torch.equal(found, model.generate(**inputs, **options, max_new_tokens=4).sequences)
+
+
 def test_greedy_search_takes_the_likeliest_token(reverser):
     model, inputs, _ = reverser
     found = model.generate(**inputs, num_beams=1)
