@@ -13,6 +13,7 @@ import pytest
 
 babel = pytest.importorskip("babel")
 
+# Behind the checks above: these import what may be missing, and then the file is skipped.
 from babel import Locale, dates, lists, numbers, units  # noqa: E402
 
 from vanilla_transformer import cldr, cldr_language  # noqa: E402

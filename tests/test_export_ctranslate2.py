@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
+# Behind the checks above: these import what may be missing, and then the file is skipped.
 from ctranslate2.converters import TransformersConverter  # noqa: E402
 
 from vanilla_transformer.engines import CTranslate2Engine  # noqa: E402

@@ -12,6 +12,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+# Behind the checks above: these import what may be missing, and then the file is skipped.
 from vanilla_transformer.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
 from vanilla_transformer.exporters import onnx as exporter  # noqa: E402
 from vanilla_transformer.exporters.onnx import export_onnx  # noqa: E402
