@@ -1,20 +1,26 @@
 """The script that measures decoding runs, and what it writes can be read."""
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import turns
 from vanilla_transformer.exporters.marian import to_marian
 
 SCRIPT = Path(__file__).parents[1] / "training/benchmarks/decoding.py"
 
 
-def test_the_script_writes_a_table_and_where_it_was_measured(tmp_path, monkeypatch, capsys):
+@pytest.mark.slow
+def test_the_script_writes_a_table_and_where_it_was_measured(tmp_path):
     output = tmp_path / "results" / "decoding.json"
     options = ["--size", "tiny", "--batch-sizes", "1", "3", "--rounds", "2", "--output", output]
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, options)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    command = [sys.executable, SCRIPT, *options]
+    done = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True)
     results = json.loads(output.read_text())
     (table,) = results["tables"]
     assert table["columns"][0] == "Contender"
@@ -22,14 +28,46 @@ def test_the_script_writes_a_table_and_where_it_was_measured(tmp_path, monkeypat
     assert rows["MarianMTModel.generate"][1] == rows["MarianMTModel.generate"][3] == 1
     assert all(len(row) == len(table["columns"]) for row in table["rows"])
     assert {"hardware", "versions", "commit", "date", "settings"} <= set(results)
-    assert "| ours |" in capsys.readouterr().out
+    assert "| ours |" in done.stdout
 
 
 def test_both_sides_give_the_same_tokens():
     """The ratio compares the same work: equal hypotheses, all of full length."""
     script = runpy.run_path(str(SCRIPT))
     model = script["random_model"]("tiny").double()
-    batch = script["random_batch"](5, model.config.vocab_size)
-    mine = script["ours"](model)(batch)
-    assert mine == script["host"](to_marian(model))(batch)
+    mine = script["ours"](model)(5)
+    assert mine == script["host"](to_marian(model))(5)
     assert {len(tokens) for tokens in mine} == {script["NEW_TOKENS"]}
+
+
+def told(log, name):
+    """A contender that notes its turns and answers with its process."""
+
+    def run(task):
+        with open(log, "a") as file:
+            file.write(f"{name}{task}\n")
+        if task == "end":
+            raise SystemExit("told to end")
+        return os.getpid()
+
+    return run
+
+
+def test_contenders_take_turns_in_processes_of_their_own(tmp_path):
+    log = tmp_path / "log"
+    builders = {name: (told, (log, name)) for name in "abc"}
+    with turns.processes(builders) as running:
+        answers = turns.take_turns(running, 1, rounds=2)
+        assert log.read_text().split() == ["a1", "b1", "c1", "b1", "c1", "a1"]
+        workers = [{turn.output for turn in answers[name]} for name in "abc"]
+        assert [len(of_one) for of_one in workers] == [1, 1, 1]
+        assert len(set.union(*workers) | {os.getpid()}) == 4
+        for answer in answers["a"]:
+            assert 0 <= answer.seconds < 60
+            assert 0 <= answer.own_mib < answer.peak_mib
+        with pytest.raises(RuntimeError, match="The process of b ended"):
+            running["b"]("end")
+        assert running["c"](2).output in workers[2]
+    for worker in set.union(*workers):
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)

@@ -5,8 +5,8 @@ suppressed on all sides), for several batch sizes; and, with --run-directory, th
 test file from text to text: `translate` against a loop over `generate` in batches of 32 in the
 file's order, with BLEU of both. CTranslate2 joins where it is installed.
 
-All contenders live in one process and take turns, in rotated order, so that whatever else the
-machine does meets all of them. A ratio is the median over rounds of the ratio within a round.
+Each contender lives in a process of its own, and they take turns, in rotated order (turns.py). A
+ratio is the median over rounds of the ratio within a round.
 
     python training/benchmarks/decoding.py
     python training/benchmarks/decoding.py --run-directory runs/multi30k_en_de \
@@ -14,20 +14,18 @@ machine does meets all of them. A ratio is the median over rounds of the ratio w
 """
 
 import argparse
-import contextlib
-import copy
 import functools
-import json
+import importlib.util
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from report import write_results
+from turns import Answer, processes, take_turns
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
@@ -35,7 +33,7 @@ from vanilla_transformer import (
     translate,
 )
 from vanilla_transformer.exporters.marian import to_marian
-from vanilla_transformer.machine import git_commit, hardware, resolve_precision, versions
+from vanilla_transformer.machine import resolve_precision
 
 RESULTS = Path(__file__).with_name("results") / "decoding.json"
 SIZES = {
@@ -51,29 +49,7 @@ SPECIAL = [0, 1, 2, 3]
 NEW_TOKENS, BEAM, ALPHA = 20, 4, 0.6
 MARIAN = "MarianMTModel.generate"
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-Contender = Callable[[Batch], object]
-
-
-@contextlib.contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    """Sets torch's precision of float32 products, within the block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def with_precision(contender: Contender, precision: str) -> Contender:
-    """The contender at that precision."""
-
-    def run(batch: Batch) -> object:
-        with matmul_precision(precision):
-            return contender(batch)
-
-    return run
+Contender = Callable[[int], list[list[int]]]  # from the size of a batch to its translations
 
 
 def random_model(size: str) -> VanillaTransformerForConditionalGeneration:
@@ -83,7 +59,7 @@ def random_model(size: str) -> VanillaTransformerForConditionalGeneration:
     return VanillaTransformerForConditionalGeneration(config).eval()
 
 
-def random_batch(batch_size: int, vocab_size: int) -> Batch:
+def random_batch(batch_size: int, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Sources of 8 to 20 tokens."""
     generator = torch.Generator().manual_seed(batch_size)
     lengths = torch.randint(8, 21, (batch_size, 1), generator=generator)
@@ -95,10 +71,10 @@ def random_batch(batch_size: int, vocab_size: int) -> Batch:
 def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -> Contender:
     """The paper's search."""
 
-    def run(batch: Batch) -> list[list[int]]:
+    def run(batch_size: int) -> list[list[int]]:
         found = beam_search(
             model,
-            *batch,
+            *random_batch(batch_size, model.config.vocab_size),
             num_beams=BEAM,
             length_penalty=ALPHA,
             max_new_tokens=NEW_TOKENS,
@@ -113,10 +89,11 @@ def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -
 def host(model: torch.nn.Module) -> Contender:
     """The host library's search; without min_new_tokens, which would slow it down."""
 
-    def run(batch: Batch) -> list[list[int]]:
+    def run(batch_size: int) -> list[list[int]]:
+        ids, mask = random_batch(batch_size, model.config.vocab_size)
         ids = model.generate(
-            batch[0],
-            attention_mask=batch[1],
+            ids,
+            attention_mask=mask,
             num_beams=BEAM,
             length_penalty=ALPHA,
             max_new_tokens=NEW_TOKENS,
@@ -128,18 +105,16 @@ def host(model: torch.nn.Module) -> Contender:
 
 
 def engine(
-    model: VanillaTransformerForConditionalGeneration, quantization: str, folder: Path
-) -> Contender | None:
-    """CTranslate2 with the model's weights; None where it is not installed."""
-    try:
-        import ctranslate2
+    model: VanillaTransformerForConditionalGeneration, quantization: str, threads: int, folder: Path
+) -> Contender:
+    """CTranslate2 with the model's weights."""
+    import ctranslate2
 
-        from vanilla_transformer.exporters.ctranslate2 import VanillaTransformerLoader
-    except ImportError:
-        return None
+    from vanilla_transformer.exporters.ctranslate2 import VanillaTransformerLoader
+
     tokens = ["<pad>", "<s>", "</s>", "<unk>"]
     tokens += [f"t{number}" for number in range(4, model.config.vocab_size)]
-    spec = VanillaTransformerLoader().get_model_spec(copy.deepcopy(model))
+    spec = VanillaTransformerLoader().get_model_spec(model)
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
     spec.config.decoder_start_token, spec.config.eos_token = "<s>", "</s>"
@@ -147,15 +122,14 @@ def engine(
     spec.config.layer_norm_epsilon = model.config.layer_norm_eps
     spec.validate()
     spec.optimize(quantization=quantization)
-    path = folder / quantization
-    path.mkdir()
-    spec.save(str(path))
+    spec.save(str(folder))
     translator = ctranslate2.Translator(
-        str(path), compute_type=quantization, inter_threads=1, intra_threads=torch.get_num_threads()
+        str(folder), compute_type=quantization, inter_threads=1, intra_threads=threads
     )
     never = [[tokens[number]] for number in SPECIAL]
 
-    def run(batch: Batch) -> list[list[int]]:
+    def run(batch_size: int) -> list[list[int]]:
+        batch = random_batch(batch_size, len(tokens))
         rows = [ids[mask.bool()].tolist() for ids, mask in zip(*batch, strict=True)]
         found = translator.translate_batch(
             [[tokens[number] for number in row] for row in rows],
@@ -169,39 +143,34 @@ def engine(
     return run
 
 
-def contenders(size: str, folder: Path) -> dict[str, Contender]:
-    """Everything that decodes the same weights."""
+def contender(name: str, size: str) -> Contender:
+    """One of those that decode the same weights, by the name in the table."""
+    if name.startswith("CTranslate2"):
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # threads of PyTorch's, even idle, would hinder CTranslate2's
+        with tempfile.TemporaryDirectory() as folder:
+            return engine(random_model(size), name.split()[-1], threads, Path(folder))
     model = random_model(size)
-    marian = to_marian(model)
-    found: dict[str, Contender | None] = {
-        "ours": ours(model),
-        "ours, one copy of the weights": ours(model, prepack=False),
-        MARIAN: host(marian),
-        f"{MARIAN}, precision medium": with_precision(host(marian), "medium"),
-        "CTranslate2 float32": engine(model, "float32", folder),
-        "CTranslate2 int8": engine(model, "int8", folder),
-    }
-    if resolve_precision("auto") == "bf16":
-        found["ours, bf16"] = ours(copy.deepcopy(model).bfloat16())
-    return {name: contender for name, contender in found.items() if contender is not None}
+    if name.startswith(MARIAN):
+        if name.endswith("medium"):
+            torch.set_float32_matmul_precision("medium")
+        return host(to_marian(model))
+    if name.endswith("bf16"):
+        model = model.bfloat16()
+    return ours(model, prepack="one copy" not in name)
 
 
-def measure(
-    runs: dict[str, Callable[[], object]], rounds: int, *, warm: bool = True
-) -> tuple[dict[str, list[float]], dict[str, object]]:
-    """Seconds of each run in each round, and what each gave in the last."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    outputs: dict[str, object] = {}
-    names = list(runs)
-    for name in names if warm else []:
-        runs[name]()
-    for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            start = time.perf_counter()
-            outputs[name] = runs[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds, outputs
+def contenders() -> list[str]:
+    """The names of those that this machine can run."""
+    names = ["ours", "ours, one copy of the weights", MARIAN, f"{MARIAN}, precision medium"]
+    if importlib.util.find_spec("ctranslate2"):
+        names += ["CTranslate2 float32", "CTranslate2 int8"]
+    return names + ["ours, bf16"] * (resolve_precision("auto") == "bf16")
+
+
+def seconds_of(answers: dict[str, list[Answer]]) -> dict[str, list[float]]:
+    """Of each contender in each round."""
+    return {name: [answer.seconds for answer in turns] for name, turns in answers.items()}
 
 
 def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
@@ -212,23 +181,23 @@ def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
 
 def fixed_length(size: str, batch_sizes: Sequence[int], rounds: int) -> dict[str, object]:
     """Sentences per second for exactly 20 tokens each, and the share of equal translations."""
-    measured: dict[int, tuple[dict[str, list[float]], dict[str, object]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        found = contenders(size, Path(folder))
+    names = contenders()
+    answers = {}
+    with processes({name: (contender, (name, size)) for name in names}) as running:
         for batch_size in batch_sizes:
-            batch = random_batch(batch_size, SIZES[size]["vocab_size"])
-            runs = {name: functools.partial(run, batch) for name, run in found.items()}
-            measured[batch_size] = measure(runs, rounds)
+            take_turns(running, batch_size, rounds=1)  # to warm up
+            answers[batch_size] = take_turns(running, batch_size, rounds)
+    measured = {batch_size: seconds_of(turns) for batch_size, turns in answers.items()}
     rows = []
-    for name in found:
+    for name in names:
         row: list[object] = [name]
-        for batch_size, (seconds, _) in measured.items():
+        for batch_size, seconds in measured.items():
             speed = batch_size / statistics.median(seconds[name])
             row += [round(speed, 2), round(ratio(seconds, name, MARIAN), 2)]
         same = [
             mine == theirs
-            for _, outputs in measured.values()
-            for mine, theirs in zip(outputs[name], outputs[MARIAN], strict=True)
+            for turns in answers.values()
+            for mine, theirs in zip(turns[name][-1].output, turns[MARIAN][-1].output, strict=True)
         ]
         rows.append([*row, f"{100 * statistics.mean(same):.0f} %"])
     columns = ["Contender"]
@@ -238,7 +207,7 @@ def fixed_length(size: str, batch_sizes: Sequence[int], rounds: int) -> dict[str
         "title": f"{size} model, random weights, beam {BEAM}, {NEW_TOKENS} tokens out",
         "columns": [*columns, "same tokens as Marian"],
         "rows": rows,
-        "seconds": {batch_size: seconds for batch_size, (seconds, _) in measured.items()},
+        "seconds": measured,
     }
 
 
@@ -254,6 +223,15 @@ def marian_loop(model: torch.nn.Module, tokenizer: object, sentences: Sequence[s
     return texts
 
 
+def text_contender(name: str, run_directory: Path) -> Callable[[Sequence[str]], list[str]]:
+    """One of those that translate sentences with a trained model."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(run_directory).eval()
+    tokenizer = AutoTokenizer.from_pretrained(run_directory)
+    if name == MARIAN:
+        return functools.partial(marian_loop, to_marian(model), tokenizer)
+    return lambda sentences: list(translate(model, tokenizer, sentences))
+
+
 def real_workload(
     run_directory: Path, pairs: Sequence[tuple[str, str]], language: str, rounds: int
 ) -> dict[str, object]:
@@ -261,19 +239,14 @@ def real_workload(
     from vanilla_transformer.evaluation import corpus_scores
 
     sources, references = (list(column) for column in zip(*pairs, strict=True))
-    model = AutoModelForSeq2SeqLM.from_pretrained(run_directory).eval()
-    tokenizer = AutoTokenizer.from_pretrained(run_directory)
-    marian = to_marian(model)
-    runs = {
-        "ours: translate": lambda: list(translate(model, tokenizer, sources)),
-        MARIAN: lambda: marian_loop(marian, tokenizer, sources),
-    }
-    list(translate(model, tokenizer, sources[:32]))  # to warm up
-    marian_loop(marian, tokenizer, sources[:32])
-    seconds, outputs = measure(runs, rounds, warm=False)
+    names = ["ours: translate", MARIAN]
+    with processes({name: (text_contender, (name, run_directory)) for name in names}) as running:
+        take_turns(running, sources[:32], rounds=1)  # to warm up
+        answers = take_turns(running, sources, rounds)
+    seconds = seconds_of(answers)
     rows = []
-    for name in runs:
-        scores = corpus_scores(outputs[name], references, target_language=language)
+    for name in names:
+        scores = corpus_scores(answers[name][-1].output, references, target_language=language)
         speed = len(sources) / statistics.median(seconds[name])
         rows.append(
             [
@@ -290,13 +263,6 @@ def real_workload(
         "signature": scores["bleu_signature"],
         "seconds": seconds,
     }
-
-
-def markdown(table: dict[str, object]) -> str:
-    """A table for people."""
-    lines = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
-    body = "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-    return f"{table['title']}\n\n{body}\n"
 
 
 def main() -> None:
@@ -322,21 +288,8 @@ def main() -> None:
             : options.sentences
         ]
         tables.append(real_workload(options.run_directory, pairs, target, options.rounds))
-    results = {
-        "title": "Decoding",
-        "tables": tables,
-        "settings": {"rounds": options.rounds, "beam": BEAM, "length_penalty": ALPHA},
-        "hardware": hardware(),
-        "versions": versions(),
-        "commit": git_commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    aside = options.output.with_name(f"{options.output.name}.partial")
-    aside.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    aside.replace(options.output)
-    for table in tables:
-        print(markdown(table))
+    settings = {"rounds": options.rounds, "beam": BEAM, "length_penalty": ALPHA}
+    write_results(options.output, "Decoding", tables=tables, settings=settings)
 
 
 if __name__ == "__main__":

@@ -3,32 +3,30 @@
 python training/benchmarks/engines.py runs/multi30k_en_de --test-file test.jsonl.gz --pair en-de
 
 Every engine translates in a process of its own, with the batches that `translate` makes, as many
-threads as torch takes, and beam search; the processes take turns, and each translates some
-sentences before the clock starts. Speed is that of the fastest round. Memory is the peak of the
-process, and what of it came after the packages were imported: the model, its packed copies and all
-that decoding needs. Nothing else may run beside it.
+threads as torch takes, and beam search; the processes take turns (turns.py), and each translates
+some sentences before the clock starts. Speed is that of the fastest round. Memory is the peak of
+the process, and what of it came after the packages were imported: the model, its packed copies and
+all that decoding needs. Nothing else may run beside it.
 
 On a processor without VNNI, CT2_USE_MKL=1 in the environment lets CTranslate2 compute int8 without
 overflows.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from report import write_results
+from turns import Answer, processes, take_turns
 from vanilla_transformer import translate
 from vanilla_transformer.engines import load_engine
 from vanilla_transformer.evaluation import bleu_score
-from vanilla_transformer.machine import git_commit, hardware, versions
 from vanilla_transformer.reading import read_pairs
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
@@ -56,7 +54,7 @@ def exported(contender: str, run: Path, folder: Path) -> Path:
     return output
 
 
-def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], Iterator[str]]:
+def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
     """What translates sentences."""
     engine = CONTENDERS[contender]
     if engine is None:
@@ -66,76 +64,26 @@ def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], Iterat
     tokenizer = AutoTokenizer.from_pretrained(folder)
     # An argument that changes nothing, but that only the host library's search has.
     search = {"output_scores": False} if contender == "generate" else {}
-    return lambda sentences: translate(model, tokenizer, sentences, num_beams=4, **search)
-
-
-def peak_mib() -> float:
-    """Of this process, in MiB; `getrusage` would count what its parent held when it was started."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-def work(contender: str, folder: Path) -> None:
-    """Serve one contender: after a line of sentences as JSON, one with what came of them."""
-    imported = peak_mib()
-    run = translator(contender, folder)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        translations = list(run(json.loads(line)))
-        seconds = time.perf_counter() - start
-        peak = peak_mib()
-        answer = {"seconds": seconds, "peak_mib": peak, "own_mib": peak - imported}
-        print(json.dumps({**answer, "translations": translations}), flush=True)
-
-
-def ask(process: subprocess.Popen, sentences: Sequence[str]) -> dict[str, object]:
-    """One translation of the sentences by a process."""
-    process.stdin.write(json.dumps(sentences) + "\n")
-    process.stdin.flush()
-    return json.loads(process.stdout.readline())
-
-
-def measure(
-    folders: dict[str, Path], sentences: Sequence[str], rounds: int
-) -> dict[str, list[dict[str, object]]]:
-    """What every contender answered in every round; they take turns."""
-    command = [sys.executable, __file__, "--work"]
-    processes = {
-        name: subprocess.Popen(
-            [*command, name, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for name, folder in folders.items()
-    }
-    try:
-        for process in processes.values():
-            ask(process, sentences[:WARM_UP])
-        answers: dict[str, list] = {name: [] for name in processes}
-        for _ in range(rounds):
-            for name, process in processes.items():
-                answers[name].append(ask(process, sentences))
-    finally:
-        for process in processes.values():
-            process.kill()
-    return answers
+    return lambda sentences: list(translate(model, tokenizer, sentences, num_beams=4, **search))
 
 
 def table(
-    answers: dict[str, list[dict[str, object]]], references: Sequence[str], language: str
+    answers: dict[str, list[Answer]], references: Sequence[str], language: str
 ) -> dict[str, object]:
     """The figures of every contender in a row."""
-    first = next(iter(answers.values()))[0]["translations"]
+    first = next(iter(answers.values()))[0].output
     rows = []
     for name, rounds in answers.items():
-        translations = rounds[0]["translations"]
+        translations = rounds[0].output
         same = sum(a == b for a, b in zip(first, translations, strict=True))
         rows.append(
             [
                 name,
-                round(len(references) / min(answer["seconds"] for answer in rounds), 1),
+                round(len(references) / min(answer.seconds for answer in rounds), 1),
                 round(bleu_score(translations, references, target_language=language)["bleu"], 2),
                 f"{100 * same / len(references):.1f} %",
-                round(rounds[-1]["peak_mib"]),
-                round(rounds[-1]["own_mib"]),
+                round(rounds[-1].peak_mib),
+                round(rounds[-1].own_mib),
             ]
         )
     columns = ["Contender", "sentences/s", "BLEU", "same as the first", "peak RSS, MiB", "own, MiB"]
@@ -162,28 +110,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         exports = options.exports or Path(temporary)
         folders = {name: exported(name, options.run, exports) for name in options.only}
-        answers = measure(folders, sentences, options.rounds)
-    results = {
-        "title": "Engines: one model, every way to decode it",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit(),
-        "hardware": hardware(),
-        "versions": versions(),
-        "data": f"{Path(options.test_file).name}, {len(sentences)} sentences",
-        "settings": {"beams": 4, "rounds": options.rounds, "threads": torch.get_num_threads()},
-        "tables": [table(answers, references, target)],
-        "seconds": {name: [answer["seconds"] for answer in answers[name]] for name in answers},
-    }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    aside = options.output.with_name(f"{options.output.name}.partial")
-    aside.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    aside.replace(options.output)
-    for row in (results["tables"][0]["columns"], *results["tables"][0]["rows"]):
-        print("\t".join(map(str, row)))
+        builders = {name: (translator, (name, folders[name])) for name in options.only}
+        with processes(builders) as running:
+            take_turns(running, sentences[:WARM_UP], rounds=1)
+            answers = take_turns(running, sentences, options.rounds)
+    write_results(
+        options.output,
+        "Engines: one model, every way to decode it",
+        data=f"{Path(options.test_file).name}, {len(sentences)} sentences",
+        settings={"beams": 4, "rounds": options.rounds, "threads": torch.get_num_threads()},
+        tables=[table(answers, references, target)],
+        seconds={name: [turn.seconds for turn in turns] for name, turns in answers.items()},
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], Path(sys.argv[3]))
-    else:
-        main()
+    main()

@@ -4,12 +4,33 @@ python training/benchmarks/report.py
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+
+from vanilla_transformer.machine import git_commit, hardware, versions
+from vanilla_transformer.metrics import write_aside
 
 FOLDER = Path(__file__).parent
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
 PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
+
+
+def write_results(path: Path, title: str, **measured: object) -> None:
+    """Write what a script has measured, with where and when, and print its tables."""
+    results = {
+        "title": title,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git_commit(),
+        "hardware": hardware(),
+        "versions": versions(),
+        **measured,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1) + "\n"
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    for table in results["tables"]:
+        print(*markdown_table(table), "", sep="\n")
 
 
 def provenance(results: dict[str, object]) -> str:

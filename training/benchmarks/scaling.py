@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batching import TokenBatchSampler
 from vanilla_transformer.cldr import generate_pairs
@@ -33,7 +33,6 @@ from vanilla_transformer.data import (
     sentences,
     tokenize_pairs,
 )
-from vanilla_transformer.machine import git_commit, hardware, versions
 from vanilla_transformer.optimization import paper_adam
 from vanilla_transformer.tokenization import train_tokenizer
 
@@ -220,18 +219,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         measured = measure(options, options.cache or temporary)
-    results = {
-        "title": "Cost by the number of pairs",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit(),
-        "hardware": hardware(),
-        "versions": versions(),
-        "settings": {"distinct": options.distinct, "batch_tokens": BATCH_TOKENS},
-        "data": "CLDR",
-        **measured,
-    }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    settings = {"distinct": options.distinct, "batch_tokens": BATCH_TOKENS}
+    write_results(
+        options.output, "Cost by the number of pairs", settings=settings, data="CLDR", **measured
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +39,12 @@ from transformers import (
     TrainerCallback,
 )
 
+from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batching import TokenBatchSampler
 from vanilla_transformer.cldr import generate_pairs
 from vanilla_transformer.data import load_pairs, pair_lengths, sentences, tokenize_pairs
-from vanilla_transformer.machine import git_commit, hardware, resolve_precision, versions
+from vanilla_transformer.machine import resolve_precision
 from vanilla_transformer.tokenization import train_tokenizer
 from vanilla_transformer.trainer import (
     VanillaTransformerTrainer,
@@ -438,29 +438,19 @@ def main() -> None:
     names = [name for name in names if has_bf16 or not CONTENDERS[name].bf16]
     measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
     data = "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR"
-    results = {
-        "title": f"{'Memory' if options.memory else 'Speed'} of training, {options.size}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit(),
-        "hardware": hardware(),
-        "versions": versions(),
-        "size": dataclasses.asdict(size),
-        "settings": {
+    kind = "memory" if options.memory else "training"
+    write_results(
+        options.output or RESULTS / f"{kind}_{options.size}.json",
+        f"{'Memory' if options.memory else 'Speed'} of training, {options.size}",
+        size=dataclasses.asdict(size),
+        settings={
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(options).items()
             if name in (("batch_tokens",) if options.memory else SPEED_SETTINGS)
         },
-        "data": "random ids, 16 in a sentence" if options.memory else data,
+        data="random ids, 16 in a sentence" if options.memory else data,
         **measure,
-    }
-    kind = "memory" if options.memory else "training"
-    path = options.output or RESULTS / f"{kind}_{options.size}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    for table in results["tables"]:
-        print(*table["columns"], sep=" | ")
-        for row in table["rows"]:
-            print(*row, sep=" | ")
+    )
 
 
 if __name__ == "__main__":
