@@ -12,7 +12,7 @@ each hypothesis at each position.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .modeling_vanilla_transformer import (
     DecoderLayer,
@@ -21,7 +21,13 @@ from .modeling_vanilla_transformer import (
     eager_attention_forward,
 )
 
-_FORBIDDEN = torch.finfo(torch.float32).min  # -inf would make NaN of a source that is all padding
+
+def forbidden(dtype: torch.dtype) -> float:
+    """What is added to a score that must not count: no sum with it is -inf.
+
+    -inf everywhere, as in a source that is all padding, would make NaN.
+    """
+    return torch.finfo(dtype).min / 2
 
 
 class GrowingRows:
@@ -92,24 +98,36 @@ def self_attention(
     """Each hypothesis, (B, w, d), attends to its ancestors and itself (Section 3.2.3)."""
     key, value = attention.keys_and_values(x, None)  # (B, h, w, d_k), (B, h, w, d_v)
     keys, values = memory.keys.append(key), memory.values.append(value)  # (B, h, R, .)
-    return _attend(attention, x, keys, values, mask)[0]
+    return _attend(attention, x, keys, values, mask)
 
 
 def source_attention(
     attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Each hypothesis, (B, w, d), attends to the source; also the weights, (B, h, w, S)."""
+) -> Tensor:
+    """Each hypothesis, (B, w, d), attends to the source (Section 3.2.3)."""
     return _attend(attention, x, *memory.source, mask)
+
+
+def source_attention_with_weights(
+    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """As `source_attention`, by the plain formula; also the weights, (B, h, w, S)."""
+    query = attention.split_heads(attention.q_proj(x), attention.d_k)  # (B, h, w, d_k)
+    heads, weights = eager_attention_forward(
+        attention, query, *memory.source, mask, scaling=attention.scaling
+    )  # (B, w, h, d_v), (B, h, w, S)
+    return attention.out_proj(heads.flatten(2)), weights
 
 
 def _attend(
     attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     query = attention.split_heads(attention.q_proj(x), attention.d_k)  # (B, h, w, d_k)
-    heads, weights = eager_attention_forward(
-        attention, query, keys, values, mask, scaling=attention.scaling
-    )  # (B, w, h, d_v), (B, h, w, R or S)
-    return attention.out_proj(heads.flatten(2)), weights
+    # A whole formula in one call: for so few rows, calls are a good part of the time.
+    heads = nn.functional.scaled_dot_product_attention(
+        query, keys, values, mask, scale=attention.scaling
+    )  # (B, h, w, d_v)
+    return attention.out_proj(heads.transpose(1, 2).flatten(2))
 
 
 class IncrementalDecoder:
@@ -138,8 +156,8 @@ class IncrementalDecoder:
         self.source_mask = None  # (B, 1, 1, S), added to the scores
         if source_mask is not None and not source_mask.bool().all():
             padding = source_mask[:, None, None, :] == 0
-            self.source_mask = torch.zeros_like(padding, dtype=torch.float32)
-            self.source_mask.masked_fill_(padding, _FORBIDDEN)
+            self.source_mask = torch.zeros_like(padding, dtype=source.dtype)
+            self.source_mask.masked_fill_(padding, forbidden(source.dtype))
         self.alignment_layer = alignment_layer
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
@@ -153,32 +171,36 @@ class IncrementalDecoder:
         batch, width = tokens.shape
         x = self.decoder.embed(tokens.reshape(-1, 1), None, None, self.position)
         x = x.view(batch, width, -1)  # (B, w, d)
-        mask = x.new_full((batch, 1, width, self.rows + width), _FORBIDDEN, dtype=torch.float32)
+        rows = self.rows + width
+        # In the dtype of what it masks: the fused attention of a CPU misreads a narrower one.
+        mask = x.new_full((batch, 1, width, rows), forbidden(x.dtype))
         mask.scatter_(3, ancestors[:, None], 0.0)
         mask.diagonal(self.rows, 2, 3).zero_()  # (B, 1, w, R): ancestors and itself
         for number, (layer, memory) in enumerate(self.layers):
-            x, weights = self._layer(layer, x, memory, mask)
-            if self.alignment_layer == number:
-                self.alignments.append(weights.mean(1))  # over the heads
-        self.position, self.rows = self.position + 1, self.rows + width
+            x = self._layer(layer, x, memory, mask, is_kept=number == self.alignment_layer)
+        self.position, self.rows = self.position + 1, rows
         return self.lm_head(self.decoder.norm(x))
 
     def _layer(
-        self, layer: DecoderLayer, x: Tensor, memory: LayerMemory, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """One layer of Section 3.1: (B, w, d) -> (B, w, d), and the weights on the source."""
-        weights: list[Tensor] = []
+        self, layer: DecoderLayer, x: Tensor, memory: LayerMemory, mask: Tensor, *, is_kept: bool
+    ) -> Tensor:
+        """One layer of Section 3.1: (B, w, d) -> (B, w, d); its alignments are kept or not."""
+
+        def to_target(x: Tensor) -> Tensor:
+            return self_attention(layer.self_attn, x, memory, mask)
 
         def to_source(x: Tensor) -> Tensor:
-            output, attention = source_attention(layer.cross_attn, x, memory, self.source_mask)
-            weights.append(attention)
+            if not is_kept:
+                return source_attention(layer.cross_attn, x, memory, self.source_mask)
+            output, weights = source_attention_with_weights(
+                layer.cross_attn, x, memory, self.source_mask
+            )
+            self.alignments.append(weights.mean(1))  # over the heads
             return output
 
-        x = layer.residual(
-            x, lambda x: self_attention(layer.self_attn, x, memory, mask), layer.self_attn_norm
-        )
+        x = layer.residual(x, to_target, layer.self_attn_norm)
         x = layer.residual(x, to_source, layer.cross_attn_norm)
-        return layer.residual(x, layer.feed_forward, layer.feed_forward_norm), weights[0]
+        return layer.residual(x, layer.feed_forward, layer.feed_forward_norm)
 
     def keep(self, order: Tensor) -> None:
         """Keeps the sources of `order`, (B',); the others leave the batch.
