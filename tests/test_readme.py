@@ -92,6 +92,13 @@ def test_block_search(reader):
     assert result.stdout.count("[") >= 4
 
 
+def test_block_pictures(reader, monkeypatch):
+    monkeypatch.chdir(reader)
+    exec(BLOCKS["pictures"], {})
+    for name in ("figure-3.png", "sinusoids.png", "learning-rate.png"):
+        assert (reader / name).read_bytes().startswith(b"\x89PNG"), name
+
+
 def test_block_translate_cli(reader):
     result = run(BLOCKS["translate_cli"], reader)
     assert result.stdout.count("\n") == 1
