@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
+from vanilla_transformer import data
 from vanilla_transformer.data import (
     PairCollator,
     load_pairs,
@@ -298,6 +300,33 @@ def test_ids_and_lengths_are_what_the_tokenizer_says(load, tokenize, tokenizer):
     assert isinstance(source_lengths, np.ndarray)
     assert tokens.column_names == ["input_ids", "labels", "source_length", "target_length"]
     assert tokens.features["input_ids"].feature.dtype == "int32"
+
+
+def test_batches_that_are_encoded_side_by_side_keep_their_order(
+    load, tokenize, tokenizer, monkeypatch
+):
+    monkeypatch.setattr(data, "_BATCH", 7)
+    tokens = tokenize(load(PAIRS))
+    assert tokens["input_ids"][:] == tokenizer([source for source, _ in PAIRS])["input_ids"]
+
+
+def test_a_tokenizer_with_a_state_is_called_by_one_thread_at_a_time(
+    load, tokenize, tokenizer, monkeypatch
+):
+    class Stateful:
+        free = threading.Lock()
+
+        def __call__(self, texts=None, *, text_target=None):
+            assert self.free.acquire(blocking=False), "called twice at once"
+            try:
+                time.sleep(0.001)
+                return tokenizer(texts or text_target)
+            finally:
+                self.free.release()
+
+    monkeypatch.setattr(data, "_BATCH", 100)
+    tokens = tokenize(load(PAIRS), Stateful())
+    assert len(tokens) == len(PAIRS)
 
 
 def test_tokenising_ignores_truncation_and_padding_of_earlier_calls(load, tokenize, tokenizer):

@@ -13,10 +13,11 @@ import json
 import logging
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the files or the rules of reading change.
 _CACHE_VERSION = 1
-_BATCH = 1000
+_BATCH = 2000
 
 
 def load_pairs(
@@ -197,13 +198,13 @@ def tokenize_pairs(
         raise ValueError(
             f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
         )
-    encode, identity = _encoder(tokenizer)
+    encode, workers, identity = _encoder(tokenizer)
     limits = [max_source_length, max_target_length]
     key = [dataset._fingerprint, identity, limits]
     tokens, report = _cached(
         "tokens",
         key,
-        lambda path: _write_tokens(path, dataset, encode, limits, show_progress),
+        lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
         cache_dir=cache_dir,
     )
     logger.info(
@@ -224,8 +225,8 @@ def _reads_sources_only(tokenizer: PreTrainedTokenizerBase) -> bool:
     return named or type(tokenizer).__name__ == "FSMTTokenizer"
 
 
-def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, str]:
-    """A function from sources and targets to their ids, and what identifies it."""
+def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
+    """From sources and targets to their ids; how many threads may do so; what identifies it."""
     from datasets.fingerprint import Hasher
     from transformers import PreTrainedTokenizerFast
 
@@ -235,6 +236,7 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, str]:
                 tokenizer(sources)["input_ids"],
                 tokenizer(text_target=targets)["input_ids"],
             ),
+            1,  # it has a state, which side it is at
             Hasher.hash(tokenizer),
         )
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
@@ -247,11 +249,16 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, str]:
         return ids[: len(sources)], ids[len(sources) :]
 
     marks = f"{backend.to_str()}{tokenizer.split_special_tokens}"
-    return encode, hashlib.sha256(marks.encode()).hexdigest()
+    return encode, 2, hashlib.sha256(marks.encode()).hexdigest()
 
 
 def _write_tokens(
-    path: Path, dataset: Dataset, encode: Callable, limits: list[int | None], show_progress: bool
+    path: Path,
+    dataset: Dataset,
+    encode: Callable,
+    workers: int,
+    limits: list[int | None],
+    show_progress: bool,
 ) -> dict:
     import pyarrow as pa
 
@@ -268,7 +275,7 @@ def _write_tokens(
             total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
         ) as bar,
     ):
-        for size, empty, encoded in _encoded_batches(dataset, encode):
+        for size, empty, encoded in _encoded_batches(dataset, encode, workers):
             lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in encoded]
             fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])
             kept = [[row for row, fit in zip(side, fits, strict=True) if fit] for side in encoded]
@@ -290,7 +297,7 @@ def _write_tokens(
 
 
 def _encoded_batches(
-    dataset: Dataset, encode: Callable
+    dataset: Dataset, encode: Callable, workers: int
 ) -> Iterator[tuple[int, int, tuple[list, list]]]:
     """Number of pairs read, of empty ones among them, and the ids of the others, batch by batch."""
 
@@ -301,16 +308,16 @@ def _encoded_batches(
         return len(table), len(table) - len(pairs), encode(sources, targets)
 
     tables = dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH)
-    # The tokenizer lets go of the interpreter: the next batch is encoded while one is written.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        ahead: Future | None = None
+    # The tokenizer lets go of the interpreter: batches are encoded while others are written, and
+    # where one ends, and leaves a core idle, another is under way.
+    with ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Future] = deque()
         for table in tables:
-            submitted = pool.submit(encode_batch, table)
-            if ahead is not None:
-                yield ahead.result()
-            ahead = submitted
-        if ahead is not None:
-            yield ahead.result()
+            ahead.append(pool.submit(encode_batch, table))
+            if len(ahead) > workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray:
@@ -318,8 +325,8 @@ def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray
 
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    ids = (token for row in rows for token in row)
-    return pa.ListArray.from_arrays(offsets, np.fromiter(ids, np.int32, int(offsets[-1])))
+    ids = np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1]))
+    return pa.ListArray.from_arrays(offsets, ids)
 
 
 # --------------------------------------------------------------------------------------- cache
