@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    machine,
+)
 from vanilla_transformer.batching import TokenBatchSampler
 from vanilla_transformer.cldr import generate_pairs
 from vanilla_transformer.cpu_training import cpu_training_settings
@@ -141,6 +146,28 @@ def test_training_benchmark_runs_and_says_where(tmp_path, monkeypatch, capsys, o
     assert results["hardware"]["cpu"]
     assert results["versions"]["torch"] == torch.__version__
     assert "ours" in capsys.readouterr().out
+
+
+def test_the_commit_is_marked_where_files_differ_but_for_results(tmp_path, monkeypatch):
+    def git(*words):
+        name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        command = ["git", "-C", tmp_path, *name, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "package" / "machine.py"))
+    assert machine.git_commit() is None
+    git("init")
+    for name in ("code", "results"):
+        (tmp_path / name).write_text("1")
+    git("add", ".")
+    git("commit", "-m", "First")
+    commit = git("rev-parse", "HEAD")
+    assert machine.git_commit() == machine.git_commit("results") == commit
+    (tmp_path / "results").write_text("2")
+    assert machine.git_commit() == f"{commit}-dirty"
+    assert machine.git_commit("results") == commit
+    (tmp_path / "code").write_text("2")
+    assert machine.git_commit("results") == f"{commit}-dirty"
 
 
 @pytest.mark.slow

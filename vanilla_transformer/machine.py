@@ -66,14 +66,24 @@ def versions() -> dict[str, str]:
     return versions
 
 
-def git_commit() -> str | None:
-    """Commit of the clone that the package runs from, marked if files differ from it."""
+def git_commit(*apart_from: str) -> str | None:
+    """Commit of the clone that the package runs from, marked if files differ from it.
+
+    Args:
+        *apart_from: paths from the top of the clone that may differ, such as results.
+    """
     folder = Path(__file__).resolve().parent.parent
     if not (folder / ".git").exists():
         return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        commit = git("rev-parse", "HEAD")
+        others = [f":(exclude){path}" for path in apart_from]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return result.stdout.strip()
+    return f"{commit}-dirty" if changed else commit

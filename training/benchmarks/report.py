@@ -21,7 +21,7 @@ def write_results(path: Path, title: str, **measured: object) -> None:
     results = {
         "title": title,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit(),
+        "commit": git_commit("training/benchmarks/results"),  # one script after the other
         "hardware": hardware(),
         "versions": versions(),
         **measured,

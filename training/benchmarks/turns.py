@@ -38,20 +38,22 @@ def processes(
             called with the task of each turn. All must pickle.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share what torch has started
-    workers, contenders = [], {}
+    workers, connections = [], {}
     try:
         for name, (build, arguments) in builders.items():
-            ours, theirs = context.Pipe()
+            connections[name], theirs = context.Pipe()
             workers.append(
                 context.Process(target=_serve, args=(theirs, build, arguments), daemon=True)
             )
             workers[-1].start()
             theirs.close()  # so that the end of the worker ends what is read from it
-            contenders[name] = _contender(name, ours)
-        yield contenders
+        yield {name: _contender(name, connection) for name, connection in connections.items()}
     finally:
+        for connection in connections.values():
+            connection.close()  # which tells the worker to end
         for worker in workers:
-            worker.kill()
+            worker.join(timeout=10)
+            worker.kill()  # one that is at work still
             worker.join()
 
 
@@ -90,7 +92,10 @@ def _serve(connection: Connection, build: Callable[..., Callable], arguments: Se
     imported = peak_mib()
     run = build(*arguments)
     while True:
-        task = connection.recv()
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
         start = time.perf_counter()
         output = run(task)
         seconds = time.perf_counter() - start
