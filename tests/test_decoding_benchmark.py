@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from noted_turns import noting
 
 import turns
 from vanilla_transformer.exporters.marian import to_marian
@@ -40,22 +41,9 @@ def test_both_sides_give_the_same_tokens():
     assert {len(tokens) for tokens in mine} == {script["NEW_TOKENS"]}
 
 
-def told(log, name):
-    """A contender that notes its turns and answers with its process."""
-
-    def run(task):
-        with open(log, "a") as file:
-            file.write(f"{name}{task}\n")
-        if task == "end":
-            raise SystemExit("told to end")
-        return os.getpid()
-
-    return run
-
-
 def test_contenders_take_turns_in_processes_of_their_own(tmp_path):
     log = tmp_path / "log"
-    builders = {name: (told, (log, name)) for name in "abc"}
+    builders = {name: (noting, (log, name)) for name in "abc"}
     with turns.processes(builders) as running:
         answers = turns.take_turns(running, 1, rounds=2)
         assert log.read_text().split() == ["a1", "b1", "c1", "b1", "c1", "a1"]

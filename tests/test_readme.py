@@ -40,7 +40,8 @@ def reader(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reader")
     options = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
     train = f".venv/bin/vanilla-transformer train demo {' '.join(options)}"
-    run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
+    result = run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
+    (folder / "printed").write_text(result.stdout, encoding="utf-8")
     return folder
 
 
@@ -70,9 +71,7 @@ def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
 
 
 def test_the_lines_that_follow_a_training_can_be_pasted(reader):
-    small = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
-    train = f".venv/bin/vanilla-transformer train demo {' '.join(small)} --output-dir runs/next"
-    printed = run(train, reader).stdout
+    printed = (reader / "printed").read_text(encoding="utf-8")
     lines = printed.replace("\\\n", "").split("Next:\n")[1].splitlines()
     assert len(lines) == 3
     (reader / "FILE").write_text("3 hours\n", encoding="utf-8")
