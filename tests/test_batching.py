@@ -146,9 +146,10 @@ def test_accelerate_deals_every_rank_the_same_number_of_similar_batches(processe
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_skipping_the_first_batches_leaves_exactly_the_rest(replicas):
     source, target = random_lengths(800)
-    make = lambda: TokenBatchSampler(  # noqa: E731
-        source, target, max_tokens=400, seed=1, num_replicas=replicas
-    )
+
+    def make():
+        return TokenBatchSampler(source, target, max_tokens=400, seed=1, num_replicas=replicas)
+
     whole, resumed = make(), make()
     whole.set_epoch(2)
     resumed.set_epoch(2)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_runs import own_cache, tiny_recipe  # noqa: F401
+from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer import cli
 from vanilla_transformer.cli import main

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from test_cli import error_of
-from test_runs import own_cache, tiny_recipe  # noqa: F401
+from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer import pipeline, visualization
 from vanilla_transformer.cli import main

@@ -12,7 +12,7 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
-from test_evaluation import without_mecab  # noqa: F401
+from test_evaluation import without_mecab  # noqa: F401, fixtures
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import runs

@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -226,7 +227,7 @@ def test_texts_may_be_a_stream(trained):
 @pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
 def test_real_sentences_are_exact_and_short():
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
-        pairs = [json.loads(line)["translation"] for line, _ in zip(lines, range(2000))]  # noqa: B905
+        pairs = [json.loads(line)["translation"] for line in islice(lines, 2000)]
     texts = [pair[language] for pair in pairs for language in ("en", "de")]
     tokenizer = train_tokenizer(texts, vocab_size=4000, show_progress=False)
     ids = tokenizer(texts).input_ids

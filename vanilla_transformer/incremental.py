@@ -22,7 +22,7 @@ from .modeling_vanilla_transformer import (
 )
 
 
-def forbidden(dtype: torch.dtype) -> float:
+def _forbidden(dtype: torch.dtype) -> float:
     """What is added to a score that must not count: no sum with it is -inf.
 
     -inf everywhere, as in a source that is all padding, would make NaN.
@@ -157,7 +157,7 @@ class IncrementalDecoder:
         if source_mask is not None and not source_mask.bool().all():
             padding = source_mask[:, None, None, :] == 0
             self.source_mask = torch.zeros_like(padding, dtype=source.dtype)
-            self.source_mask.masked_fill_(padding, forbidden(source.dtype))
+            self.source_mask.masked_fill_(padding, _forbidden(source.dtype))
         self.alignment_layer = alignment_layer
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
@@ -173,7 +173,7 @@ class IncrementalDecoder:
         x = x.view(batch, width, -1)  # (B, w, d)
         rows = self.rows + width
         # In the dtype of what it masks: the fused attention of a CPU misreads a narrower one.
-        mask = x.new_full((batch, 1, width, rows), forbidden(x.dtype))
+        mask = x.new_full((batch, 1, width, rows), _forbidden(x.dtype))
         mask.scatter_(3, ancestors[:, None], 0.0)
         mask.diagonal(self.rows, 2, 3).zero_()  # (B, 1, w, R): ancestors and itself
         for number, (layer, memory) in enumerate(self.layers):

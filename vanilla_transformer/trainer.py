@@ -25,7 +25,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     TrainerCallback,
 )
-from transformers.trainer_utils import EvalLoopOutput
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from .batching import TokenBatchSampler
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
@@ -187,7 +187,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, **kwargs: object
-    ) -> "transformers.trainer_utils.TrainOutput":  # noqa: F821
+    ) -> TrainOutput:
         """Train, from the start or from a checkpoint; True takes the last whole one.
 
         Raises:
@@ -315,7 +315,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         revision: str | None = None,
         private: bool | None = None,
         **kwargs: object,
-    ) -> "publishing.Publication | None":  # noqa: F821
+    ) -> "publishing.Publication | None":  # noqa: F821, imported late
         """Score the model on the validation pairs and publish it as `publish` does.
 
         Args:
@@ -377,19 +377,19 @@ class _RunControl(TrainerCallback):
         self.trainer = trainer
         self.last_save = time.monotonic()
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         # A checkpoint brings its own intervals; those of this start count.
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
         self.trainer.progress.start()
 
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
         batches = len(self.trainer.train_sampler) // args.world_size
         updates = math.ceil(batches / args.gradient_accumulation_steps)
         self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
@@ -408,7 +408,7 @@ class _RunControl(TrainerCallback):
             self.trainer._signals.received = signum
             control.should_training_stop, control.should_evaluate = True, False
 
-    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003
+    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self.last_save = time.monotonic()
         if args.world_size > 1:

@@ -74,6 +74,7 @@ modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES[model_type] = (
     VanillaTransformerForConditionalGeneration.__name__
 )
 
+# After what is set above: these modules read it when they are imported.
 from tests.generation.test_utils import GenerationTesterMixin  # noqa: E402
 from tests.test_configuration_common import ConfigTester  # noqa: E402
 from tests.test_modeling_common import ModelTesterMixin  # noqa: E402
