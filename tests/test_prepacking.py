@@ -7,11 +7,12 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer import prepacking
 from vanilla_transformer.decoding import beam_search
-from vanilla_transformer.prepacking import packed_linears, release
+from vanilla_transformer.prepacking import packed_linear, packed_linears, release
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
@@ -55,20 +56,86 @@ def test_the_search_finds_the_same_with_and_without():
     torch.testing.assert_close(packed.scores, plain.scores, atol=1e-5, rtol=0)
 
 
-def test_the_search_uses_packed_layers(monkeypatch):
-    rows, linear = [], prepacking._linear
-    monkeypatch.setattr(
-        prepacking, "_linear", lambda w, b, x: rows.append(x.size(-2)) or linear(w, b, x)
-    )
+class Products(TorchDispatchMode):
+    """Notes the rows of each product with packed weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if operator.name().startswith("mkldnn::_linear_pointwise"):
+            self.rows.append(args[0].numel() // args[0].size(-1))
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("beams", "rows"), [(2, [1, 2, 2]), (1, [1, 1, 1])])
+def test_the_search_uses_packed_layers(beams, rows):
     model = make_model().float()
-    options = {"num_beams": 2, "max_new_tokens": 3, "suppress_tokens": [2]}
-    beam_search(model, *make_sources([3]), **options)
-    # 2 layers of q, k, v and out, q and out, fc1 and fc2; the softmax; 3 positions
-    assert len(rows) == (2 * 8 + 1) * 3
-    assert set(rows) == {1, 2}, "one hypothesis at first, then two; never the source again"
-    rows.clear()
-    beam_search(model, *make_sources([3]), prepack=False, **options)
-    assert not rows
+    options = {"num_beams": beams, "max_new_tokens": 3, "suppress_tokens": [2]}
+    with Products() as products:
+        beam_search(model, *make_sources([3]), **options)
+    # of the source: 2 layers of q, k, v, out, fc1 and fc2; for the decoder 2 of keys and values
+    assert products.rows[:16] == [3] * 16
+    # 2 layers of q with k and v, out, q, out, fc1 and fc2; the softmax; 3 positions
+    assert products.rows[16:] == [row for row in rows for _ in range(2 * 6 + 1)]
+    with Products() as products:
+        beam_search(model, *make_sources([3]), prepack=False, **options)
+    assert not products.rows
+
+
+def test_many_rows_are_multiplied_by_the_weight_as_it_is(layer, monkeypatch):
+    monkeypatch.setattr(prepacking, "MOST_ROWS", 6)
+    for shape, expected in [((6, 24), [6]), ((2, 3, 24), [6]), ((7, 24), []), ((2, 4, 24), [])]:
+        x = torch.randn(shape)
+        with Products() as products:
+            found = packed_output(layer, x)
+        assert products.rows == expected
+        torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("rows", [(1,), (2, 3), (300,)])
+def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypatch):
+    monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    torch.manual_seed(0)
+    parts = [nn.Linear(24, width) for width in (40, 8, 16)[:layers]]
+    owner, x = parts[0] if layers == 1 else nn.Sequential(*parts), torch.randn(*rows, 24)
+    with torch.inference_mode():
+        product = packed_linear(owner, parts)
+        expected = torch.cat([part(x) for part in parts], dim=-1)
+        residual = torch.randn_like(expected)
+        kept = residual.clone()
+        for found, wanted in [
+            (product(x), expected),
+            (product.relu(x), expected.relu()),
+            (product.plus(x, residual), residual + expected),
+        ]:
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+        assert torch.equal(residual, kept)
+
+
+@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_product_of_several_layers_sees_a_change_of_any(smallest, name, number, monkeypatch):
+    monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    parts, x = [nn.Linear(24, 40), nn.Linear(24, 8)], torch.randn(2, 24)
+    owner = nn.Sequential(*parts)
+    with torch.inference_mode():
+        packed_linear(owner, parts)
+        assert packed_linear(owner, parts) is packed_linear(owner, parts)
+        getattr(parts[number], name).data[5] += 1  # which no counter sees
+        expected = torch.cat([part(x) for part in parts], dim=-1)
+        torch.testing.assert_close(packed_linear(owner, parts)(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_new_bias_is_used_with_the_old_weight(layer):
+    x = torch.randn(2, 24)
+    packed_output(layer, x)
+    layer.bias = nn.Parameter(torch.randn(40))
+    torch.testing.assert_close(packed_output(layer, x), layer(x), atol=1e-5, rtol=1e-5)
 
 
 def change_in_place(layer):
@@ -133,9 +200,9 @@ def test_a_change_of_any_row_or_column_is_seen(inputs, outputs):
 
 def test_unchanged_weights_are_packed_once(layer, monkeypatch):
     packed_output(layer, torch.ones(1, 24))
-    first = prepacking._PACKED[layer].weight
+    first = prepacking._PACKED[layer].product.packed
     packed_output(layer, torch.ones(1, 24))
-    assert prepacking._PACKED[layer].weight is first
+    assert prepacking._PACKED[layer].product.packed is first
 
 
 def test_copies_are_freed_with_the_module_or_by_release():
@@ -145,7 +212,7 @@ def test_copies_are_freed_with_the_module_or_by_release():
     release(nn.Sequential(layer))
     assert layer not in prepacking._PACKED
     packed_output(layer, torch.ones(1, 24))
-    kept = weakref.ref(prepacking._PACKED[layer].weight)
+    kept = weakref.ref(prepacking._PACKED[layer].product.packed)
     assert kept() is not None
     del layer
     gc.collect()

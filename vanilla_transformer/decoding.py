@@ -108,8 +108,8 @@ def beam_search(
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Decoder layer whose heads are averaged for it, counted as a list's; None:
             the last but one, which aligns words best (Garg et al., 2019, arXiv 1909.02074).
-        prepack: Whether to keep a second copy of the decoder's weights, laid out for speed, where
-            the processor gains by it; see `prepacking`.
+        prepack: Whether to keep a second copy of the weights, laid out for speed, where the
+            processor gains by it; see `prepacking` and `fused_layer`.
 
     Returns:
         The n best hypotheses of each source.
@@ -122,7 +122,8 @@ def beam_search(
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
-    with evaluation_mode(model), torch.inference_mode():
+    packed = packed_linears(*([model] if prepack else []))
+    with evaluation_mode(model), torch.inference_mode(), packed:
         if encoder_outputs is None:
             encoder_outputs = model.model.encoder(input_ids, attention_mask=attention_mask)
         source = encoder_outputs[0]  # (B, S, d)
@@ -130,7 +131,7 @@ def beam_search(
         mask = torch.ones(source.shape[:2], device=source.device) if mask is None else mask
         limits = _limits(model, mask.long(), *bounds)  # (B,)
         room = num_beams * min(FIRST_POSITIONS, int(limits.max()))
-        decoder = IncrementalDecoder(model, source, mask, room=room, alignment_layer=layer)
+        decoder = IncrementalDecoder(model, source, mask, room, alignment_layer=layer, fuse=prepack)
         search = _Search(
             model,
             limits,
@@ -140,8 +141,7 @@ def beam_search(
             suppressed=suppress_tokens,
             prefix=_padded_prefix(model, prefix, limits),
         )
-        with packed_linears(*((decoder.decoder, decoder.lm_head) if prepack else ())):
-            search.run(decoder)
+        search.run(decoder)
         found = search.result()
     # Cloned out of inference mode, so that the caller may do with them what tensors can do.
     return BeamSearchOutput(
@@ -217,13 +217,13 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switches dropout off, and leaves every module afterwards as it was."""
-    modes = [(module, module.training) for module in model.modules()]
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 class _Search:

@@ -1,10 +1,9 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """The decoder of Section 3, one position at a time, for several hypotheses of each source.
 
-Every module is the model's own, called as its layers call it. What differs is what they attend to:
-the hypotheses of one source are rows of one query, so the source's keys and values exist once per
-source; a hypothesis' own keys and values are written once and stay where they are, and a mask says
-which of them are its ancestors. No step copies what earlier steps have left.
+The modules are the model's own; plain layers on a processor that gains by it are computed by
+`FusedLayer`, the others module by module. What differs from the whole decoder is what they attend
+to: see `layer_memory`.
 
 Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
 keys and values, d = d_model, V vocabulary, t positions so far, R rows written so far: a row for
@@ -12,14 +11,11 @@ each hypothesis at each position.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .modeling_vanilla_transformer import (
-    DecoderLayer,
-    MultiHeadAttention,
-    VanillaTransformerForConditionalGeneration,
-    eager_attention_forward,
-)
+from .fused_layer import FusedLayer, is_fusable
+from .layer_memory import GrowingRows, LayerMemory
+from .modeling_vanilla_transformer import DecoderLayer, VanillaTransformerForConditionalGeneration
 
 
 def _forbidden(dtype: torch.dtype) -> float:
@@ -28,59 +24,6 @@ def _forbidden(dtype: torch.dtype) -> float:
     -inf everywhere, as in a source that is all padding, would make NaN.
     """
     return torch.finfo(dtype).min / 2
-
-
-class GrowingRows:
-    """A tensor, (B, ..., R, width), that grows along R; it is copied only when its room doubles."""
-
-    def __init__(self, room: int) -> None:
-        self.room, self.length = room, 0
-        self.buffer: Tensor | None = None
-
-    def append(self, rows: Tensor) -> Tensor:
-        """Writes rows, (B, ..., r, width), behind the others; returns a view of all of them."""
-        start, end = self.length, self.length + rows.size(-2)
-        if self.buffer is None or end > self.buffer.size(-2):
-            self.room = max(end, 2 * self.room if self.buffer is not None else self.room)
-            grown = rows.new_empty((*rows.shape[:-2], self.room, rows.size(-1)))
-            if self.buffer is not None:
-                grown[..., :start, :] = self.buffer[..., :start, :]
-            self.buffer = grown
-        self.buffer[..., start:end, :] = rows
-        self.length = end
-        return self.view()
-
-    def view(self) -> Tensor:
-        """All rows so far, (B, ..., R, width)."""
-        return self.buffer[..., : self.length, :]
-
-    def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keeps the sources of `order`, (B',), of which only those at `moved` change place."""
-        if moved.numel():
-            self.view()[moved] = self.view()[order[moved]]
-        self.buffer = self.buffer[: order.numel()]
-
-
-class LayerMemory:
-    """What one decoder layer attends to: keys and values of the target so far and of the source."""
-
-    def __init__(self, layer: DecoderLayer, source: Tensor, room: int) -> None:
-        self.keys, self.values = GrowingRows(room), GrowingRows(room)  # (B, h, R, d_k), (.., d_v)
-        self.source = tuple(  # (B, h, S, d_k), (B, h, S, d_v)
-            part.contiguous() for part in layer.cross_attn.keys_and_values(source, None)
-        )
-
-    def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keeps the sources of `order`; see `GrowingRows.keep`."""
-        for rows in (self.keys, self.values):
-            rows.keep(order, moved)
-        self.source = tuple(_kept(part, order, moved) for part in self.source)
-
-
-def _kept(tensor: Tensor, order: Tensor, moved: Tensor) -> Tensor:
-    if moved.numel():
-        tensor[moved] = tensor[order[moved]]
-    return tensor[: order.numel()]
 
 
 def keep_order(keep: Tensor) -> Tensor:
@@ -92,42 +35,35 @@ def keep_order(keep: Tensor) -> Tensor:
     return order
 
 
-def self_attention(
-    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor
-) -> Tensor:
-    """Each hypothesis, (B, w, d), attends to its ancestors and itself (Section 3.2.3)."""
-    key, value = attention.keys_and_values(x, None)  # (B, h, w, d_k), (B, h, w, d_v)
-    keys, values = memory.keys.append(key), memory.values.append(value)  # (B, h, R, .)
-    return _attend(attention, x, keys, values, mask)
+class PlainLayer:
+    """A decoder layer, called module by module, and what it attends to."""
 
+    def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
+        self.layer, self.memory = layer, memory
 
-def source_attention(
-    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor | None
-) -> Tensor:
-    """Each hypothesis, (B, w, d), attends to the source (Section 3.2.3)."""
-    return _attend(attention, x, *memory.source, mask)
+    def __call__(
+        self, x: Tensor, mask: Tensor, source_mask: Tensor | None, alignments: GrowingRows | None
+    ) -> Tensor:
+        """One layer of Section 3.1: (B, w, d) -> (B, w, d).
 
+        The masks, (B, 1, w, R) and (B, 1, 1, S), are added to the scores; the weights on the source
+        to the alignments, if there are any.
+        """
+        layer, memory = self.layer, self.memory
+        own, cross = layer.self_attn, layer.cross_attn
 
-def source_attention_with_weights(
-    attention: MultiHeadAttention, x: Tensor, memory: LayerMemory, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """As `source_attention`, by the plain formula; also the weights, (B, h, w, S)."""
-    query = attention.split_heads(attention.q_proj(x), attention.d_k)  # (B, h, w, d_k)
-    heads, weights = eager_attention_forward(
-        attention, query, *memory.source, mask, scaling=attention.scaling
-    )  # (B, w, h, d_v), (B, h, w, S)
-    return attention.out_proj(heads.flatten(2)), weights
+        def to_target(x: Tensor) -> Tensor:
+            query = own.split_heads(own.q_proj(x), own.d_k)  # (B, h, w, d_k)
+            rows = torch.cat(own.keys_and_values(x, None), dim=-1)
+            return own.out_proj(memory.attend(query, rows, mask))
 
+        def to_source(x: Tensor) -> Tensor:
+            query = cross.split_heads(cross.q_proj(x), cross.d_k)
+            return cross.out_proj(memory.attend_to_source(query, source_mask, alignments))
 
-def _attend(
-    attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-) -> Tensor:
-    query = attention.split_heads(attention.q_proj(x), attention.d_k)  # (B, h, w, d_k)
-    # A whole formula in one call: for so few rows, calls are a good part of the time.
-    heads = nn.functional.scaled_dot_product_attention(
-        query, keys, values, mask, scale=attention.scaling
-    )  # (B, h, w, d_v)
-    return attention.out_proj(heads.transpose(1, 2).flatten(2))
+        x = layer.residual(x, to_target, layer.self_attn_norm)
+        x = layer.residual(x, to_source, layer.cross_attn_norm)
+        return layer.residual(x, layer.feed_forward, layer.feed_forward_norm)
 
 
 class IncrementalDecoder:
@@ -138,9 +74,10 @@ class IncrementalDecoder:
         model: VanillaTransformerForConditionalGeneration,
         source: Tensor,
         source_mask: Tensor | None,
-        *,
         room: int,
+        *,
         alignment_layer: int | None = None,
+        fuse: bool = False,
     ) -> None:
         """Computes what the decoder reads of the sources, once for all.
 
@@ -150,9 +87,13 @@ class IncrementalDecoder:
             source_mask: 1 at tokens, 0 at padding, (B, S); None where there is no padding.
             room: Rows to make room for at first; more is made as it is needed.
             alignment_layer: Decoder layer whose attention to the source is kept; None: none is.
+            fuse: Whether to compute plain layers with few calls, on packed weights.
         """
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
-        self.layers = [(layer, LayerMemory(layer, source, room)) for layer in self.decoder.layers]
+        self.layers: list[FusedLayer | PlainLayer] = []
+        for layer in self.decoder.layers:
+            kind = FusedLayer if fuse and is_fusable(layer) else PlainLayer
+            self.layers.append(kind(layer, LayerMemory(layer, source, room)))
         self.source_mask = None  # (B, 1, 1, S), added to the scores
         if source_mask is not None and not source_mask.bool().all():
             padding = source_mask[:, None, None, :] == 0
@@ -176,31 +117,11 @@ class IncrementalDecoder:
         mask = x.new_full((batch, 1, width, rows), _forbidden(x.dtype))
         mask.scatter_(3, ancestors[:, None], 0.0)
         mask.diagonal(self.rows, 2, 3).zero_()  # (B, 1, w, R): ancestors and itself
-        for number, (layer, memory) in enumerate(self.layers):
-            x = self._layer(layer, x, memory, mask, is_kept=number == self.alignment_layer)
+        for number, layer in enumerate(self.layers):
+            kept = self.alignments if number == self.alignment_layer else None
+            x = layer(x, mask, self.source_mask, kept)
         self.position, self.rows = self.position + 1, rows
         return self.lm_head(self.decoder.norm(x))
-
-    def _layer(
-        self, layer: DecoderLayer, x: Tensor, memory: LayerMemory, mask: Tensor, *, is_kept: bool
-    ) -> Tensor:
-        """One layer of Section 3.1: (B, w, d) -> (B, w, d); its alignments are kept or not."""
-
-        def to_target(x: Tensor) -> Tensor:
-            return self_attention(layer.self_attn, x, memory, mask)
-
-        def to_source(x: Tensor) -> Tensor:
-            if not is_kept:
-                return source_attention(layer.cross_attn, x, memory, self.source_mask)
-            output, weights = source_attention_with_weights(
-                layer.cross_attn, x, memory, self.source_mask
-            )
-            self.alignments.append(weights.mean(1))  # over the heads
-            return output
-
-        x = layer.residual(x, to_target, layer.self_attn_norm)
-        x = layer.residual(x, to_source, layer.cross_attn_norm)
-        return layer.residual(x, layer.feed_forward, layer.feed_forward_norm)
 
     def keep(self, order: Tensor) -> None:
         """Keeps the sources of `order`, (B',); the others leave the batch.
@@ -208,8 +129,8 @@ class IncrementalDecoder:
         Those of its places below B' that stay are where they were, so that few rows move.
         """
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
-        for _, memory in self.layers:
-            memory.keep(order, moved)
+        for layer in self.layers:
+            layer.memory.keep(order, moved)
         if self.source_mask is not None:
             self.source_mask = self.source_mask[order]
         if self.alignment_layer is not None:

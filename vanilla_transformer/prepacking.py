@@ -3,13 +3,13 @@
 
 A decoding step multiplies a handful of rows by every weight of the decoder. The library that torch
 calls for that rearranges the weight each time, or does badly without; laid out once, the same
-product takes a quarter to two thirds of the time. The two operators are private to torch (they are
-what its compiler emits): this file alone knows them, and does without where they are missing.
+product takes a quarter to two thirds of the time. The operators are private to torch (they are what
+its compiler emits): this file alone knows them, and does without where they are missing.
 """
 
 import functools
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,94 +18,198 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST = 2**18  # entries of a weight; for smaller ones the call costs more than it gains
+MOST_ROWS = 192  # of an input; more are multiplied faster by the weight as it is
 _ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any number
 
 
-class _Packed(NamedTuple):
+class _Seen(NamedTuple):
+    """A parameter as it was: what tells that it has changed."""
+
     identity: tuple[object, ...]
-    places: Tensor  # of the sample, counted through the whole weight
+    places: Tensor  # of the sample, counted through the whole parameter
     sample: Tensor  # entries of every row and column: what `.data` changes, no counter tells
-    weight: Tensor  # in a layout that oneDNN alone can read
 
 
-_PACKED: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
+class PackedLinear(NamedTuple):
+    """x W^T + b of a linear layer, or of several that have one input, their outputs in a row.
+
+    What follows at once, a ReLU or a residual, is done in the same call.
+    """
+
+    weight: Tensor | None  # (outputs, inputs), or None where there is only the packed one
+    packed: Tensor | None  # in a layout that oneDNN alone can read, or None where it is too small
+    bias: Tensor | None  # (outputs,)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        if self._is_plain_for(x):
+            return nn.functional.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+    def relu(self, x: Tensor) -> Tensor:
+        """max(0, x W^T + b)."""
+        if self._is_plain_for(x):
+            return self(x).relu_()
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "relu", [], "")
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """A residual, (..., outputs), + x W^T + b."""
+        if self._is_plain_for(x):
+            return self(x).add_(residual)
+        add = torch.ops.mkldnn._linear_pointwise.binary
+        return add(x, residual, self.packed, self.bias, "add")
+
+    def _is_plain_for(self, x: Tensor) -> bool:
+        has_many_rows = self.weight is not None and x.numel() > MOST_ROWS * x.size(-1)
+        return self.packed is None or has_many_rows
+
+
+class _Copy(NamedTuple):
+    """What is kept with a module: a product, and the parameters that it was made of."""
+
+    product: PackedLinear
+    seen: list[_Seen]
+
+
+class _Packing:
+    """A linear layer's forward that packs its weight when it is called for the first time."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        self.module = module
+        self.product: PackedLinear | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.product is None:
+            self.product = packed_linear(self.module, [self.module])
+        return self.product(x)
+
+
+_PACKED: WeakKeyDictionary[nn.Module, _Copy] = WeakKeyDictionary()
 
 
 @contextmanager
 def packed_linears(*roots: nn.Module) -> Iterator[None]:
     """Within it, plain linear layers below the roots compute with packed weights.
 
-    Only what computes alike and gains is replaced: exact `nn.Linear` modules without gradients, not
-    too small, in a dtype that the hardware computes in. The copies are kept for the next time, made
-    again when their weights have changed, and freed with their modules or by `release`.
+    Only what computes alike and gains is replaced: `packable` layers that are not too small. The
+    copies of those that are called are kept for the next time, made again when their weights have
+    changed, and freed with their modules or by `release`.
     """
     replaced = []
     try:
-        if _can_pack():
-            for root in roots:
-                for module in root.modules():
-                    if type(module) is nn.Linear and not _is_hooked(module):
-                        weight = _packed_weight(module)
-                        if weight is not None:
-                            module.forward = functools.partial(_linear, weight, module.bias)
-                            replaced.append(module)
+        for module in (module for root in roots for module in root.modules()):
+            is_free = "forward" not in module.__dict__  # of a block around this one
+            if is_free and packable(module) and module.weight.numel() >= SMALLEST:
+                module.forward = _Packing(module)
+                replaced.append(module)
         yield
     finally:
         for module in replaced:
             module.__dict__.pop("forward", None)
 
 
+def packable(module: nn.Module) -> bool:
+    """Whether it is a plain linear layer with a weight that oneDNN computes with, as it does.
+
+    Exact `nn.Linear` modules that nobody acts on, without gradients, in a dtype that the hardware
+    computes in.
+    """
+    if type(module) is not nn.Linear or is_hooked(module) or not _can_pack():
+        return False
+    weight = module.weight
+    if type(weight) not in (nn.Parameter, Tensor) or weight.device.type != "cpu":
+        return False
+    if not weight.is_contiguous() or weight.is_inference():
+        return False
+    bf16 = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return weight.dtype == torch.float32 or bf16
+
+
+def packed_linear(
+    owner: nn.Module,
+    layers: Sequence[nn.Linear],
+    arrange: Callable[[list[Tensor]], Tensor] = torch.cat,
+) -> PackedLinear:
+    """One product for packable layers that have one input.
+
+    Args:
+        owner: With which the copy of the weights is kept; a module owns one.
+        layers: The layers, all with a bias or none.
+        arrange: Makes one weight of theirs, and one bias, by reordering rows.
+    """
+    weights, biases = [[getattr(part, name) for part in layers] for name in ("weight", "bias")]
+    is_small = sum(map(Tensor.numel, weights)) < SMALLEST
+    if len(layers) == 1:
+        (weight,), (bias,) = weights, biases
+        packed = None if is_small else _copy(owner, weights, lambda: (weight, None)).packed
+        return PackedLinear(weight, packed, bias)
+    if biases[0] is None:
+        return _copy(owner, weights, lambda: (arrange(weights), None))
+    return _copy(owner, weights + biases, lambda: (arrange(weights), arrange(biases)))
+
+
+def _copy(
+    owner: nn.Module, parameters: Sequence[Tensor], make: Callable[[], tuple[Tensor, Tensor | None]]
+) -> PackedLinear:
+    """The product of a new weight and bias, or of those made before from the same parameters."""
+    known = _PACKED.get(owner)
+    if known is None or not _are_unchanged(parameters, known.seen):
+        weight, bias = make()
+        if weight.numel() < SMALLEST:
+            product = PackedLinear(weight, None, bias)
+        else:
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
+            product = PackedLinear(None, packed, bias)
+        known = _PACKED[owner] = _Copy(product, [_see(parameter) for parameter in parameters])
+    return known.product
+
+
 def release(model: nn.Module) -> None:
     """Frees the copies of a model's weights."""
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            _PACKED.pop(module, None)
+        _PACKED.pop(module, None)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether others act on it: a forward of its own (accelerate), or hooks."""
+    is_foreign = not isinstance(module.__dict__.get("forward"), (type(None), _Packing))
+    return bool(is_foreign or module._forward_pre_hooks or module._forward_hooks)
 
 
 def _can_pack() -> bool:
     return (
-        platform.machine() in ("x86_64", "AMD64")
-        and torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and not torch.is_grad_enabled()
+        not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
+        and torch.backends.mkldnn.enabled
+        and _has_operators()
     )
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether others act on it: a forward of its own (accelerate), or one that makes its weight."""
-    return "forward" in module.__dict__ or bool(module._forward_pre_hooks)
+@functools.cache
+def _has_operators() -> bool:
+    return (
+        platform.machine() in ("x86_64", "AMD64")
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
 
 
-def _packed_weight(module: nn.Linear) -> Tensor | None:
-    """The module's weight as oneDNN reads it; None where that is of no use."""
-    weight = module.weight
-    if weight.device.type != "cpu" or weight.numel() < SMALLEST:
-        return None
-    if not weight.is_contiguous() or weight.is_inference():
-        return None
-    native = {
-        torch.float32: lambda: True,
-        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
-    }
-    if weight.dtype not in native or not native[weight.dtype]():
-        return None
-    identity = (weight.data_ptr(), weight._version, weight.dtype, weight.shape)
-    known = _PACKED.get(module)
-    if (
-        known is None
-        or known.identity != identity
-        or not torch.equal(weight.take(known.places), known.sample)
-    ):
-        rows, columns = weight.shape
-        diagonal = torch.arange(max(rows, columns))  # as long as the longer side, and wound around
-        places = diagonal % rows * columns + diagonal % columns
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-        known = _PACKED[module] = _Packed(identity, places, weight.take(places), packed)
-    return known.weight
+def _identity(parameter: Tensor) -> tuple[object, ...]:
+    return (parameter.data_ptr(), parameter._version, parameter.dtype, parameter.shape)
 
 
-def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+def _see(parameter: Tensor) -> _Seen:
+    columns = parameter.size(-1)
+    rows = parameter.numel() // columns
+    diagonal = torch.arange(max(rows, columns))  # as long as the longer side, and wound around
+    places = diagonal % rows * columns + diagonal % columns
+    return _Seen(_identity(parameter), places, parameter.take(places))
+
+
+def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
+    return all(
+        _identity(parameter) == known.identity
+        and torch.equal(parameter.take(known.places), known.sample)
+        for parameter, known in zip(parameters, seen, strict=True)
+    )
