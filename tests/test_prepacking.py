@@ -86,11 +86,12 @@ def test_the_search_uses_packed_layers(beams, rows):
 
 def test_many_rows_are_multiplied_by_the_weight_as_it_is(layer, monkeypatch):
     monkeypatch.setattr(prepacking, "MOST_ROWS", 6)
-    for shape, expected in [((6, 24), [6]), ((2, 3, 24), [6]), ((7, 24), []), ((2, 4, 24), [])]:
+    for shape, expected in [((7, 24), []), ((2, 4, 24), []), ((6, 24), [6]), ((2, 3, 24), [6])]:
         x = torch.randn(shape)
         with Products() as products:
             found = packed_output(layer, x)
         assert products.rows == expected
+        assert (layer in prepacking._PACKED) == bool(expected), "packed before it is of use"
         torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
 
 

@@ -60,8 +60,7 @@ class PackedLinear(NamedTuple):
         return add(x, residual, self.packed, self.bias, "add")
 
     def _is_plain_for(self, x: Tensor) -> bool:
-        has_many_rows = self.weight is not None and x.numel() > MOST_ROWS * x.size(-1)
-        return self.packed is None or has_many_rows
+        return self.packed is None or (self.weight is not None and _has_many_rows(x))
 
 
 class _Copy(NamedTuple):
@@ -72,13 +71,15 @@ class _Copy(NamedTuple):
 
 
 class _Packing:
-    """A linear layer's forward that packs its weight when it is called for the first time."""
+    """A linear layer's forward that packs its weight when it is first called with few rows."""
 
     def __init__(self, module: nn.Linear) -> None:
         self.module = module
         self.product: PackedLinear | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        if _has_many_rows(x):
+            return nn.functional.linear(x, self.module.weight, self.module.bias)
         if self.product is None:
             self.product = packed_linear(self.module, [self.module])
         return self.product(x)
@@ -174,6 +175,10 @@ def is_hooked(module: nn.Module) -> bool:
     """Whether others act on it: a forward of its own (accelerate), or hooks."""
     is_foreign = not isinstance(module.__dict__.get("forward"), (type(None), _Packing))
     return bool(is_foreign or module._forward_pre_hooks or module._forward_hooks)
+
+
+def _has_many_rows(x: Tensor) -> bool:
+    return x.numel() > MOST_ROWS * x.size(-1)
 
 
 def _can_pack() -> bool:
