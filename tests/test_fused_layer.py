@@ -119,11 +119,12 @@ def test_an_activation_that_others_act_on_is_called():
 def test_changed_weights_are_seen(monkeypatch):
     monkeypatch.setattr(prepacking, "SMALLEST", 0)
     model, batch = make_model().float(), make_sources([4, 7])
-    beam_search(model, *batch)
+    options = {"num_return_sequences": 4, "max_new_tokens": 4}
+    beam_search(model, *batch, **options)
     for name, parameter in model.model.decoder.layers[0].named_parameters():
         parameter.data += 0.5 * torch.randn_like(parameter)  # which no counter sees
-        found = beam_search(model, *batch, num_return_sequences=4)
-        expected = beam_search(copy.deepcopy(model), *batch, num_return_sequences=4, prepack=False)
+        found = beam_search(model, *batch, **options)
+        expected = beam_search(copy.deepcopy(model), *batch, **options, prepack=False)
         assert torch.equal(found.sequences, expected.sequences), name
         torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0, msg=name)
 
