@@ -374,7 +374,7 @@ def test_empty_pairs_of_a_foreign_data_set_are_left_out(tokenize, caplog):
     )
     with caplog.at_level(logging.INFO):
         assert len(tokenize(dataset)) == 1
-    assert "3 empty" in caplog.text
+    assert "1 pairs tokenised; left out: 3 empty." in caplog.text
 
 
 def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):

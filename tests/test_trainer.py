@@ -337,9 +337,17 @@ def test_labels_are_held_against_the_vocabulary_of_the_target(tmp_path):
 def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monkeypatch):
     make_trainer(tmp_path, max_steps=4).train()
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         make_trainer(tmp_path, max_steps=8).train(resume_from_checkpoint=True)
     assert "missing keys" not in caplog.text
+    assert f"Resuming from {tmp_path / 'checkpoint-4'}." in caplog.text
+
+
+@pytest.mark.parametrize(("max_steps", "warns"), [(2, True), (3, False), (-1, False)])
+def test_a_run_that_ends_while_it_warms_up_is_told(max_steps, warns, tmp_path, caplog):
+    limits = {"warmup_steps": 2, "num_train_epochs": 0.2, "max_steps": max_steps}
+    make_trainer(tmp_path, save_strategy="no", **limits).train()
+    assert ("within the 2 of warm-up" in caplog.text) == warns
 
 
 def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):

@@ -67,7 +67,7 @@ def average_checkpoints(
     output = Path(output_dir)
     _replace_model_files(output, mean, metadata, companions_from=checkpoints[-1])
     names = ", ".join(directory.name for directory in checkpoints)
-    logger.info("Averaged %d checkpoints (%s) into %s.", len(checkpoints), names, output)
+    logger.info("%s: the mean of %d checkpoint(s), %s.", output, len(checkpoints), names)
     return output
 
 

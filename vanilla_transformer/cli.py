@@ -32,7 +32,7 @@ The same command again resumes a run that was stopped. On several devices:
   accelerate launch training/train.py RECIPE [overrides]
 """
 _EVALUATE_EXAMPLE = """example:
-  vanilla-transformer evaluate runs/demo
+  vanilla-transformer evaluate runs/demo-en-de
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
 """
 # Packages that come with an extra, and the extra.

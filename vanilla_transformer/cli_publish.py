@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .publishing import Publication
 
 _PUBLISH_EXAMPLE = """example:
-  vanilla-transformer publish runs/demo --repo user/demo-en-de --license apache-2.0
-  vanilla-transformer publish runs/demo --repo user/demo-en-de --license apache-2.0 --push
-  vanilla-transformer publish runs/demo --repo user/demo-en-de --space --push
+  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0
+  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0 --push
+  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --space --push
 
 Without --push all is done but the push: the model is loaded in a clean process and translates,
 the card is rendered, and every file that would be pushed is listed.

@@ -12,10 +12,10 @@ from typing import BinaryIO, TextIO
 
 _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
-  vanilla-transformer translate runs/demo source.txt --output target.txt --attention map.png
-  vanilla-transformer translate runs/demo source.txt --attention map.png \\
+  vanilla-transformer translate runs/demo-en-de source.txt --output target.txt --attention map.png
+  vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
       --attention-kind encoder --attention-layer 0 --attention-heads 0,3
-  vanilla-transformer translate runs/demo source.txt --nbest 3
+  vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.

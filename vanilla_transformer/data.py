@@ -207,9 +207,10 @@ def tokenize_pairs(
         lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
         cache_dir=cache_dir,
     )
+    bounds = [f"{n} {side}" for n, side in zip(limits, ("source", "target"), strict=True) if n]
+    too_long = f"{report['too_long']} longer than {' or '.join(bounds)} tokens, " if bounds else ""
     logger.info(
-        "%d pairs tokenised; left out: %d longer than %s source or %s target tokens, %d empty.",
-        *(report["rows"], report["too_long"], *limits, report["empty"]),
+        "%d pairs tokenised; left out: %s%d empty.", report["rows"], too_long, report["empty"]
     )
     return tokens
 

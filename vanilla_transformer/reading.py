@@ -54,7 +54,9 @@ class PairReader:
 
     def _skip(self, complaint: str) -> None:
         if self.strict:
-            raise ValueError(f"{complaint}. Repair or remove it, or read without strict.")
+            raise ValueError(
+                f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
+            )
         self.num_malformed += 1
         if len(self.examples) < 5:
             self.examples.append(complaint)
@@ -153,8 +155,8 @@ def _kind_of_name(name: str, *, is_path: bool) -> str:
     if is_path or Path(name).exists() or name.endswith(_FILE_SUFFIXES):
         _require_file(Path(name))
         raise ValueError(
-            f"got the file {name}; allowed are {', '.join(_JSON_SUFFIXES)}, or two text files as "
-            "(source_file, target_file)."
+            f"got the file {name}; allowed are {', '.join(_JSON_SUFFIXES)}, or two text files, "
+            "SOURCE,TARGET."
         )
     if not _HUB_NAME.fullmatch(name):
         raise FileNotFoundError(f"got {name!r}; there is no such file and no such Hub name.")

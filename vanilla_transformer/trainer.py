@@ -204,6 +204,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint:
             self.progress = Progress.load(Path(resume_from_checkpoint))
             self.progress.require(**conditions)
+            if self.is_world_process_zero():
+                logger.info("Resuming from %s.", resume_from_checkpoint)
+        if 0 < self.args.max_steps <= self.args.warmup_steps and self.is_world_process_zero():
+            logger.warning(
+                "The run ends after %d updates, within the %d of warm-up: it will have learned "
+                "little. Give more updates, or fewer of warm-up.",
+                *(self.args.max_steps, self.args.warmup_steps),
+            )
         vars(self.progress).update(conditions)
         # Measured once in a run: a resumed one must go on with the same rounding.
         precision = self.progress.matmul_precision or self._matmul_precision()
