@@ -12,7 +12,7 @@ from wandering_model import make_model, make_sources
 
 from vanilla_transformer import prepacking
 from vanilla_transformer.decoding import beam_search
-from vanilla_transformer.prepacking import packed_linear, packed_linears, release
+from vanilla_transformer.prepacking import packed_linear, packed_linears, packed_together, release
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
@@ -102,9 +102,12 @@ def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypa
     monkeypatch.setattr(prepacking, "SMALLEST", smallest)
     torch.manual_seed(0)
     parts = [nn.Linear(24, width) for width in (40, 8, 16)[:layers]]
-    owner, x = parts[0] if layers == 1 else nn.Sequential(*parts), torch.randn(*rows, 24)
+    x = torch.randn(*rows, 24)
     with torch.inference_mode():
-        product = packed_linear(owner, parts)
+        if layers == 1:
+            product = packed_linear(parts[0])
+        else:
+            product = packed_together(nn.Sequential(*parts), parts, torch.cat)
         expected = torch.cat([part(x) for part in parts], dim=-1)
         residual = torch.randn_like(expected)
         kept = residual.clone()
@@ -125,11 +128,12 @@ def test_a_product_of_several_layers_sees_a_change_of_any(smallest, name, number
     parts, x = [nn.Linear(24, 40), nn.Linear(24, 8)], torch.randn(2, 24)
     owner = nn.Sequential(*parts)
     with torch.inference_mode():
-        packed_linear(owner, parts)
-        assert packed_linear(owner, parts) is packed_linear(owner, parts)
+        first = packed_together(owner, parts, torch.cat)
+        assert packed_together(owner, parts, torch.cat) is first
         getattr(parts[number], name).data[5] += 1  # which no counter sees
         expected = torch.cat([part(x) for part in parts], dim=-1)
-        torch.testing.assert_close(packed_linear(owner, parts)(x), expected, atol=1e-5, rtol=1e-5)
+        product = packed_together(owner, parts, torch.cat)
+        torch.testing.assert_close(product(x), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_new_bias_is_used_with_the_old_weight(layer):

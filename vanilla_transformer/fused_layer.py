@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .layer_memory import GrowingRows, LayerMemory
 from .modeling_vanilla_transformer import DecoderLayer, MultiHeadAttention, PositionwiseFeedForward
-from .prepacking import is_hooked, packable, packed_linear
+from .prepacking import is_hooked, packable, packed_linear, packed_together
 
 _KNOWN = {MultiHeadAttention, PositionwiseFeedForward, nn.Linear, nn.LayerNorm, nn.Dropout}
 
@@ -44,11 +44,11 @@ class FusedLayer:
         self.split_queries = functools.partial(own.split_heads, head_dim=own.d_k)
         self.split_rows = functools.partial(own.split_heads, head_dim=own.d_k + own.d_v)
         self.split_source_queries = functools.partial(cross.split_heads, head_dim=cross.d_k)
-        self.qkv = packed_linear(
+        self.qkv = packed_together(
             own, (own.q_proj, own.k_proj, own.v_proj), functools.partial(_by_head, own.num_heads)
         )
         self.out, self.source_query, self.source_out, self.fc1, self.fc2 = (
-            packed_linear(part, [part])
+            packed_linear(part)
             for part in (own.out_proj, cross.q_proj, cross.out_proj, ffn.fc1, ffn.fc2)
         )
         self.inner = self.fc1.relu

@@ -81,7 +81,7 @@ class _Packing:
         if _has_many_rows(x):
             return nn.functional.linear(x, self.module.weight, self.module.bias)
         if self.product is None:
-            self.product = packed_linear(self.module, [self.module])
+            self.product = packed_linear(self.module)
         return self.product(x)
 
 
@@ -126,26 +126,25 @@ def packable(module: nn.Module) -> bool:
     return weight.dtype == torch.float32 or bf16
 
 
-def packed_linear(
-    owner: nn.Module,
-    layers: Sequence[nn.Linear],
-    arrange: Callable[[list[Tensor]], Tensor] = torch.cat,
+def packed_linear(layer: nn.Linear) -> PackedLinear:
+    """The product of a packable layer."""
+    weight, packed = layer.weight, None
+    if weight.numel() >= SMALLEST:
+        packed = _copy(layer, [weight], lambda: (weight, None)).packed
+    return PackedLinear(weight, packed, layer.bias)
+
+
+def packed_together(
+    owner: nn.Module, layers: Sequence[nn.Linear], arrange: Callable[[list[Tensor]], Tensor]
 ) -> PackedLinear:
-    """One product for packable layers that have one input.
+    """One product for packable layers with biases that have one input.
 
     Args:
         owner: With which the copy of the weights is kept; a module owns one.
-        layers: The layers, all with a bias or none.
-        arrange: Makes one weight of theirs, and one bias, by reordering rows.
+        layers: The layers.
+        arrange: Joins their weights, and their biases, into one of the order that is wanted.
     """
-    weights, biases = [[getattr(part, name) for part in layers] for name in ("weight", "bias")]
-    is_small = sum(map(Tensor.numel, weights)) < SMALLEST
-    if len(layers) == 1:
-        (weight,), (bias,) = weights, biases
-        packed = None if is_small else _copy(owner, weights, lambda: (weight, None)).packed
-        return PackedLinear(weight, packed, bias)
-    if biases[0] is None:
-        return _copy(owner, weights, lambda: (arrange(weights), None))
+    weights, biases = [part.weight for part in layers], [part.bias for part in layers]
     return _copy(owner, weights + biases, lambda: (arrange(weights), arrange(biases)))
 
 
