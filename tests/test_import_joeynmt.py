@@ -2,17 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 from transformers import AutoTokenizer, pipeline
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, translate
 from vanilla_transformer.importers.joeynmt import import_joeynmt
 from vanilla_transformer.sides import target_tokenizer
-
-yaml = pytest.importorskip("yaml")
-np = pytest.importorskip("numpy")
 
 SOURCE = ["<unk>", "<pad>", "<s>", "</s>", "the", "do@@", "gs", "run", "."]
 TARGET = ["<unk>", "<pad>", "<s>", "</s>", "die", "Hun@@", "de", "laufen", ".", "und"]
