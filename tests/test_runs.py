@@ -171,6 +171,23 @@ def test_stages_that_are_done_are_not_repeated(finished, monkeypatch, tmp_path):
     assert weights == (run / "model.safetensors").read_bytes()
 
 
+def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
+    finished, monkeypatch, tmp_path, caplog
+):
+    recipe, run, metrics = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "metrics.json").unlink()
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
+    assert "begins at update 6, within the 10 of warm-up" in caplog.text
+    caplog.clear()
+    last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), copy)
+    assert last["averaged_checkpoints"] == ["checkpoint-9"]
+    assert last["scores"] != metrics["scores"]
+    assert "warm-up" not in caplog.text
+
+
 def test_model_ships_the_length_penalty_that_it_is_evaluated_with(finished, monkeypatch, tmp_path):
     recipe, run, _ = finished
     copy = tmp_path / "run"
@@ -238,6 +255,32 @@ def test_directory_of_somebody_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is a file"):
         run_recipe(recipe, tmp_path / "train.jsonl")
     assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_pairs_that_cannot_be_read_leave_no_directory_behind(tmp_path):
+    for name, values in {
+        "train_file: got '.*away.jsonl'": {"train_file": str(tmp_path / "away.jsonl")},
+        "test_file: got 'away.de'": {"test_file": f"{tmp_path / 'train.jsonl'},away.de"},
+        "no usable pair: .*no 'fr'": {"pair": "en-fr"},
+    }.items():
+        recipe = load_recipe(str(tiny_recipe(tmp_path)), values)
+        with pytest.raises(ValueError, match=name):
+            run_recipe(recipe, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_complete_run_without_checkpoints_is_not_trained_anew(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"without its checkpoints .* \(max_steps: 1 -> 2\)"):
+        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"another recipe \(seed: 0 -> 7\)"):
+        run_recipe(dataclasses.replace(recipe, seed=7), tmp_path / "run")
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
 def test_run_without_validation_and_test_pairs(tmp_path):

@@ -38,7 +38,8 @@ READERS = {
     "visualization": {"optimization", "words"},
 }
 # May import all of the above.
-RUNNERS = {"recipes", "runs", "trainer", "publishing", "cards", "metrics", "remote_code", "space"}
+RUNNERS = {"recipes", "runs", "run_directory", "trainer", "publishing", "cards", "metrics"}
+RUNNERS |= {"remote_code", "space"}
 # Import what a command runs, when it runs.
 COMMANDS = {"cli", "cli_convert", "cli_publish", "cli_translate"}
 # Come with an extra, or are slow to import.

@@ -121,6 +121,7 @@ def _program() -> str:
 
 def _evaluate(options: argparse.Namespace) -> int:
     _hide_progress_of_transformers()
+    from .metrics import write_text_aside
     from .runs import evaluate_run
 
     scores = evaluate_run(
@@ -132,7 +133,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     )
     _print_scores(scores)
     if options.output:
-        _write_text(Path(options.output), json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
+        write_text_aside(Path(options.output), text)
     return 0
 
 
@@ -270,12 +272,6 @@ def _default_output_dir(recipe: str, pair: str | None) -> str:
 
 def _field_names() -> list[str]:
     return [field.name for field in dataclasses.fields(Recipe)]
-
-
-def _write_text(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}.partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 def _is_first_process() -> bool:

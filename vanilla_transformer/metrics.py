@@ -153,7 +153,7 @@ def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) 
                 lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
             lines.append("")
     text = "\n".join(lines)
-    write_aside(run / "samples.md", lambda path: path.write_text(text, encoding="utf-8"))
+    write_text_aside(run / "samples.md", text)
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
@@ -161,3 +161,8 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     aside = path.with_name(f".{path.name}.partial")
     write(aside)
     aside.replace(path)
+
+
+def write_text_aside(path: Path, text: str) -> None:
+    """Write a file of UTF-8 text by `write_aside`."""
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))

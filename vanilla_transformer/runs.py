@@ -33,24 +33,39 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy
 
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .data import load_pairs, reading_report, sentences, tokenize_pairs
 from .evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from .loading import check_weights, load_saved_model, load_saved_tokenizer
 from .machine import resolve_precision
-from .metrics import draw_curves, training_facts, without_texts, write_aside, write_samples
+from .metrics import (
+    draw_curves,
+    training_facts,
+    without_texts,
+    write_aside,
+    write_samples,
+    write_text_aside,
+)
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .recipes import (
-    CHANGEABLE,
     Recipe,
     TextPairs,
-    data_identity,
     evaluation_sets,
     load_recipe,
     make_recipe,
     training_pairs,
     validation_pairs,
+)
+from .run_directory import (
+    METRICS,
+    RECIPE,
+    claim,
+    completed,
+    identify,
+    pinned,
+    recorded_data,
+    recorded_if_ours,
 )
 from .tokenization import train_tokenizer
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
@@ -59,10 +74,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
-
-METRICS = "metrics.json"
-RECIPE = "recipe.yaml"
-DATA = Path("checkpoints", "data.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +108,13 @@ def run_recipe(
     run = Path(output_dir)
     model_config(recipe, recipe.vocab_size)  # a recipe without a model fails before any work
     args = training_arguments(recipe, run / "checkpoints")
-    with args.main_process_first(desc="recipe"):
-        _claim(recipe, run, resume=resume, write=args.should_save)
-        identity = _identify(recipe, run, write=args.should_save)
-    if (metrics := _completed(recipe, run)) is not None:
-        logger.info("%s is complete.", run)
-        return metrics
     # The other ranks wait, then find everything in the cache.
     with args.main_process_first(desc="preparation of the data"):
-        tokenizer, data = _prepare(_pinned(recipe, identity), run, identity)
+        identity = identify(recipe, run, recorded_if_ours(recipe, run, resume=resume))
+        if (metrics := completed(recipe, run)) is not None:
+            logger.info("%s is complete.", run)
+            return metrics
+        tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
     final = _train(recipe, args, tokenizer, data)
     if args.should_save:
         _finish(recipe, run, final, data, args)
@@ -149,7 +158,7 @@ def evaluate_run(
         raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if test_file:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
-    sets = evaluation_sets(_pinned(recipe, _recorded_data(run)))
+    sets = evaluation_sets(pinned(recipe, recorded_data(run)))
     if not sets:
         raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
     model, tokenizer = _load(run)
@@ -211,96 +220,16 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     )
 
 
-def _claim(recipe: Recipe, run: Path, *, resume: bool, write: bool) -> None:
-    """Make sure that the directory is ours, and note the recipe in it."""
-    if run.exists() and not run.is_dir():
-        raise ValueError(f"{run} is a file; give a directory with --output-dir.")
-    started = (run / RECIPE).is_file()
-    if started and not resume:
-        raise ValueError(f"{run} holds a run already; give another directory.")
-    if started and not checkpoints(run / "checkpoints"):
-        # Nothing has been trained: what the first attempt left behind does not bind the second.
-        if write and load_recipe(str(run / RECIPE)) != recipe:
-            (run / "tokenizer.json").unlink(missing_ok=True)
-            (run / DATA).unlink(missing_ok=True)
-    elif started:
-        before = load_recipe(str(run / RECIPE))
-        differing = [
-            difference
-            for difference in before.differences(recipe)
-            if difference.partition(":")[0] not in CHANGEABLE
-        ]
-        if differing:
-            raise ValueError(
-                f"{run} holds a run of another recipe ({'; '.join(differing)}); give another "
-                "--output-dir, or the values as they were."
-            )
-    elif run.is_dir() and any(run.iterdir()):
-        raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
-    if write:
-        run.mkdir(parents=True, exist_ok=True)
-        write_aside(run / RECIPE, lambda path: path.write_text(recipe.to_yaml(), encoding="utf-8"))
-
-
-def _completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
-    """The metrics of a run that has been completed with this very recipe."""
-    if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
-        return None
-    metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
-    return metrics if make_recipe(metrics["recipe"]) == recipe else None
-
-
-def _identify(recipe: Recipe, run: Path, *, write: bool) -> dict[str, object]:
-    """Note which pairs the run takes, those of its first start also in all later ones.
-
-    Raises:
-        ValueError: if a file is not what it was when the run began.
-    """
-    recorded = _recorded_data(run)
-    identity = data_identity(recipe, revision=recorded.get("revision"))
-    before = recorded.get("files", {})
-    changed = [
-        split
-        for split, files in identity.get("files", {}).items()
-        if split in before
-        and [file["sha256"] for file in files] != [file["sha256"] for file in before[split]]
-    ]
-    if changed and (checkpoints(run / "checkpoints") or (run / METRICS).is_file()):
-        names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
-        raise ValueError(
-            f"{names} changed since {run} began with it; put it back or give another --output-dir."
-        )
-    if write:
-        if "train" in changed:
-            (run / "tokenizer.json").unlink(missing_ok=True)
-        (run / DATA).parent.mkdir(exist_ok=True)
-        text = json.dumps(identity, indent=2, ensure_ascii=False) + "\n"
-        write_aside(run / DATA, lambda path: path.write_text(text, encoding="utf-8"))
-    return identity
-
-
-def _recorded_data(run: Path) -> dict[str, object]:
-    """What `data_identity` said at the first start; nothing before it."""
-    if (run / DATA).is_file():
-        return json.loads((run / DATA).read_text(encoding="utf-8"))
-    if (run / METRICS).is_file():
-        return json.loads((run / METRICS).read_text(encoding="utf-8")).get("data", {})
-    return {}
-
-
-def _pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
-    """The recipe with the revision of its data set that is recorded, whatever the Hub has now."""
-    revision = identity.get("revision") or recipe.dataset_revision
-    return dataclasses.replace(recipe, dataset_revision=revision)
-
-
 def _prepare(
-    recipe: Recipe, run: Path, identity: dict[str, object]
+    recipe: Recipe, run: Path, identity: dict[str, object], *, write: bool
 ) -> tuple[PreTrainedTokenizerBase, _Data]:
     """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
-    pairs = training_pairs(recipe)
-    texts = validation_pairs(recipe)
-    test_sets = evaluation_sets(recipe)
+    pinned_recipe = pinned(recipe, identity)
+    pairs = training_pairs(pinned_recipe)
+    texts = validation_pairs(pinned_recipe)
+    test_sets = evaluation_sets(pinned_recipe)
+    if write:  # only now: pairs that cannot be read leave no directory behind
+        claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs)
     train = tokenize_pairs(
         pairs,
@@ -404,6 +333,13 @@ def _finish(
     averaged = averaging_set(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
+    first = int(averaged[0].name.removeprefix("checkpoint-"))
+    if len(averaged) > 1 and first < recipe.warmup_steps:
+        logger.warning(
+            "The mean of checkpoints begins at update %d, within the %d of warm-up; the last one "
+            "alone may translate better: --checkpoints-to-average 1.",
+            *(first, recipe.warmup_steps),
+        )
     average_checkpoints(averaged, run)
     if recipe.length_penalty is not None:
         _ship_length_penalty(recipe, run)
@@ -427,8 +363,7 @@ def _finish(
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
     }
-    text = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
-    write_aside(run / METRICS, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text_aside(run / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
 def _ship_length_penalty(recipe: Recipe, run: Path) -> None:
