@@ -50,6 +50,7 @@ lint: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): some minutes, once."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 

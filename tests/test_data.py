@@ -192,7 +192,7 @@ def test_misaligned_files_leave_nothing_behind(load, tmp_path):
     ("content", "message"),
     [
         ("", "nothing in .*a.jsonl"),
-        ("x\n", "a.jsonl:1: not JSON"),
+        ("x\n" * 9, "a.jsonl:1: not JSON [^;]*, the first of 9 malformed lines"),
         ('{"en": "a"}\n', "no 'de' among"),
     ],
 )

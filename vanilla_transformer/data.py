@@ -99,7 +99,8 @@ def load_pairs(
         if strict:
             raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
-    logger.info("%d pairs in %s.", len(dataset), dataset.cache_files[0]["filename"])
+    logger.info("%d pairs from %s.", len(dataset), reader.name)
+    logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 
 
@@ -152,8 +153,10 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
             writer.write_batch(pa.record_batch(columns, schema=schema))
             count += len(batch)
     if not count:
-        problem = "; ".join(reader.examples) or f"there is nothing in {reader.name}"
-        raise ValueError(f"got no usable pair: {problem}.")
+        problem = f"there is nothing in {reader.name}"
+        if reader.examples:
+            problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
+        raise ValueError(f"got no usable pair: {problem}. Check the languages and the file's form.")
     return {"rows": count, "malformed": reader.num_malformed, "examples": reader.examples}
 
 

@@ -19,13 +19,14 @@ if typing.TYPE_CHECKING:
 
     from .cldr import Pair
 
-# Fields that may change between two starts of one run: they say when to stop, what to report and
-# how to search afterwards, and leave every update as it was.
+# Fields that may change between two starts of one run: they say when to stop, what to report, which
+# checkpoints to average and how to search afterwards, and leave every update as it was.
 CHANGEABLE = frozenset(
     {
         "max_steps",
         "max_minutes",
         "save_every_minutes",
+        "checkpoints_to_average",
         "log_every_steps",
         "evaluate_every_steps",
         "evaluate_pairs",
@@ -323,7 +324,10 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     }
     file = getattr(recipe, f"{split}_file")
     if file is not None:
-        return load_pairs(tuple(file.split(",")) if "," in file else Path(file), **options)
+        try:
+            return load_pairs(tuple(file.split(",")) if "," in file else Path(file), **options)
+        except FileNotFoundError as error:
+            raise ValueError(f"{split}_file: {error}") from error
     if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
         return None
     if recipe.generated is not None:
@@ -432,8 +436,8 @@ def _split_pair(value: object) -> dict[str, str]:
     parts = value.split("-") if isinstance(value, str) else []
     if len(parts) != 2 or not all(parts):
         raise ValueError(
-            f"pair: got {value!r}; write SOURCE-TARGET, such as en-de, or give source_language and "
-            "target_language."
+            f"pair: got {value!r}; write SOURCE-TARGET, such as en-de, or give source_language "
+            "(--source-language) and target_language (--target-language)."
         )
     return {"source_language": parts[0], "target_language": parts[1]}
 

@@ -475,7 +475,8 @@ def _fingerprint(dataset: object) -> str:
 def _log_line(logs: dict[str, float], step: int, max_steps: int) -> None:
     if "loss" in logs:
         logger.info(
-            "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, %.1f minutes",
+            "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
+            "%.1f minutes so far",
             *(step, max_steps, logs["loss"], logs["learning_rate"]),
             *(logs["target_tokens_per_second"], logs["minutes"]),
         )
