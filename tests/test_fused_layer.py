@@ -11,7 +11,7 @@ from vanilla_transformer import prepacking
 from vanilla_transformer.decoding import beam_search
 from vanilla_transformer.fused_layer import FusedLayer, is_fusable
 from vanilla_transformer.incremental import PlainLayer
-from vanilla_transformer.layer_memory import GrowingRows, LayerMemory
+from vanilla_transformer.layer_memory import FoldedSource, GrowingRows, LayerMemory
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
@@ -29,15 +29,18 @@ KINDS = {
 @pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aligns", [False, True])
-def test_a_fused_layer_computes_what_its_modules_do(smallest, kind, aligns, monkeypatch):
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_fused_layer_computes_what_its_modules_do(smallest, kind, aligns, folds, monkeypatch):
     monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    monkeypatch.setattr(FoldedSource, "is_smaller", lambda cross, keys: folds)
     layer = make_model(**KINDS[kind]).float().model.decoder.layers[1]
     torch.manual_seed(0)
     for parameter in layer.parameters():  # biases and norms too
         parameter.data += 0.1 * torch.randn_like(parameter)
     with torch.inference_mode():
         assert is_fusable(layer)
-        compare(layer, aligns)
+        fused = compare(layer, aligns)
+    assert (fused.memory.folded is not None) is folds
 
 
 def compare(layer, aligns):
@@ -58,6 +61,29 @@ def compare(layer, aligns):
         torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-5)
     if aligns:
         torch.testing.assert_close(sides[1][1].view(), sides[0][1].view())
+    return sides[1][0]
+
+
+@pytest.mark.parametrize(("batch", "length", "folds"), [(1, 8, True), (1, 9, False), (2, 4, True)])
+def test_a_source_is_folded_where_that_is_smaller_than_the_weights(batch, length, folds):
+    # Keys of 2 heads at 8 positions and W^Q are 16 * 16 numbers each, and so are the others.
+    layer = make_model().float().model.decoder.layers[0]
+    assert FoldedSource.is_smaller(layer.cross_attn, torch.empty(batch, 2, length, 8)) is folds
+
+
+@pytest.mark.parametrize("lengths", [[4, 4], [2, 4], [6]])
+def test_search_over_folded_sources_finds_what_it_finds_without(lengths, monkeypatch):
+    folded, keep = [], FoldedSource.keep
+    monkeypatch.setattr(FoldedSource, "keep", lambda *a: (folded.append(a[1].numel()), keep(*a)))
+    model, batch = make_model().float(), make_sources(lengths)
+    options = {"num_return_sequences": 4, "return_alignments": True}
+    found = beam_search(model, *batch, **options)
+    expected = beam_search(model, *batch, **options, prepack=False)
+    assert torch.equal(found.sequences, expected.sequences)
+    torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.alignments, expected.alignments, atol=1e-5, rtol=0)
+    layers = len(model.model.decoder.layers)
+    assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
 class Other(nn.Linear):

@@ -47,10 +47,10 @@ class FusedLayer:
         self.qkv = packed_together(
             own, (own.q_proj, own.k_proj, own.v_proj), functools.partial(_by_head, own.num_heads)
         )
-        self.out, self.source_query, self.source_out, self.fc1, self.fc2 = (
-            packed_linear(part)
-            for part in (own.out_proj, cross.q_proj, cross.out_proj, ffn.fc1, ffn.fc2)
-        )
+        self.out, self.fc1, self.fc2 = map(packed_linear, (own.out_proj, ffn.fc1, ffn.fc2))
+        memory.fold_source()
+        if memory.folded is None:
+            self.source_query, self.source_out = map(packed_linear, (cross.q_proj, cross.out_proj))
         self.inner = self.fc1.relu
         if type(ffn.activation) is not nn.ReLU or is_hooked(ffn.activation):
             self.inner = lambda x: ffn.activation(self.fc1(x))
@@ -71,6 +71,8 @@ class FusedLayer:
             return self.out.plus(heads, residual)
 
         def to_source(x: Tensor, residual: Tensor) -> Tensor:
+            if memory.folded is not None:
+                return memory.folded.attend(x, residual, source_mask, alignments)
             query = self.split_source_queries(self.source_query(x))
             return self.source_out.plus(
                 memory.attend_to_source(query, source_mask, alignments), residual

@@ -8,9 +8,10 @@ which of them are its ancestors. No step copies what earlier steps have left.
 Shapes: as in `incremental`.
 """
 
+import torch
 from torch import Tensor, nn
 
-from .modeling_vanilla_transformer import DecoderLayer, eager_attention_forward
+from .modeling_vanilla_transformer import DecoderLayer, MultiHeadAttention, eager_attention_forward
 
 
 class GrowingRows:
@@ -44,6 +45,55 @@ class GrowingRows:
         self.buffer = self.buffer[: order.numel()]
 
 
+class FoldedSource:
+    """Keys and values of a source with the projections around the attention folded into them.
+
+    The score of a key is (x W^Q + b^Q) . k = x . (W^Q k) + b^Q . k, and what a value adds to the
+    output is v W^O. For a short source W^Q k and v W^O, of all positions and heads, are fewer
+    numbers than W^Q and W^O, and reading numbers is what a single sentence takes its time for.
+    """
+
+    @staticmethod
+    def is_smaller(cross: MultiHeadAttention, keys: Tensor) -> bool:
+        """Whether it is for these keys, (B, h, S, d_k)."""
+        weights = cross.q_proj.weight.numel() + cross.out_proj.weight.numel()
+        return 2 * keys[..., 0].numel() * cross.q_proj.in_features <= weights
+
+    def __init__(self, cross: MultiHeadAttention, keys: Tensor, values: Tensor) -> None:
+        """Folds them, given as (B, h, S, d_k) and (B, h, S, d_v)."""
+        self.heads = cross.num_heads
+        by_head = (self.heads, -1)
+        w_q = cross.q_proj.weight.unflatten(0, by_head)  # (h, d_k, d)
+        b_q = cross.q_proj.bias.unflatten(0, by_head)[..., None]  # (h, d_k, 1)
+        w_o = cross.out_proj.weight.mT.unflatten(0, by_head)  # (h, d_v, d)
+        keys = keys * cross.scaling
+        self.keys = (keys @ w_q).flatten(1, 2)  # (B, h * S, d)
+        self.bias = (keys @ b_q).flatten(1)[:, None]  # (B, 1, h * S)
+        # The weights of a head sum to one, so that each position may bear the head's share of b^O.
+        self.values = (values @ w_o + cross.out_proj.bias / self.heads).flatten(1, 2)
+
+    def attend(
+        self, x: Tensor, residual: Tensor, mask: Tensor | None, alignments: GrowingRows | None
+    ) -> Tensor:
+        """The residual + what each hypothesis, (B, w, d), gets of the source: (B, w, d).
+
+        See `LayerMemory.attend_to_source`.
+        """
+        scores = torch.baddbmm(self.bias, x, self.keys.mT).unflatten(2, (self.heads, -1))
+        if mask is not None:
+            scores += mask
+        weights = scores.softmax(-1)  # (B, w, h, S)
+        if alignments is not None:
+            alignments.append(weights.mean(2))
+        return torch.baddbmm(residual, weights.flatten(2), self.values)
+
+    def keep(self, order: Tensor, moved: Tensor) -> None:
+        """Keeps the sources of `order`; see `GrowingRows.keep`."""
+        self.keys, self.bias, self.values = (
+            _kept(part, order, moved) for part in (self.keys, self.bias, self.values)
+        )
+
+
 class LayerMemory:
     """What one decoder layer attends to: keys and values of the target so far and of the source."""
 
@@ -53,6 +103,12 @@ class LayerMemory:
         self.source = tuple(  # (B, h, S, d_k), (B, h, S, d_v)
             part.contiguous() for part in self.cross.keys_and_values(source, None)
         )
+        self.folded: FoldedSource | None = None
+
+    def fold_source(self) -> None:
+        """Folds the projections of plain linear layers into a source that is short enough."""
+        if FoldedSource.is_smaller(self.cross, self.source[0]):
+            self.folded, self.source = FoldedSource(self.cross, *self.source), ()
 
     def attend(self, query: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         """Each hypothesis to its ancestors and itself (Section 3.2.3), all heads: (B, w, h * d_v).
@@ -82,6 +138,8 @@ class LayerMemory:
         """Keeps the sources of `order`; see `GrowingRows.keep`."""
         self.rows.keep(order, moved)
         self.source = tuple(_kept(part, order, moved) for part in self.source)
+        if self.folded is not None:
+            self.folded.keep(order, moved)
 
 
 def _attend(
