@@ -11,12 +11,12 @@ from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 from vanilla_transformer.decoding import (
     EXTRA_TOKENS,
     beam_search,
-    best_tokens,
     longest_sequence,
     paper_beam_search,
     with_start,
 )
 from vanilla_transformer.incremental import IncrementalDecoder, keep_order
+from vanilla_transformer.search import best_tokens
 
 NEVER = {PAD, START, UNKNOWN}
 

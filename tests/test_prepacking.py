@@ -70,17 +70,20 @@ class Products(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("beams", "rows"), [(2, [1, 2, 2]), (1, [1, 1, 1])])
-def test_the_search_uses_packed_layers(beams, rows):
+@pytest.mark.parametrize(("length", "products_of_a_layer"), [(9, 6), (3, 4)])
+def test_the_search_uses_packed_layers(beams, rows, length, products_of_a_layer):
     model = make_model().float()
     options = {"num_beams": beams, "max_new_tokens": 3, "suppress_tokens": [2]}
     with Products() as products:
-        beam_search(model, *make_sources([3]), **options)
+        beam_search(model, *make_sources([length]), **options)
     # of the source: 2 layers of q, k, v, out, fc1 and fc2; for the decoder 2 of keys and values
-    assert products.rows[:16] == [3] * 16
-    # 2 layers of q with k and v, out, q, out, fc1 and fc2; the softmax; 3 positions
-    assert products.rows[16:] == [row for row in rows for _ in range(2 * 6 + 1)]
+    assert products.rows[:16] == [length] * 16
+    # 2 layers of q with k and v, out, q, out, fc1 and fc2; the softmax; 3 positions. A short source
+    # has q and the second out folded into it.
+    each = 2 * products_of_a_layer + 1
+    assert products.rows[16:] == [row for row in rows for _ in range(each)]
     with Products() as products:
-        beam_search(model, *make_sources([3]), prepack=False, **options)
+        beam_search(model, *make_sources([length]), prepack=False, **options)
     assert not products.rows
 
 

@@ -30,13 +30,12 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 
-from .incremental import IncrementalDecoder, keep_order
+from .incremental import IncrementalDecoder
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .prepacking import packed_linears
+from .search import Search
 
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
-BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
-FIRST_POSITIONS = 32  # for which keys and values have room at first
 # What `generate` makes of settings that this search has too.
 _SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}
 
@@ -61,11 +60,6 @@ class BeamSearchOutput(ModelOutput):
     lengths: Tensor | None = None
     finished: Tensor | None = None
     alignments: Tensor | None = None
-
-
-def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
-    """((5 + L) / 6)^alpha of a hypothesis of L tokens."""
-    return ((5 + length) / 6) ** alpha
 
 
 def beam_search(
@@ -130,15 +124,23 @@ def beam_search(
         mask = attention_mask
         mask = torch.ones(source.shape[:2], device=source.device) if mask is None else mask
         limits = _limits(model, mask.long(), *bounds)  # (B,)
-        room = num_beams * min(FIRST_POSITIONS, int(limits.max()))
-        decoder = IncrementalDecoder(model, source, mask, room, alignment_layer=layer, fuse=prepack)
-        search = _Search(
-            model,
+        decoder = IncrementalDecoder(
+            *(model, source, mask),
+            width=num_beams,
+            length=int(limits.max()),
+            alignment_layer=layer,
+            fuse=prepack,
+        )
+        search = Search(
             limits,
+            torch.promote_types(model.dtype, torch.float32),
             num_beams=num_beams,
             alpha=length_penalty,
             num_return_sequences=num_return_sequences,
-            suppressed=suppress_tokens,
+            start=_special_id(model, "decoder_start"),
+            pad=_special_id(model, "pad"),
+            ends=_end_ids(model),
+            never=_never_produced(model, suppress_tokens),
             prefix=_padded_prefix(model, prefix, limits),
         )
         search.run(decoder)
@@ -218,192 +220,13 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switches dropout off, and leaves every module afterwards as it was."""
     training = [module for module in model.modules() if module.training]
-    model.eval()
+    if training:
+        model.eval()
     try:
         yield
     finally:
         for module in training:
             module.training = True
-
-
-class _Search:
-    """The state of a search: hypotheses that live and that have ended, for each sentence.
-
-    A history, (B, hypotheses, 2, t), holds the tokens of a hypothesis and the decoder's rows that
-    predicted them; -1 behind the end of those that have ended.
-    """
-
-    def __init__(
-        self,
-        model: VanillaTransformerForConditionalGeneration,
-        limits: Tensor,
-        *,
-        num_beams: int,
-        alpha: float,
-        num_return_sequences: int,
-        suppressed: Sequence[int] | None,
-        prefix: Tensor | None,
-    ) -> None:
-        batch, device = limits.numel(), limits.device
-        self.beam, self.alpha, self.count = num_beams, alpha, num_return_sequences
-        self.ends = limits.new_tensor(_end_ids(model))
-        self.never = limits.new_tensor(_never_produced(model, suppressed))
-        self.pad = _special_id(model, "pad")
-        # The authors look at twice the beam, so that enough go on when others end.
-        self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))
-        self.limits, self.prefix = limits, prefix  # (B,), (B, longest prefix)
-        self.sentences = torch.arange(batch, device=device)  # places in the batch as it was given
-        dtype = torch.promote_types(model.dtype, torch.float32)
-        self.tokens = limits.new_full((batch, 1), _special_id(model, "decoder_start"))  # (B, w)
-        self.scores = torch.zeros((batch, 1), dtype=dtype, device=device)  # log P, (B, w)
-        self.history = limits.new_empty((batch, 1, 2, 0))
-        self.ended_scores = torch.full((batch, num_beams), -torch.inf, dtype=dtype, device=device)
-        self.ended_history = limits.new_empty((batch, num_beams, 2, 0))
-        self.room = self.scores.new_empty(0)
-        self.results: list[tuple[Tensor, ...]] = []
-
-    def run(self, decoder: IncrementalDecoder) -> None:
-        """Searches until every sentence is done."""
-        while self.sentences.numel():
-            row = decoder.rows
-            logits = decoder.step(self.tokens, self.history[:, :, 1])  # (B, w, V)
-            log_probs = self._log_probs(logits)
-            self._forbid(log_probs)
-            self._grow(log_probs, row)
-            done = self._done()
-            if done.any():
-                self._report(done, decoder)
-                order = keep_order(~done)
-                self._keep(order)
-                decoder.keep(order)
-
-    def _log_probs(self, logits: Tensor) -> Tensor:
-        """Normalizes logits, (B, w, V), in float32 at least."""
-        if logits.dtype != self.scores.dtype:
-            return logits.log_softmax(-1, dtype=self.scores.dtype)
-        # Into the same memory at each step: fresh pages for so large a tensor cost time.
-        if self.room.numel() < logits.numel():
-            self.room = torch.empty_like(logits).flatten()
-        return torch.log_softmax(logits, -1, out=self.room[: logits.numel()].view_as(logits))
-
-    def _forbid(self, log_probs: Tensor) -> None:
-        """Leaves of the next tokens, (B, w, V), those that may be produced."""
-        position = self.history.size(-1)
-        if self.prefix is None or position >= self.prefix.size(1):
-            log_probs.index_fill_(-1, self.never, -torch.inf)
-            return
-        forced = self.prefix[:, position, None]  # (B, 1), -1 where the prefix is over
-        ids = torch.arange(log_probs.size(-1), device=forced.device)
-        barred = torch.where(forced < 0, torch.isin(ids, self.never), ids != forced)  # (B, V)
-        log_probs.masked_fill_(barred[:, None], -torch.inf)
-
-    def _grow(self, log_probs: Tensor, row: int) -> None:
-        """Extends the living hypotheses by one token each, from log_probs, (B, w, V)."""
-        # The best of each hypothesis before the best of all: its score is the same for all its V.
-        best, tokens = best_tokens(log_probs, min(self.candidates, log_probs.size(-1)))  # (B, w, c)
-        scores = (self.scores[..., None] + best).flatten(1)  # (B, w * c)
-        scores, picked = scores.topk(min(self.candidates, scores.size(1)))  # (B, C)
-        tokens = tokens.flatten(1).gather(1, picked)  # (B, C)
-        parents = picked.div(best.size(-1), rounding_mode="floor")  # (B, C)
-        newest = torch.stack((tokens, parents + row), dim=-1)[..., None]  # (B, C, 2, 1)
-        history = torch.cat((_pick(self.history, parents), newest), dim=-1)  # (B, C, 2, t)
-
-        ended = torch.isin(tokens, self.ends)
-        penalty = length_penalty_of(history.size(-1), self.alpha)
-        penalized = (scores / penalty).masked_fill(~ended, -torch.inf)
-        pool = torch.cat((self.ended_scores, penalized), dim=1)  # (B, beam + C)
-        self.ended_scores, picked = pool.topk(self.beam)
-        earlier = nn.functional.pad(self.ended_history, (0, 1), value=-1)
-        self.ended_history = _pick(torch.cat((earlier, history), dim=1), picked)
-
-        scores = scores.masked_fill(ended, -torch.inf)
-        self.scores, picked = scores.topk(min(self.beam, scores.size(1)))  # (B, w)
-        self.history = _pick(history, picked)
-        self.tokens = self.history[:, :, 0, -1]
-
-    def _done(self) -> Tensor:
-        """Which sentences, (B,), are done: nothing better can come, nothing lives, or the limit.
-
-        The authors wait until the worst of all ended hypotheses beats the bound. As what ends later
-        cannot beat the bound, the n best are final, and the same, once the n-th of them does.
-        """
-        limits = self.limits.to(self.scores.dtype)
-        best = self.scores[:, 0]
-        reachable = best / length_penalty_of(limits, self.alpha)
-        decided = self.ended_scores[:, self.count - 1] > reachable
-        return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
-
-    def _report(self, done: Tensor, decoder: IncrementalDecoder) -> None:
-        """Notes the n best of the sentences that are done: the ended ones, then living ones."""
-        penalty = length_penalty_of(self.history.size(-1), self.alpha)
-        scores = torch.cat((self.ended_scores[done], self.scores[done] / penalty), dim=1)
-        history = torch.cat((self.ended_history[done], self.history[done]), dim=1)
-        missing = scores == -torch.inf
-        finished = (torch.arange(scores.size(1), device=scores.device) < self.beam) & ~missing
-        # Both parts are sorted; what is missing goes behind them.
-        picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]  # (B, n)
-        scores, finished = scores.gather(1, picked), finished.gather(1, picked)
-        history = _pick(history, picked)
-        history = history.masked_fill((scores == -torch.inf)[..., None, None], -1)
-        alignments = ()
-        if decoder.alignment_layer is not None:
-            alignments = (decoder.alignments_of(done, history[:, :, 1]),)
-        self.results.append((self.sentences[done], scores, finished, history[:, :, 0], *alignments))
-
-    def _keep(self, order: Tensor) -> None:
-        """Keeps the sentences of `order`, (B',)."""
-        self.sentences, self.limits = self.sentences[order], self.limits[order]
-        self.tokens, self.scores, self.history = (
-            part[order] for part in (self.tokens, self.scores, self.history)
-        )
-        self.ended_scores = self.ended_scores[order]
-        self.ended_history = self.ended_history[order]
-        if self.prefix is not None:
-            self.prefix = self.prefix[order]
-
-    def result(self) -> dict[str, Tensor]:
-        """The fields of `BeamSearchOutput`, in the order in which the sources were given."""
-        longest = max((tokens.size(-1) for _, _, _, tokens, *_ in self.results), default=0)
-        parts = []
-        for sentences, scores, finished, tokens, *alignments in self.results:
-            room = longest - tokens.size(-1)
-            tokens = nn.functional.pad(tokens, (0, room), value=-1)
-            rows = [nn.functional.pad(part, (0, 0, 0, room)) for part in alignments]
-            parts.append((sentences, scores, finished, tokens, *rows))
-        order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
-        back = order.argsort()
-        return {
-            "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
-            "scores": scores[back],
-            "lengths": (tokens >= 0).sum(-1)[back],
-            "finished": finished[back],
-            "alignments": alignments[0][back] if alignments else None,
-        }
-
-
-def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of the last dimension, (..., V), and their places, as `topk` has them.
-
-    On a CPU they are looked for in those `count` blocks that hold the largest maxima: one pass that
-    only compares, several times as fast as sorting by selection in all of V.
-    """
-    blocks = log_probs.size(-1) // BLOCK
-    if log_probs.device.type != "cpu" or blocks < 4 * count:
-        return log_probs.topk(count)
-    whole = log_probs[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
-    places = whole.amax(-1).topk(count).indices[..., None]  # (..., count, 1)
-    chosen = whole.gather(-2, places.expand(*places.shape[:-1], BLOCK)).flatten(-2)
-    ids = torch.arange(log_probs.size(-1), device=log_probs.device)
-    rest = ids[blocks * BLOCK :].expand(*places.shape[:-2], -1)
-    ids = torch.cat(((places * BLOCK + ids[:BLOCK]).flatten(-2), rest), dim=-1)
-    best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)
-    return best, ids.gather(-1, picked)
-
-
-def _pick(history: Tensor, picked: Tensor) -> Tensor:
-    """The picked, (B, m), of the hypotheses, (B, hypotheses, 2, t)."""
-    index = picked[:, :, None, None].expand(-1, -1, *history.shape[2:])
-    return history.gather(1, index)
 
 
 def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:

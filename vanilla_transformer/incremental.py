@@ -10,12 +10,16 @@ keys and values, d = d_model, V vocabulary, t positions so far, R rows written s
 each hypothesis at each position.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from .fused_layer import FusedLayer, is_fusable
 from .layer_memory import GrowingRows, LayerMemory
 from .modeling_vanilla_transformer import DecoderLayer, VanillaTransformerForConditionalGeneration
+
+FIRST_POSITIONS = 32  # for which keys and values have room at first
 
 
 def _forbidden(dtype: torch.dtype) -> float:
@@ -74,8 +78,9 @@ class IncrementalDecoder:
         model: VanillaTransformerForConditionalGeneration,
         source: Tensor,
         source_mask: Tensor | None,
-        room: int,
         *,
+        width: int,
+        length: int,
         alignment_layer: int | None = None,
         fuse: bool = False,
     ) -> None:
@@ -85,11 +90,15 @@ class IncrementalDecoder:
             model: The model, in evaluation mode.
             source: The encoder's output, (B, S, d).
             source_mask: 1 at tokens, 0 at padding, (B, S); None where there is no padding.
-            room: Rows to make room for at first; more is made as it is needed.
+            width: Most hypotheses of each source.
+            length: Most positions.
             alignment_layer: Decoder layer whose attention to the source is kept; None: none is.
             fuse: Whether to compute plain layers with few calls, on packed weights.
         """
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
+        self.length = length
+        self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
+        room = width * min(FIRST_POSITIONS, length)  # more is made as it is needed
         self.layers: list[FusedLayer | PlainLayer] = []
         for layer in self.decoder.layers:
             kind = FusedLayer if fuse and is_fusable(layer) else PlainLayer
@@ -110,8 +119,7 @@ class IncrementalDecoder:
         this position is `rows`, as it was before the call, plus its number.
         """
         batch, width = tokens.shape
-        x = self.decoder.embed(tokens.reshape(-1, 1), None, None, self.position)
-        x = x.view(batch, width, -1)  # (B, w, d)
+        x = self._embed(tokens)  # (B, w, d)
         rows = self.rows + width
         # In the dtype of what it masks: the fused attention of a CPU misreads a narrower one.
         mask = x.new_full((batch, 1, width, rows), _forbidden(x.dtype))
@@ -122,6 +130,15 @@ class IncrementalDecoder:
             x = layer(x, mask, self.source_mask, kept)
         self.position, self.rows = self.position + 1, rows
         return self.lm_head(self.decoder.norm(x))
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """What `decoder.embed` makes of tokens at this position: (B, w) -> (B, w, d)."""
+        x = self.decoder.embed_tokens(tokens) * math.sqrt(self.decoder.config.d_model)
+        if self.position == len(self.encodings):  # sinusoids of many take as long as of one
+            many = min(FIRST_POSITIONS, self.length - self.position)
+            more = self.decoder.embed_positions(x.new_empty(1, many, 0), None, self.position)
+            self.encodings = torch.cat((self.encodings.view(-1, x.size(-1)), more))
+        return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
         """Keeps the sources of `order`, (B',); the others leave the batch.

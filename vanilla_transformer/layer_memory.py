@@ -30,13 +30,13 @@ class GrowingRows:
             if self.buffer is not None:
                 grown[..., :start, :] = self.buffer[..., :start, :]
             self.buffer = grown
-        self.buffer[..., start:end, :] = rows
+        self.buffer.narrow(-2, start, end - start).copy_(rows)
         self.length = end
         return self.view()
 
     def view(self) -> Tensor:
         """All rows so far, (B, ..., R, width)."""
-        return self.buffer[..., : self.length, :]
+        return self.buffer.narrow(-2, 0, self.length)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
         """Keeps the sources of `order`, (B',), of which only those at `moved` change place."""

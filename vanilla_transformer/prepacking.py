@@ -98,9 +98,10 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
     """
     replaced = []
     try:
-        for module in (module for root in roots for module in root.modules()):
+        can_pack = _can_pack()
+        for module in (module for root in roots if can_pack for module in root.modules()):
             is_free = "forward" not in module.__dict__  # of a block around this one
-            if is_free and packable(module) and module.weight.numel() >= SMALLEST:
+            if is_free and _is_plain(module) and module.weight.numel() >= SMALLEST:
                 module.forward = _Packing(module)
                 replaced.append(module)
         yield
@@ -115,7 +116,11 @@ def packable(module: nn.Module) -> bool:
     Exact `nn.Linear` modules that nobody acts on, without gradients, in a dtype that the hardware
     computes in.
     """
-    if type(module) is not nn.Linear or is_hooked(module) or not _can_pack():
+    return _can_pack() and _is_plain(module)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    if type(module) is not nn.Linear or is_hooked(module):
         return False
     weight = module.weight
     if type(weight) not in (nn.Parameter, Tensor) or weight.device.type != "cpu":
