@@ -7,22 +7,24 @@ from wandering_model import make_model, make_sources
 
 from vanilla_transformer import incremental, prepacking
 from vanilla_transformer.decoding import beam_search
-from vanilla_transformer.incremental import IncrementalDecoder
+from vanilla_transformer.incremental import FORGET_EVERY, IncrementalDecoder
 from vanilla_transformer.layer_memory import GrowingRows
 
 LAYERS, WIDTH = 2, 128
 
 
-def test_steps_equal_the_whole_decoder_whatever_their_ancestors(monkeypatch):
+@pytest.mark.parametrize("forget_every", [1, 3, 100])
+def test_steps_equal_the_whole_decoder_whatever_their_ancestors(forget_every, monkeypatch):
     """Hypotheses branch and die at random; each is decoded whole as well."""
     monkeypatch.setattr(incremental, "FIRST_POSITIONS", 2)  # so that all that grows does
+    monkeypatch.setattr(incremental, "FORGET_EVERY", forget_every)
     model, (ids, mask) = make_model(), make_sources([5, 3])
     with torch.inference_mode():
         source = model.model.encoder(ids, attention_mask=mask).last_hidden_state
-        decoder = IncrementalDecoder(model, source, mask, width=4, length=6)
+        decoder = IncrementalDecoder(model, source, mask, width=4, length=11)
         history, rows = [[(1,)], [(1,)]], torch.empty(2, 1, 0, dtype=torch.long)
-        for width in (1, 3, 2, 4, 4, 3):
-            if width > 1:
+        for width in (1, 3, 2, 4, 4, 1, 3, 4, 2, 1, 4):
+            if decoder.rows:
                 parents = torch.randint(0, len(history[0]), (2, width))
                 grown = torch.arange(decoder.rows - len(history[0]), decoder.rows)
                 rows = torch.cat((rows, grown.expand(2, -1)[..., None]), dim=-1)
@@ -40,6 +42,36 @@ def test_steps_equal_the_whole_decoder_whatever_their_ancestors(monkeypatch):
                     decoder_input_ids=torch.tensor([history[b][i]]),
                 ).logits[0, -1]
                 torch.testing.assert_close(logits[b, i], expected)
+    assert decoder.rows == 29
+    assert (decoder.kept < decoder.rows) == (forget_every < 100)
+
+
+@pytest.mark.parametrize("forget_every", [1, 2, 5])
+def test_a_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monkeypatch):
+    model, batch = make_model(), make_sources([9, 3, 5, 7, 1])
+    options = {"num_return_sequences": 4, "return_alignments": True, "max_new_tokens": 30}
+    found = []
+    for every in (1000, forget_every):
+        monkeypatch.setattr(incremental, "FORGET_EVERY", every)
+        found.append(beam_search(model, *batch, **options))
+    assert torch.equal(found[0].sequences, found[1].sequences)
+    torch.testing.assert_close(found[0].scores, found[1].scores)
+    torch.testing.assert_close(found[0].alignments, found[1].alignments)
+
+
+def test_what_no_living_hypothesis_comes_from_is_forgotten():
+    model, (ids, _) = make_model(), make_sources([5, 5])
+    with torch.inference_mode():
+        source = model.model.encoder(ids).last_hidden_state
+        decoder = IncrementalDecoder(model, source, None, width=4, length=60)
+        decoder.step(torch.ones(2, 1, dtype=torch.long), torch.empty(2, 1, 0, dtype=torch.long))
+        for position in range(1, 60):  # all come from the first hypothesis of each position
+            line = torch.tensor([max(4 * n - 3, 0) for n in range(position)])
+            decoder.step(torch.full((2, 4), 5 + position % 20), line.expand(2, 4, -1))
+            kept = [layer.memory.rows.length for layer in decoder.layers]
+            assert kept == [decoder.kept] * 2
+            assert decoder.kept <= 2 * position + 4 * FORGET_EVERY
+    assert decoder.rows == 1 + 4 * 59
 
 
 def test_rows_grow_and_are_kept():
@@ -53,6 +85,10 @@ def test_rows_grow_and_are_kept():
             order = torch.tensor([0, 3, 2])
             rows.keep(order, torch.tensor([1]))
             whole = whole[order]
+            assert torch.equal(rows.view(), whole)
+            places = torch.tensor([[0, 2, 4, 11], [1, 3, 5, 7], [11, 10, 9, 8]])
+            rows.compact(places)
+            whole = torch.stack([part[:, kept] for part, kept in zip(whole, places, strict=True)])
             assert torch.equal(rows.view(), whole)
 
 
@@ -93,7 +129,7 @@ def costs(request):
 def measured_costs(**options):
     model, batch = make_model(d_model=WIDTH).float(), make_sources([6] * 8)
     found = {}
-    for length in (1, 35, 36, 55, 56):  # the first packs the weights; all others have equal room
+    for length in (1, 35, 36, 53, 54):  # the first packs the weights; all others have equal room
         with Meter() as meter:
             beam_search(
                 model, *batch, max_new_tokens=length, suppress_tokens=[0, 1, 2, 3], **options
@@ -105,14 +141,14 @@ def measured_costs(**options):
 def test_a_step_makes_few_calls_and_as_many_at_any_length(costs):
     """The host library's beam search makes some 2,000 for the six layers of the base model."""
     step = costs[36].calls - costs[35].calls
-    assert costs[56].calls - costs[55].calls == step
+    assert costs[54].calls - costs[53].calls == step
     assert step <= 50 + {"fused": 26, "plain": 39}[costs["kind"]] * LAYERS  # 100, 126 as measured
 
 
 def test_a_step_copies_no_keys_or_values(costs):
     """What grows with the length is a column of scores, mask and histories, not of the cache."""
     early = costs[36].bytes - costs[35].bytes
-    late = costs[56].bytes - costs[55].bytes
+    late = costs[54].bytes - costs[53].bytes
     growth = (late - early) / 20  # bytes that each further position adds to a step
     hypotheses = 8 * 4
     gathered = hypotheses * LAYERS * 2 * WIDTH * 4  # keys and values of one more position
@@ -121,7 +157,7 @@ def test_a_step_copies_no_keys_or_values(costs):
 
 def test_a_step_allocates_little(costs):
     """Of 8 sentences with 4 hypotheses each: activations, scores of candidates, histories."""
-    early, late = costs[36].bytes - costs[35].bytes, costs[56].bytes - costs[55].bytes
+    early, late = costs[36].bytes - costs[35].bytes, costs[54].bytes - costs[53].bytes
     if costs["kind"] == "fused":
         assert early <= 490_000  # 467,066 where it was measured
         assert late <= 520_000  # 497,786

@@ -6,8 +6,8 @@ The modules are the model's own; plain layers on a processor that gains by it ar
 to: see `layer_memory`.
 
 Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
-keys and values, d = d_model, V vocabulary, t positions so far, R rows written so far: a row for
-each hypothesis at each position.
+keys and values, d = d_model, V vocabulary, t positions so far, R rows: one for each hypothesis at
+each position, in layers without those that are forgotten.
 """
 
 import math
@@ -20,6 +20,7 @@ from .layer_memory import GrowingRows, LayerMemory
 from .modeling_vanilla_transformer import DecoderLayer, VanillaTransformerForConditionalGeneration
 
 FIRST_POSITIONS = 32  # for which keys and values have room at first
+FORGET_EVERY = 8  # positions between two looks for keys and values that are of no more use
 
 
 def _forbidden(dtype: torch.dtype) -> float:
@@ -111,6 +112,8 @@ class IncrementalDecoder:
         self.alignment_layer = alignment_layer
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
+        self.kept = 0  # rows whose keys and values are still there
+        self.places: Tensor | None = None  # where those of each row are, (B, R); None: all in order
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
         """Logits of the next token, (B, w, V), after the last tokens of the hypotheses, (B, w).
@@ -120,16 +123,46 @@ class IncrementalDecoder:
         """
         batch, width = tokens.shape
         x = self._embed(tokens)  # (B, w, d)
-        rows = self.rows + width
+        if self.position % FORGET_EVERY == FORGET_EVERY - 1:
+            self._forget(ancestors)
         # In the dtype of what it masks: the fused attention of a CPU misreads a narrower one.
-        mask = x.new_full((batch, 1, width, rows), _forbidden(x.dtype))
-        mask.scatter_(3, ancestors[:, None], 0.0)
-        mask.diagonal(self.rows, 2, 3).zero_()  # (B, 1, w, R): ancestors and itself
+        mask = x.new_full((batch, 1, width, self.kept + width), _forbidden(x.dtype))
+        mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)
+        mask.diagonal(self.kept, 2, 3).zero_()  # (B, 1, w, kept + w): ancestors and itself
         for number, layer in enumerate(self.layers):
-            kept = self.alignments if number == self.alignment_layer else None
-            x = layer(x, mask, self.source_mask, kept)
-        self.position, self.rows = self.position + 1, rows
+            alignments = self.alignments if number == self.alignment_layer else None
+            x = layer(x, mask, self.source_mask, alignments)
+        if self.places is not None:
+            new = torch.arange(self.kept, self.kept + width, device=tokens.device)
+            self.places = torch.cat((self.places, new.expand(batch, -1)), dim=1)
+        self.position += 1
+        self.rows, self.kept = self.rows + width, self.kept + width
         return self.lm_head(self.decoder.norm(x))
+
+    def _places_of(self, rows: Tensor) -> Tensor:
+        """Where the keys and values of rows, (B, w, t), are."""
+        if self.places is None:
+            return rows
+        return self.places.gather(1, rows.flatten(1)).view_as(rows)
+
+    def _forget(self, ancestors: Tensor) -> None:
+        """Frees keys and values of which no living hypothesis is a descendant, if they are many.
+
+        Hypotheses of one source soon have the same ancestors but for the last few: what each of
+        them attends to becomes a fraction of all rows.
+        """
+        batch = len(ancestors)
+        used = torch.zeros((batch, self.kept), dtype=torch.bool, device=ancestors.device)
+        used.scatter_(1, self._places_of(ancestors).flatten(1), True)
+        most = int(used.sum(1).max())
+        if 2 * most >= self.kept:
+            return
+        kept = used.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
+        for layer in self.layers:
+            layer.memory.rows.compact(kept)
+        places = (used.cumsum(1) - 1).clamp(min=0)  # new ones of the old; any for what is gone
+        self.places = places if self.places is None else places.gather(1, self.places)
+        self.kept = most
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """What `decoder.embed` makes of tokens at this position: (B, w) -> (B, w, d)."""
@@ -150,6 +183,8 @@ class IncrementalDecoder:
             layer.memory.keep(order, moved)
         if self.source_mask is not None:
             self.source_mask = self.source_mask[order]
+        if self.places is not None:
+            self.places = self.places[order]
         if self.alignment_layer is not None:
             self.alignments.keep(order, moved)
 

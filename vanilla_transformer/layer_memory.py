@@ -3,7 +3,8 @@
 
 The hypotheses of one source are rows of one query, so the source's keys and values exist once per
 source; a hypothesis' own keys and values are written once and stay where they are, and a mask says
-which of them are its ancestors. No step copies what earlier steps have left.
+which of them are its ancestors. Steps copy nothing that earlier ones have left, but every few
+positions what is of no more use is left out.
 
 Shapes: as in `incremental`.
 """
@@ -37,6 +38,13 @@ class GrowingRows:
     def view(self) -> Tensor:
         """All rows so far, (B, ..., R, width)."""
         return self.buffer.narrow(-2, 0, self.length)
+
+    def compact(self, places: Tensor) -> None:
+        """Keeps of each source the rows at its places, (B, r)."""
+        sources = torch.arange(len(places), device=places.device)[:, None]
+        kept = self.view().movedim(-2, 1)[sources, places].movedim(1, -2)  # (B, ..., r, width)
+        self.length = places.size(1)
+        self.view().copy_(kept)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
         """Keeps the sources of `order`, (B',), of which only those at `moved` change place."""
