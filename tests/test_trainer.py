@@ -360,6 +360,21 @@ def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):
         make_trainer(tmp_path).train(resume_from_checkpoint=str(path.parent))
 
 
+@pytest.mark.parametrize(("max_grad_norm", "passes"), [(0.0, 3), (1.0, 12)])
+def test_norm_of_the_gradients_is_taken_where_it_is_logged_or_clipped(
+    tmp_path, monkeypatch, max_grad_norm, passes
+):
+    trainer = make_trainer(tmp_path, max_grad_norm=max_grad_norm)
+    taken, clip = [], trainer.accelerator.clip_grad_norm_
+    monkeypatch.setattr(
+        trainer.accelerator, "clip_grad_norm_", lambda *a, **k: taken.append(1) or clip(*a, **k)
+    )
+    trainer.train()
+    assert len(taken) == passes  # of 12 updates, of which every fourth is logged
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [entry["grad_norm"] > 0 for entry in logged] == [True] * 3
+
+
 def test_minutes_end_the_training_with_a_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=10_000, max_minutes=1e-9)
     trainer.train()

@@ -99,7 +99,7 @@ def load_pairs(
         if strict:
             raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
-    logger.info("%d pairs from %s.", len(dataset), reader.name)
+    logger.info("%d pairs%s.", len(dataset), f" from {reader.name}" if cache_key is None else "")
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 
