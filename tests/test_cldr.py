@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-babel = pytest.importorskip("babel")
+babel = pytest.importorskip("babel", reason="comes with the extra demo")
 
 # Behind the checks above: these import what may be missing, and then the file is skipped.
 from babel import Locale, dates, lists, numbers, units  # noqa: E402

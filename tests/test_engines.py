@@ -64,7 +64,7 @@ def batch_of(model):
 def require(name):
     """Skips where the packages of an engine are not installed."""
     for package in {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}[name]:
-        pytest.importorskip(package)
+        pytest.importorskip(package, reason="comes with an extra")
 
 
 def export(name, run, output):
@@ -254,7 +254,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
 
 
 def test_the_command_offers_what_the_exporter_takes():
-    pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2", reason="comes with the extra export")
     from vanilla_transformer.exporters.ctranslate2 import QUANTIZATIONS
 
     assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS

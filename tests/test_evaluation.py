@@ -17,7 +17,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.pipeline import translate
 
-sacrebleu = pytest.importorskip("sacrebleu")
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
 HYPOTHESES = ["the cat sat on the mat .", "Hello, World!", "a dog runs", ""]
 REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beach.", "x"]
@@ -176,7 +176,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_tokenized_bleu_is_bleu_of_lowercased_moses_tokens():
-    sacremoses = pytest.importorskip("sacremoses")
+    sacremoses = pytest.importorskip("sacremoses", reason="comes with the extra import")
     moses = sacremoses.MosesTokenizer(lang="de")
 
     def tokens(texts):
@@ -360,7 +360,7 @@ def test_trainer_metrics_are_the_corpus_scores():
 
 @pytest.fixture
 def evaluate(monkeypatch, tmp_path):
-    evaluate = pytest.importorskip("evaluate")
+    evaluate = pytest.importorskip("evaluate", reason="comes with the extra demo")
     monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", str(tmp_path))
     return evaluate
 

@@ -9,7 +9,7 @@ from test_export_marian import make_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-ctranslate2 = pytest.importorskip("ctranslate2")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra export")
 
 # Behind the checks above: these import what may be missing, and then the file is skipped.
 from ctranslate2.converters import TransformersConverter  # noqa: E402

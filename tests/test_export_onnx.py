@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_engines import VOCAB_SIZE, batch_of, save, sequences
 
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+onnx = pytest.importorskip("onnx", reason="comes with the extra export")
+pytest.importorskip("onnxruntime", reason="comes with the extra export")
+pytest.importorskip("onnxscript", reason="comes with the extra export")
 
 # Behind the checks above: these import what may be missing, and then the file is skipped.
 from vanilla_transformer.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402

@@ -266,7 +266,7 @@ def test_without_dictionaries_the_import_says_so(tmp_path):
 
 
 def test_codes_of_bpe_give_a_tokenizer_of_text(tmp_path):
-    pytest.importorskip("sacremoses")
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
     merges = [

@@ -90,7 +90,7 @@ def test_generation_is_that_of_the_source(tmp_path):
 
 
 def test_the_tokenizer_is_kept_and_works(tmp_path):
-    pytest.importorskip("sacremoses")
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
     fsmt = make_fsmt()
     fsmt.save_pretrained(tmp_path / "fsmt")
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}

@@ -195,7 +195,7 @@ def test_imported_logits_equal_joeys(tmp_path, dialect):
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 def test_imported_logits_equal_those_of_the_real_library(tmp_path, dialect):
-    pytest.importorskip("joeynmt")
+    pytest.importorskip("joeynmt", reason="no dependency of ours")
     from types import SimpleNamespace
 
     from joeynmt.model import build_model

@@ -216,7 +216,7 @@ def test_the_tokenizer_is_kept_and_told_its_class(tmp_path):
 
 
 def test_the_kept_tokenizer_works(tmp_path):
-    spm = pytest.importorskip("sentencepiece")
+    spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
     folder = tmp_path / "marian"
     make_marian().save_pretrained(folder)
     sentences = ["the dog runs", "a cat sleeps", "dogs and cats", "the cat runs"]

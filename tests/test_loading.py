@@ -166,7 +166,7 @@ def test_an_export_that_is_not_whole_is_refused(tmp_path, engine, files, message
     ],
 )
 def test_a_damaged_export_is_refused(run, capsys, engine, package, files):
-    pytest.importorskip(package)
+    pytest.importorskip(package, reason="comes with an extra")
     for name in files:
         (run / name).write_bytes(b"cut off")
     line = error_of(["translate", "run", "source.txt", "--engine", engine], capsys)

@@ -409,7 +409,7 @@ def test_model_compiles_as_one_graph(attention):
 
 
 def test_lora_trains_adapters_only_and_comes_back(tmp_path):
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="an option of its users")
     lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
     model = peft.get_peft_model(tiny_model(), lora)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
@@ -489,7 +489,7 @@ def test_output_bias_is_in_the_loss_and_gets_its_gradient():
 
 
 def test_adapter_on_the_softmax_gets_a_gradient():
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="an option of its users")
     model = tiny_model(tie_word_embeddings=False)
     model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["lm_head"], r=2)).train()
     model(**training_batch()).loss.backward()

@@ -433,7 +433,7 @@ def pipe(model, tokenizer):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_every_kind_of_input_gives_the_same_translations(pipe, model, tokenizer, batch_size):
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="comes with the extra demo")
     rows = datasets.Dataset.from_dict({"source": TEXTS})
     options = {"num_beams": 2, "max_new_tokens": 5}
     texts = translate(model, tokenizer, TEXTS, **options)

@@ -231,7 +231,7 @@ def test_an_empty_translation_has_a_picture_too(translation, translator):
 
 @pytest.fixture
 def app(translation):
-    pytest.importorskip("gradio")
+    pytest.importorskip("gradio", reason="comes with a Space")
     sys.path.insert(0, str(SPACE))
     try:
         return importlib.import_module("app")

@@ -70,7 +70,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(run, tmp_path_factory):
     """Where the Space of the model is served."""
-    pytest.importorskip("gradio")
+    pytest.importorskip("gradio", reason="comes with a Space")
     folder = tmp_path_factory.mktemp("served") / "space"
     write_space(folder, "user/name", run=run)
     with socket.socket() as free:
@@ -102,7 +102,7 @@ def address(run, tmp_path_factory):
 
 @pytest.fixture
 def page(address):
-    playwright = pytest.importorskip("playwright.sync_api")
+    playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser, by hand")
     browser_path = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_path is None:
         pytest.skip("no Chromium is installed")

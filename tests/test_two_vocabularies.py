@@ -48,7 +48,7 @@ LABELS = {"fsmt": [4, 5, 6, 7, 2], "words": [4, 5, 6, 2]}
 
 def fsmt(folder):
     """A tokenizer that stays the source's own: Moses, then BPE that marks the ends of words."""
-    pytest.importorskip("sacremoses")
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
     sizes = {"src_vocab_size": 4 + len(SOURCE_PIECES), "tgt_vocab_size": 4 + len(TARGET_PIECES)}
     model = FSMTForConditionalGeneration(FSMTConfig(langs=["en", "de"], **sizes, **SIZES))
     model.save_pretrained(folder / "fsmt")
@@ -147,7 +147,7 @@ def test_commands_evaluate_and_draw(kind, directory, tmp_path, capsys):
 
 
 def test_the_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL", reason="comes with matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "model_cards" / "space"))
     monkeypatch.delitem(sys.modules, "translation", raising=False)
     translation = importlib.import_module("translation")

@@ -99,7 +99,8 @@ def load_pairs(
         if strict:
             raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
-    logger.info("%d pairs%s.", len(dataset), f" from {reader.name}" if cache_key is None else "")
+    origin = "" if kind_of(source) == "pairs" else f" from {reader.name}"
+    logger.info("%d pairs%s.", len(dataset), origin)
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 

@@ -254,10 +254,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """As the host's, but only where it clips or logs: it is a pass over all gradients."""
-        wanted = (
-            grad_norm is not None or (self.state.global_step + 1) % self.args.logging_steps == 0
-        )
-        return super()._get_grad_norm(model, grad_norm) if wanted else None
+        by_steps = self.args.logging_strategy == "steps"
+        if (
+            grad_norm is None
+            and by_steps
+            and (self.state.global_step + 1) % self.state.logging_steps
+        ):
+            return None
+        return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, *args: object, **kwargs: object) -> dict[str, float]:
         """As the host's; how often one evaluates leaves no trace in the training."""
