@@ -459,12 +459,18 @@ def test_a_training_model_is_searched_without_dropout_and_stays_as_it_was(batch)
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_searched_with_scores_in_float32(batch, dtype):
-    found = beam_search(make_model().to(dtype), *batch, return_alignments=True, max_new_tokens=12)
+    model, (ids, mask) = make_model().to(dtype), batch
+    found = beam_search(model, ids, mask, return_alignments=True, max_new_tokens=12)
     assert found.scores.dtype == torch.float32
     assert found.scores.isfinite().all()
-    close = beam_search(make_model().float(), *batch, max_new_tokens=1)
-    half = beam_search(make_model().to(dtype), *batch, max_new_tokens=1)
-    torch.testing.assert_close(half.scores, close.scores, atol=0.05, rtol=0)
+    # The oracle is the model in the same precision: its logits are rounded, its scores are not.
+    half = beam_search(model, ids, mask, max_new_tokens=1)
+    start = ids.new_full((len(ids), 1), START)
+    with torch.no_grad():
+        logits = model(ids, attention_mask=mask, decoder_input_ids=start).logits[:, -1]
+    expected = logits.float().log_softmax(-1).gather(1, half.sequences[:, 0, :1])
+    torch.testing.assert_close(half.scores, expected, atol=0.05, rtol=0)
+    assert not torch.equal(half.scores, half.scores.to(dtype).float())
 
 
 # ------------------------------------------------------------------------------------- generate
