@@ -161,6 +161,78 @@ def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)
 
 
+def test_under_bfloat16_the_residuals_are_bfloat16_and_the_gradients_close():
+    model = tiny_model().train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ids = torch.randint(4, 23, (3, 6))
+    dtypes, found = [], []
+    norm = model.model.decoder.layers[0].feed_forward_norm
+    watch = norm.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
+    for autocast in (False, True):
+        model.zero_grad()
+        with cpu_training_settings(model), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+        assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(input_ids=ids, labels=ids)
+    watch.remove()
+    assert dtypes == [torch.float32, torch.bfloat16, torch.float32]  # nothing stays behind
+    exact, rounded = found
+    assert (rounded - exact).norm() <= 0.03 * exact.norm()
+
+
+class FakeLibc:
+    """Notes what glibc would have been told."""
+
+    def __init__(self):
+        self.told = []
+
+    def mallopt(self, option, value):
+        self.told.append((option, value))
+
+    def malloc_trim(self, pad):
+        self.told.append("trim")
+
+
+@pytest.fixture
+def libc(monkeypatch):
+    fake = FakeLibc()
+    monkeypatch.setattr(cpu_training.ctypes, "CDLL", lambda name: fake)
+    monkeypatch.setattr(cpu_training.sys, "platform", "linux")
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    return fake
+
+
+def test_memory_is_kept_while_training_and_given_back_after_an_error_too(libc):
+    def fail_inside():
+        with cpu_training_settings(tiny_model()):
+            assert libc.told == [(-3, 2**25), (-1, 2**31 - 1)]
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail_inside()
+    assert libc.told[2:] == [(-1, 2**26), "trim"]
+
+
+def test_thresholds_of_the_user_are_left_alone(libc, monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    with cpu_training_settings(tiny_model()):
+        pass
+    assert libc.told == []
+
+
+def test_another_c_library_does_without(libc, monkeypatch):
+    monkeypatch.setattr(cpu_training.ctypes, "CDLL", lambda name: object())
+    with cpu_training_settings(tiny_model()):
+        pass
+    assert libc.told == []
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """Runs the measurement with a clock and products of our choice."""
