@@ -1,5 +1,6 @@
 """The command line: what users type, and what they read when it is wrong."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -76,6 +77,14 @@ def test_help_shows_an_example(capsys, command):
     text = capsys.readouterr().out
     assert exit.value.code == 0
     assert ("example:\n  " in text) == bool(command)
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert exit.value.code == 0
+    version = importlib.metadata.version("vanilla-transformer")
+    assert capsys.readouterr().out == f"vanilla-transformer {version}\n"
 
 
 def test_help_of_train_names_every_field_with_type_and_default(capsys):

@@ -72,7 +72,7 @@ def test_unknown_preset_names_the_known_ones():
     ("fields", "message"),
     [
         ({"d_model": 500}, "d_model=500 is not divisible by 8 encoder heads; try 496 or 504"),
-        ({"d_model": 6}, "try 8, or give both d_k and d_v"),
+        ({"d_model": 6}, "try 8, or give the config both d_k and d_v"),
         ({"decoder_attention_heads": 7}, "512 is not divisible by 7 decoder heads; try 511 or 518"),
         ({"d_model": 500, "d_k": 64}, "not divisible by 8 encoder heads"),
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),

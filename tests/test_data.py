@@ -172,6 +172,18 @@ def test_malformed_lines_are_reported_each_time_and_refused_with_strict(load, tm
         load(path, strict=True)
 
 
+def test_of_many_malformed_lines_the_first_are_told_and_that_there_are_more(load, tmp_path, caplog):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    path.write_text(path.read_text() + "x\n" * 5)
+    load(path)
+    assert "; ..." not in caplog.text
+    path.write_text(path.read_text() + "x\n")
+    load(path)
+    assert f"Skipped 6 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
+    assert f"a.jsonl:{len(PAIRS) + 6}" not in caplog.text
+    assert "; ..." in caplog.text
+
+
 def test_strict_refuses_before_anything_is_cached(load, tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     path.write_text(path.read_text() + "x\n")

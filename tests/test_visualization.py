@@ -360,7 +360,7 @@ def curves(figure):
 def test_curves_show_what_was_logged():
     found = curves(plot_training_curves(HISTORY, title="run_1 costs $2 or $3"))
     assert found == {
-        ("loss", "training"): [[10, 5], [20, 4], [30, 3]],
+        ("loss", "training (smoothed)"): [[10, 5], [20, 4], [30, 3]],
         ("loss", "validation"): [[20, 3], [40, 2]],
         ("validation perplexity", "validation"): [[20, math.exp(3)], [40, math.exp(2)]],
         ("learning rate", "training"): [[10, 1e-3], [20, 2e-3], [30, 1e-3]],

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from . import __version__
 from .cli_convert import add_export, add_import
 from .cli_publish import add_publish, add_push_to_hub, check_push_to_hub, push_trained
 from .cli_translate import add_translate, whole_number
@@ -152,8 +153,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="vanilla-transformer", description="Train, evaluate and use the original Transformer."
+        prog="vanilla-transformer",
+        description="Train, evaluate and use the original Transformer.",
+        epilog="example: vanilla-transformer train demo; COMMAND --help shows those of a command",
     )
+    version = f"%(prog)s {__version__}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_evaluate(commands)

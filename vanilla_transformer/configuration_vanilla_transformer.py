@@ -210,9 +210,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             heads = getattr(self, f"{side}_attention_heads")
             if self.d_model % heads and (self.d_k is None or self.d_v is None):
                 below = self.d_model // heads * heads
+                fitting = f"{f'{below} or ' if below else ''}{below + heads}"
                 raise ValueError(
                     f"d_model={self.d_model} is not divisible by {heads} {side} heads; try "
-                    f"{f'{below} or ' if below else ''}{below + heads}, or give both d_k and d_v."
+                    f"{fitting}, or give the config both d_k and d_v."
                 )
 
     def validate_vocabularies(self) -> None:

@@ -158,8 +158,8 @@ def _measured(rows: int, d_model: int, ffn_dim: int) -> str:
     share = seconds["medium"] / seconds["highest"]
     chosen = "medium" if share <= _CLEARLY_SLOWER and error <= _FLOAT32_ERROR else "highest"
     logger.info(
-        "float32 matrix products: medium takes %.2f of the time of highest, with errors of %.0e; "
-        "it may take up to %.1f, with %.0e. Taking %s.",
+        "float32 matrix products: medium takes %.2f of the time of highest, with errors of %.0e "
+        "(allowed are %.1f and %.0e). Taking %s.",
         *(share, error, _CLEARLY_SLOWER, _FLOAT32_ERROR, chosen),
     )
     return chosen

@@ -96,6 +96,8 @@ def load_pairs(
     )
     if report["malformed"]:
         examples = "; ".join(report["examples"])
+        if len(report["examples"]) < report["malformed"]:
+            examples += "; ..."
         if strict:
             raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)

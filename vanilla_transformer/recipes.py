@@ -78,7 +78,9 @@ class Recipe:
     target_language: str | None = _option(None, "language to translate into, such as de")
     dataset: str | None = _option(None, "data set on the Hub with pairs in `translation` form")
     dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
-    dataset_revision: str | None = _option(None, "commit or branch of the data set; the newest")
+    dataset_revision: str | None = _option(
+        None, "commit or branch of the data set, or else its newest"
+    )
     streaming: bool = _option(False, "read the data set without downloading it first")
     data_source: str | None = _option(None, "where the pairs are from, in words, for the card")
     data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
@@ -107,7 +109,9 @@ class Recipe:
     adam_epsilon: float = _option(1e-9, "Adam's epsilon")
     max_grad_norm: float = _option(0.0, "clip gradients at this norm; 0 does not clip")
     max_steps: int = _option(100_000, "updates")
-    max_minutes: float | None = _option(None, "stop after so many minutes of training, if earlier")
+    max_minutes: float | None = _option(
+        None, "stop after so many minutes of training, if earlier; none: no limit"
+    )
     precision: str = _option("auto", "fp32, bf16, or auto: bf16 where the hardware has it")
     seed: int = _option(0, "of initialisation, order of the pairs and dropout")
     # Checkpoints (Section 6.1), logging, evaluation.

@@ -260,6 +260,11 @@ def _prepare(
         **identity,
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
+    if not test_sets and not len(texts):
+        logger.warning(
+            "There are no validation and no test pairs, hence there will be no scores; give "
+            "--validation-file or --test-file."
+        )
     return tokenizer, _Data(train, validation, texts, test_sets, sizes)
 
 
@@ -309,6 +314,8 @@ def _train(
         validation_pairs=[*zip(texts.sources[:count], texts.targets[:count], strict=True)],
         target_language=recipe.target_language,
     )
+    chosen = "bf16" if args.bf16 else "fp32"
+    logger.info("Computing in %s (precision: %s).", chosen, recipe.precision)
     trainer.train(resume_from_checkpoint=start)
     return last_whole_checkpoint(args.output_dir)
 

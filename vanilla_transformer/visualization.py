@@ -424,7 +424,9 @@ def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, 
 def _draw_curves(
     axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
 ) -> None:
-    for kind, curve, colour in (("training", training, "C0"), ("validation", validation, "C1")):
+    # Beside a plain loss, one of smoothed labels says what it is.
+    first = "training (smoothed)" if validation else "training"
+    for kind, curve, colour in ((first, training, "C0"), ("validation", validation, "C1")):
         # A single point would make no line.
         marker = "o" if len(curve) == 1 or kind == "validation" else None
         if curve:
