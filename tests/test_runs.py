@@ -283,10 +283,16 @@ def test_complete_run_without_checkpoints_is_not_trained_anew(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
-def test_run_without_validation_and_test_pairs(tmp_path):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
+    caplog.set_level("INFO", logger="vanilla_transformer")
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
-    metrics = run_recipe(load_recipe(str(path), {"max_steps": 2}), tmp_path / "run")
+    overrides = {"max_steps": 2, "precision": precision}
+    metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
     assert metrics["scores"] == {}
+    assert metrics["precision"] == precision
+    told, begun = "there will be no scores", f"Computing in {precision} (precision: {precision})"
+    assert caplog.text.index(told) < caplog.text.index(begun)
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
