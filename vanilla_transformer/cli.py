@@ -189,7 +189,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     command.add_argument("recipe", metavar="RECIPE", help=f"a path to a YAML file, or {names}")
     command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
     command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
-    overrides = command.add_argument_group("overrides", "take the place of the recipe's values")
+    overrides = command.add_argument_group(
+        "overrides", "in the place of the recipe's values; none: without"
+    )
     for field in dataclasses.fields(Recipe):
         kind, _ = field_type(field.name)
         default = "" if field.default is None else f" (default: {field.default})"

@@ -109,9 +109,7 @@ class Recipe:
     adam_epsilon: float = _option(1e-9, "Adam's epsilon")
     max_grad_norm: float = _option(0.0, "clip gradients at this norm; 0 does not clip")
     max_steps: int = _option(100_000, "updates")
-    max_minutes: float | None = _option(
-        None, "stop after so many minutes of training, if earlier; none: no limit"
-    )
+    max_minutes: float | None = _option(None, "stop after so many minutes of training, if earlier")
     precision: str = _option("auto", "fp32, bf16, or auto: bf16 where the hardware has it")
     seed: int = _option(0, "of initialisation, order of the pairs and dropout")
     # Checkpoints (Section 6.1), logging, evaluation.

@@ -260,11 +260,6 @@ def _prepare(
         **identity,
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
-    if not test_sets and not len(texts):
-        logger.warning(
-            "There are no validation and no test pairs, hence there will be no scores; give "
-            "--validation-file or --test-file."
-        )
     return tokenizer, _Data(train, validation, texts, test_sets, sizes)
 
 
@@ -303,6 +298,11 @@ def _train(
     texts = data.validation_texts
     if data.validation is None:
         args.eval_strategy = IntervalStrategy.NO
+    if not data.test_sets and not len(texts):
+        logger.warning(
+            "There are no validation and no test pairs, hence there will be no scores; give "
+            "--validation-file or --test-file."
+        )
     if args.should_save and (data.test_sets or len(texts)):
         installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
     trainer = VanillaTransformerTrainer(
