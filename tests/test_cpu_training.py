@@ -114,6 +114,14 @@ def tiny_model():
     return VanillaTransformerForConditionalGeneration(config)
 
 
+def model_without_dropout():
+    model = tiny_model().train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_everything_is_put_back(fails):
     model = tiny_model()
@@ -142,11 +150,7 @@ def test_everything_is_put_back(fails):
 
 
 def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
-    model = tiny_model().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    ids = torch.randint(4, 23, (3, 6))
+    model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
     found = []
     for _ in range(2):
         model.zero_grad()
@@ -162,11 +166,7 @@ def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
 
 
 def test_under_bfloat16_the_residuals_are_bfloat16_and_the_gradients_close():
-    model = tiny_model().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    ids = torch.randint(4, 23, (3, 6))
+    model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
     dtypes, found = [], []
     norm = model.model.decoder.layers[0].feed_forward_norm
     watch = norm.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
