@@ -88,6 +88,8 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--attention", "MAP", "--attention-heads", "all"], "got all; give numbers from 0"),
         (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in"),
+        (["--attention", "none/map.png"], "map.png cannot be written: there is no folder none"),
+        (["--output", "none/target.txt"], "target.txt cannot be written: there is no folder none"),
     ],
 )
 def test_wrong_options_name_what_is_allowed_before_anything_is_lost(

@@ -71,6 +71,7 @@ def _translate(options: argparse.Namespace) -> int:
     disable_progress_bar()  # of loading
     directory = _model_directory(options.directory)
     drawn = _drawn(options)
+    _check_folders(options.output, options.attention)
     if options.engine and options.nbest:
         raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
     with contextlib.ExitStack() as stack:
@@ -186,6 +187,16 @@ def _input(name: str | None) -> Iterator[BinaryIO]:
         return
     with open(name, "rb") as stream:
         yield stream
+
+
+def _check_folders(*names: str | None) -> None:
+    """Refuse files that could not be written, before anything is translated."""
+    for name in filter(None, names):
+        folder = Path(name).parent
+        if not folder.is_dir():
+            raise ValueError(
+                f"{name} cannot be written: there is no folder {folder}; make it first."
+            )
 
 
 @contextlib.contextmanager
