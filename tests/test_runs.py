@@ -15,7 +15,7 @@ import torch
 from test_evaluation import without_mecab  # noqa: F401, fixtures
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-from vanilla_transformer import runs
+from vanilla_transformer import run_directory, runs
 from vanilla_transformer.averaging import average_checkpoints
 from vanilla_transformer.recipes import load_recipe
 from vanilla_transformer.runs import evaluate_run, run_recipe
@@ -184,6 +184,7 @@ def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
     caplog.clear()
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), copy)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
+    assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
     assert last["scores"] != metrics["scores"]
     assert "warm-up" not in caplog.text
 
@@ -480,4 +481,17 @@ def test_sizes_that_no_model_has_are_refused_before_any_work(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, d_model=15)))
     with pytest.raises(ValueError, match=r"^d_model=15 is odd"):
         run_recipe(recipe, tmp_path / "run")
+    recipe = load_recipe(str(tiny_recipe(tmp_path, vocab_size=259)))
+    with pytest.raises(ValueError, match=r"vocab_size=259; allowed are sizes from 260"):
+        run_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    """By what the system says of the nearest folder that exists; root may write anywhere."""
+    recipe = load_recipe(str(tiny_recipe(tmp_path)))
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(run_directory.os, "access", lambda path, mode: path.name != "closed")
+    monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
+    with pytest.raises(ValueError, match="closed cannot be written to; give another --output-dir"):
+        run_recipe(recipe, tmp_path / "closed" / "new" / "run")

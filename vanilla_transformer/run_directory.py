@@ -5,11 +5,15 @@ Pairs and recipe are noted before the first update, and bind every later start o
 
 import dataclasses
 import json
+import logging
+import os
 from pathlib import Path
 
 from .checkpoints import checkpoints
 from .metrics import write_text_aside
 from .recipes import CHANGEABLE, Recipe, data_identity, load_recipe, make_recipe
+
+logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
 RECIPE = "recipe.yaml"
@@ -20,6 +24,9 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
     """Make sure that the directory may hold this run; return what it says of the run's pairs."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; give a directory with --output-dir.")
+    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"{existing} cannot be written to; give another --output-dir.")
     if not (run / RECIPE).is_file():
         if run.is_dir() and any(run.iterdir()):
             raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
@@ -39,6 +46,11 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
         raise ValueError(
             f"{run} is complete, and without its checkpoints it cannot go on "
             f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
+        )
+    if differences and (run / METRICS).is_file():
+        logger.warning(
+            "%s is complete; it goes on with other values (%s), and its model is replaced.",
+            *(run, "; ".join(differences)),
         )
     return recorded_data(run)
 

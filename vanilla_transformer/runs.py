@@ -67,7 +67,7 @@ from .run_directory import (
     recorded_data,
     recorded_if_ours,
 )
-from .tokenization import train_tokenizer
+from .tokenization import check_vocab_size, train_tokenizer
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def run_recipe(
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
-    model_config(recipe, recipe.vocab_size)  # a recipe without a model fails before any work
+    # A recipe that no tokenizer or model can follow fails before any work.
+    check_vocab_size(recipe.vocab_size)
+    model_config(recipe, recipe.vocab_size)
     args = training_arguments(recipe, run / "checkpoints")
     # The other ranks wait, then find everything in the cache.
     with args.main_process_first(desc="preparation of the data"):

@@ -22,6 +22,21 @@ logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 
+def check_vocab_size(vocab_size: int) -> None:
+    """Refuse a vocabulary without room for every byte.
+
+    Raises:
+        ValueError: it is below 260.
+    """
+    count = len(pre_tokenizers.ByteLevel.alphabet())
+    smallest = len(SPECIAL_TOKENS) + count
+    if vocab_size < smallest:
+        raise ValueError(
+            f"got vocab_size={vocab_size}; allowed are sizes from {smallest}: "
+            f"{len(SPECIAL_TOKENS)} special tokens and {count} bytes."
+        )
+
+
 def train_tokenizer(
     texts: Iterable[str],
     *,
@@ -50,13 +65,8 @@ def train_tokenizer(
     Raises:
         ValueError: no text at all, a lone surrogate in it, or a vocabulary below 260.
     """
+    check_vocab_size(vocab_size)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    smallest = len(SPECIAL_TOKENS) + len(alphabet)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"got vocab_size={vocab_size}; allowed are sizes from {smallest}: "
-            f"{len(SPECIAL_TOKENS)} special tokens and {len(alphabet)} bytes."
-        )
     backend = _untrained_backend(split_digits=split_digits)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
