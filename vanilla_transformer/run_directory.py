@@ -24,9 +24,6 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
     """Make sure that the directory may hold this run; return what it says of the run's pairs."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; give a directory with --output-dir.")
-    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"{existing} cannot be written to; give another --output-dir.")
     if not (run / RECIPE).is_file():
         if run.is_dir() and any(run.iterdir()):
             raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
@@ -61,6 +58,13 @@ def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
         return None
     metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
     return metrics if make_recipe(metrics["recipe"]) == recipe else None
+
+
+def check_writable(run: Path) -> None:
+    """Refuse a directory that nothing can be written to, or that cannot be made."""
+    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"{existing} cannot be written to; give another --output-dir.")
 
 
 def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str, object]:

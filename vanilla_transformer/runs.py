@@ -60,6 +60,7 @@ from .recipes import (
 from .run_directory import (
     METRICS,
     RECIPE,
+    check_writable,
     claim,
     completed,
     identify,
@@ -116,6 +117,7 @@ def run_recipe(
         if (metrics := completed(recipe, run)) is not None:
             logger.info("%s is complete.", run)
             return metrics
+        check_writable(run)
         tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
     final = _train(recipe, args, tokenizer, data)
     if args.should_save:
