@@ -28,9 +28,10 @@ HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Each of these knows nothing of the others; the parts of one subject may know each other.
 SUBJECTS = {
     **{name: name for name in ("tokenization", "data", "batching", "optimization", "averaging")},
-    **{"reading": "data", "cldr": "cldr", "cldr_language": "cldr"},
-    **{name: name for name in ("checkpoints", "cpu_training", "machine", "words")},
-    **{name: name for name in ("hub", "stranger")},
+    **{"bpe_dropout": "batching", "reading": "data"},
+    **{"cldr": "cldr", "cldr_language": "cldr"},
+    **{name: name for name in ("checkpoints", "cpu_training", "interruption", "machine")},
+    **{name: name for name in ("hub", "stranger", "words")},
 }
 # May import the Hub files, and beside them what they show.
 READERS = {

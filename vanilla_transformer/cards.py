@@ -30,9 +30,9 @@ LANGUAGES = {
 PAPER_FIELDS = (
     *("preset", "d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"),
     *("dropout", "attention_dropout", "activation_dropout", "label_smoothing"),
-    *("position_encoding", "norm_first", "vocab_size", "split_digits", "batch_tokens"),
-    *("gradient_accumulation", "warmup_steps", "learning_rate_factor", "adam_beta1"),
-    *("adam_beta2", "adam_epsilon", "max_grad_norm", "max_steps", "max_minutes"),
+    *("position_encoding", "norm_first", "vocab_size", "split_digits", "bpe_dropout"),
+    *("batch_tokens", "gradient_accumulation", "warmup_steps", "learning_rate_factor"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "max_steps", "max_minutes"),
     *("save_every_steps", "checkpoints_to_average", "num_beams", "length_penalty"),
 )
 # What every card tells, and every run measures.

@@ -85,7 +85,7 @@ def _recipe_of(
     backend = getattr(trainer.processing_class, "backend_tokenizer", None)
     own = ("d_model", "encoder_layers", "decoder_layers", "dropout", "attention_dropout")
     own += ("activation_dropout", "label_smoothing", "position_encoding", "norm_first")
-    given = ("batch_tokens", "warmup_steps", "learning_rate_factor", "max_grad_norm")
+    given = ("bpe_dropout", "batch_tokens", "warmup_steps", "learning_rate_factor", "max_grad_norm")
     given += ("adam_beta1", "adam_beta2", "adam_epsilon", "max_minutes")
     search = trainer.model.generation_config
     return {

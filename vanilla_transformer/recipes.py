@@ -45,7 +45,7 @@ _CHOICES = {"precision": ("auto", "fp32", "bf16"), "generated": ("cldr",)}
 # Numbers that may be zero; every other one must be positive.
 _MAY_BE_ZERO = frozenset(
     {
-        *("dropout", "attention_dropout", "activation_dropout", "label_smoothing"),
+        *("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "bpe_dropout"),
         *("max_grad_norm", "seed", "evaluate_every_steps", "save_every_minutes", "num_samples"),
         *("length_penalty", "adam_beta1", "adam_beta2"),
     }
@@ -99,6 +99,7 @@ class Recipe:
     )
     vocab_size: int = _option(37_000, "entries of the shared byte-level BPE")
     split_digits: bool = _option(False, "each digit a piece of its own")
+    bpe_dropout: float = _option(0.0, "probability of taking pieces of words apart in training")
     # Batches, optimizer and schedule (Sections 5.1 to 5.3).
     batch_tokens: int = _option(3_125, "source and target tokens in a batch of one device")
     gradient_accumulation: int = _option(8, "batches of one device in an update: 8 * 3125 = 25000")
@@ -143,6 +144,8 @@ class Recipe:
             if value < 0 or (value == 0 and field.name not in _MAY_BE_ZERO):
                 allowed = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
                 raise ValueError(f"{field.name}: got {value}; it must be {allowed}.")
+        if self.bpe_dropout > 1:
+            raise ValueError(f"bpe_dropout: got {self.bpe_dropout}; it must be at most 1.")
         longest = max(self.max_source_length, self.max_target_length)
         if self.batch_tokens < longest:
             raise ValueError(

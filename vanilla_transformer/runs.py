@@ -192,6 +192,7 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     return VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
         batch_tokens=recipe.batch_tokens,
+        bpe_dropout=recipe.bpe_dropout,
         gradient_accumulation_steps=recipe.gradient_accumulation,
         learning_rate=1.0,  # the schedule gives the whole rate
         learning_rate_factor=recipe.learning_rate_factor,

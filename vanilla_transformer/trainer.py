@@ -7,13 +7,10 @@ greedy BLEU while training, fast settings for a CPU, and checkpoints that surviv
 import hashlib
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -28,9 +25,11 @@ from transformers import (
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from .batching import TokenBatchSampler
+from .bpe_dropout import BpeDropout, BpeDropoutCollator
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_training import cpu_training_settings, fastest_matmul_precision
 from .data import PairCollator, pair_lengths
+from .interruption import Signals, TrainingInterrupted
 from .optimization import noam_schedule, paper_adam
 from .pipeline import translate
 
@@ -43,6 +42,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
     Args:
         batch_tokens: Source and target tokens, padding included, in a batch of one device.
+        bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
+            `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
         learning_rate_factor: Multiple of Eq. 3.
         warmup_steps: Updates until the learning rate peaks.
         max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
@@ -52,6 +53,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     """
 
     batch_tokens: int = field(default=3125)
+    bpe_dropout: float = field(default=0.0)
     learning_rate_factor: float = field(default=1.0)
     warmup_steps: float = field(default=4000)
     adam_beta2: float = field(default=0.98)
@@ -64,18 +66,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     def __getstate__(self) -> dict[str, object]:
         """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
         return {**self.__dict__, "hub_token": None}
-
-
-class TrainingInterrupted(Exception):
-    """A signal ended the training after a whole checkpoint was written."""
-
-    def __init__(self, signum: int, checkpoint: Path) -> None:
-        self.signum = signum
-        self.checkpoint = checkpoint
-        super().__init__(
-            f"Stopped by {signal.Signals(signum).name}; {checkpoint} is whole. "
-            "Run the same command again to resume."
-        )
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
@@ -121,7 +111,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.target_language = target_language
         self.train_sampler: TokenBatchSampler | None = None
         self.progress = Progress()
-        self._signals = _Signals()
+        self._signals = Signals()
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self.add_callback(_RunControl(self))
@@ -137,11 +127,27 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         loader = DataLoader(
             self.train_dataset.select_columns(["input_ids", "labels"]),
             batch_sampler=self.train_sampler,
-            collate_fn=self.data_collator,
+            collate_fn=self._training_collator(),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
         return self.accelerator.prepare(loader)
+
+    def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
+        """The collator, and before it what `bpe_dropout` makes of the pieces in training alone."""
+        if not self.args.bpe_dropout:
+            return self.data_collator
+        config = self.model.config
+        bpe_dropout = BpeDropout(
+            self.processing_class,
+            self.args.bpe_dropout,
+            seed=self.args.seed,
+            # Sinusoids go on beyond any length; a table has an end.
+            max_length=(
+                config.max_position_embeddings if config.position_encoding == "learned" else None
+            ),
+        )
+        return BpeDropoutCollator(self.data_collator, bpe_dropout, self.train_sampler)
 
     def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader:
         """Batches of similar length, dealt to the ranks without repeating any."""
@@ -444,35 +450,6 @@ class _RunControl(TrainerCallback):
         shared = torch.tensor([int(value) for value in values], device=self.trainer.args.device)
         torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
         return shared.tolist()
-
-
-class _Signals:
-    """Notes the first SIGTERM or Ctrl-C, for the end of the update; a second one acts at once."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self._previous: dict[int, object] = {}
-
-    def __enter__(self) -> "_Signals":
-        self.received = 0
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                self._previous[signum] = signal.signal(signum, self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)
-        self._previous.clear()
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.received:
-            raise KeyboardInterrupt
-        self.received = signum
-        logger.warning(
-            "%s: writing a checkpoint after this update; once more ends at once.",
-            signal.Signals(signum).name,
-        )
 
 
 def _fingerprint(dataset: object) -> str:

@@ -1,0 +1,234 @@
+"""Pieces taken apart at random: the same texts, at the rate asked for, the same in every start."""
+
+import numpy as np
+import pytest
+import torch
+from published_runs import tiny_model
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast, TrainerCallback
+
+from vanilla_transformer.batching import TokenBatchSampler
+from vanilla_transformer.bpe_dropout import BpeDropout, BpeDropoutCollator
+from vanilla_transformer.data import PairCollator, load_pairs, pair_lengths, tokenize_pairs
+from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+TEXTS = [
+    "The transformer translates the translations of transformers.",
+    "Der Übersetzer übersetzt 1234 Übersetzungen: </s> 翻译者翻译了译文 \U0001f642.",
+    "a",
+]
+PAIRS = [(f"{source} {n}", f"{n} {source} and again") for n in range(40) for source in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(
+        [text for text in TEXTS for _ in range(3)], vocab_size=400, show_progress=False
+    )
+
+
+def features_of(tokenizer, texts):
+    return [
+        {"input_ids": tokenizer(text).input_ids, "labels": tokenizer(text[::-1]).input_ids}
+        for text in texts
+    ]
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
+def test_other_pieces_spell_the_same_texts(tokenizer, probability):
+    taken_apart = BpeDropout(tokenizer, probability)(features_of(tokenizer, TEXTS), epoch=3)
+    for text, feature in zip(TEXTS, taken_apart, strict=True):
+        assert tokenizer.decode(feature["input_ids"], skip_special_tokens=True) == text
+        assert tokenizer.decode(feature["labels"], skip_special_tokens=True) == text[::-1]
+        assert feature["input_ids"][-1] == tokenizer.eos_token_id
+        assert (feature["input_ids"] == tokenizer.eos_token_id).sum() == 1
+
+
+def test_at_zero_all_pieces_are_whole_and_at_one_they_are_bytes(tokenizer):
+    features = features_of(tokenizer, TEXTS)
+    whole, bytes_ = (BpeDropout(tokenizer, p)(features) for p in (0.0, 1.0))
+    for text, feature, same, single in zip(TEXTS, features, whole, bytes_, strict=True):
+        assert same["input_ids"].tolist() == feature["input_ids"]
+        assert len(single["input_ids"]) == len(text.encode()) + 1
+
+
+def test_every_merge_is_undone_with_the_probability(tokenizer):
+    """A piece of a tree of merges stays whole with 1 - p, and its parts likewise once it is not."""
+    words = [" transformer" * 50]
+    features = [{"input_ids": tokenizer(words[0]).input_ids, "labels": [2]}]
+    merges, probability = BpeDropout(tokenizer, 0.0), 0.3
+
+    def expected_pieces(piece):
+        left, right = merges.parts[piece]
+        if left < 0:
+            return 1.0
+        parts = expected_pieces(left) + expected_pieces(right)
+        return 1 - probability + probability * parts
+
+    expected = sum(map(expected_pieces, features[0]["input_ids"]))
+    dropout = BpeDropout(tokenizer, probability)
+    counts = [len(dropout(features, epoch=epoch)[0]["input_ids"]) for epoch in range(400)]
+    error = np.std(counts) / len(counts) ** 0.5
+    assert len(features[0]["input_ids"]) * 1.2 < expected
+    assert abs(np.mean(counts) - expected) < 4 * error
+
+
+def test_seed_epoch_and_batch_decide_the_draw(tokenizer):
+    features = features_of(tokenizer, TEXTS)
+
+    def draw(features=features, seed=0, epoch=0):
+        rows = BpeDropout(tokenizer, 0.5, seed=seed)(features, epoch=epoch)
+        return [row["input_ids"].tolist() for row in rows]
+
+    assert draw() == draw()
+    assert draw(epoch=1) != draw()
+    assert draw(seed=1) != draw()
+    assert draw(features[::-1])[::-1] != draw()
+
+
+def test_rows_that_would_outgrow_the_positions_stay_whole(tokenizer):
+    features = features_of(tokenizer, TEXTS)
+    longest = len(features[0]["input_ids"])
+    rows = BpeDropout(tokenizer, 1.0, max_length=longest)(features)
+    assert rows[0]["input_ids"].tolist() == features[0]["input_ids"]
+    assert len(rows[2]["input_ids"]) <= longest
+
+
+def test_fillers_and_foreign_ids_are_left_to_the_collator(tokenizer):
+    features = [{"input_ids": [4, 10_000], "labels": [5, -100]}]
+    (row,) = BpeDropout(tokenizer, 1.0)(features)
+    assert row["input_ids"].tolist() == [4, 10_000]
+    assert row["labels"].tolist() == [5, -100]
+    with pytest.raises(ValueError, match="got token id 10000 in input_ids"):
+        PairCollator(vocab_size=400)([row])
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan")])
+def test_what_is_no_probability_is_refused(tokenizer, probability):
+    with pytest.raises(ValueError, match=r"bpe_dropout: got .*; it is a probability, from 0 to 1"):
+        BpeDropout(tokenizer, probability)
+
+
+def test_pieces_that_no_merges_made_are_refused():
+    unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
+    with pytest.raises(ValueError, match=r"got a .* with Unigram.*Set bpe_dropout to 0"):
+        BpeDropout(unigram, 0.1)
+    with pytest.raises(ValueError, match="got a NoneType"):
+        BpeDropout(None, 0.1)
+
+
+# --------------------------------------------------------------------------------- in training
+
+
+def trainer_of(tokenizer, directory, **settings):
+    dataset = load_pairs(PAIRS, source_language="en", target_language="de", show_progress=False)
+    pairs = tokenize_pairs(dataset, tokenizer, show_progress=False)
+    settings = {"max_steps": 9, "bpe_dropout": 0.4, "save_steps": 9, **settings}
+    args = VanillaTransformerTrainingArguments(
+        output_dir=str(directory),
+        batch_tokens=1500,
+        warmup_steps=10,
+        learning_rate=1.0,
+        learning_rate_factor=0.1,
+        save_strategy="steps",
+        report_to="none",
+        use_cpu=True,
+        **settings,
+    )
+    torch.manual_seed(7)
+    return VanillaTransformerTrainer(
+        tiny_model(vocab_size=len(tokenizer)),
+        args,
+        train_dataset=pairs,
+        eval_dataset=pairs,
+        processing_class=tokenizer,
+    )
+
+
+def lengths_of(loader):
+    return [batch["attention_mask"].sum(1).tolist() for batch in loader]
+
+
+def test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones(tokenizer, tmp_path):
+    trainer = trainer_of(tokenizer, tmp_path)
+    loader = trainer.get_train_dataloader()
+    sampler = trainer.train_sampler
+    plan = list(sampler)
+    whole = [trainer.train_dataset[i]["source_length"] for batch in plan for i in batch]
+    first = [n for batch in lengths_of(loader) for n in batch]
+    assert sum(first) > 1.2 * sum(whole)
+    collate = loader.collate_fn
+    features = [trainer.train_dataset[i] for i in plan[0]]
+    once, same = collate(features), collate(features)
+    assert torch.equal(once["input_ids"], same["input_ids"])
+    sampler.set_epoch(5)
+    assert collate(features)["input_ids"].tolist() != once["input_ids"].tolist()
+    evaluated = [n for batch in lengths_of(trainer.get_eval_dataloader()) for n in batch]
+    assert sum(evaluated) == sum(whole)
+
+
+def test_without_it_the_collator_is_the_plain_one(tokenizer, tmp_path):
+    trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=0.0)
+    assert trainer.get_train_dataloader().collate_fn is trainer.data_collator
+    assert VanillaTransformerTrainingArguments(output_dir=str(tmp_path)).bpe_dropout == 0.0
+
+
+def test_workers_draw_what_the_main_process_draws(tokenizer, tmp_path):
+    batches = [
+        [
+            batch["input_ids"].tolist()
+            for batch in trainer_of(
+                tokenizer, tmp_path, dataloader_num_workers=workers
+            ).get_train_dataloader()
+        ]
+        for workers in (0, 1)
+    ]
+    assert batches[0] == batches[1]
+
+
+class StopAt(TrainerCallback):
+    """Ends the training with a checkpoint, as a time limit does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+
+
+def test_resumption_in_mid_epoch_gives_the_weights_of_the_uninterrupted_run(tokenizer, tmp_path):
+    whole = trainer_of(tokenizer, tmp_path / "whole")
+    whole.train()
+    batches = len(whole.train_sampler)
+    assert batches < 7
+    assert 7 % batches  # the second epoch has begun and not ended
+    stopped = trainer_of(tokenizer, tmp_path / "stopped")
+    stopped.add_callback(StopAt(7))
+    stopped.train()
+    resumed = trainer_of(tokenizer, tmp_path / "stopped")
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 9
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_table_of_positions_bounds_the_rows(tokenizer, tmp_path):
+    trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=1.0)
+    longest = max(int(lengths.max()) for lengths in pair_lengths(trainer.train_dataset))
+    trainer.model = tiny_model(
+        vocab_size=len(tokenizer), position_encoding="learned", max_position_embeddings=longest
+    )
+    assert max(n for batch in lengths_of(trainer.get_train_dataloader()) for n in batch) <= longest
+
+
+def test_collator_of_any_kind_is_given_the_pieces(tokenizer):
+    sampler = TokenBatchSampler([9], [9], max_tokens=9)
+    seen = []
+    features = features_of(tokenizer, TEXTS[:1])
+    BpeDropoutCollator(seen.append, BpeDropout(tokenizer, 1.0), sampler)(features)
+    assert len(seen[0][0]["input_ids"]) == len(TEXTS[0].encode()) + 1
