@@ -115,16 +115,19 @@ def test_what_is_no_probability_is_refused(tokenizer, probability):
 
 def test_pieces_that_no_merges_made_are_refused():
     unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
-    with pytest.raises(ValueError, match=r"got a .* with Unigram.*Set bpe_dropout to 0"):
+    with pytest.raises(ValueError, match=r"of the kind Unigram;.*Set bpe_dropout to 0"):
         BpeDropout(unigram, 0.1)
-    with pytest.raises(ValueError, match="got a NoneType"):
-        BpeDropout(None, 0.1)
+    empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    assert BpeDropout(empty, 0.1)([{"input_ids": [4], "labels": [2]}])[0]["input_ids"] == [4]
 
 
 # --------------------------------------------------------------------------------- in training
 
 
 def trainer_of(tokenizer, directory, **settings):
+    torch.manual_seed(7)
+    model = settings.pop("model", None) or tiny_model(vocab_size=len(tokenizer))
+    processing_class = settings.pop("processing_class", tokenizer)
     dataset = load_pairs(PAIRS, source_language="en", target_language="de", show_progress=False)
     pairs = tokenize_pairs(dataset, tokenizer, show_progress=False)
     settings = {"max_steps": 9, "bpe_dropout": 0.4, "save_steps": 9, **settings}
@@ -139,13 +142,8 @@ def trainer_of(tokenizer, directory, **settings):
         use_cpu=True,
         **settings,
     )
-    torch.manual_seed(7)
     return VanillaTransformerTrainer(
-        tiny_model(vocab_size=len(tokenizer)),
-        args,
-        train_dataset=pairs,
-        eval_dataset=pairs,
-        processing_class=tokenizer,
+        model, args, train_dataset=pairs, eval_dataset=pairs, processing_class=processing_class
     )
 
 
@@ -175,6 +173,23 @@ def test_without_it_the_collator_is_the_plain_one(tokenizer, tmp_path):
     trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=0.0)
     assert trainer.get_train_dataloader().collate_fn is trainer.data_collator
     assert VanillaTransformerTrainingArguments(output_dir=str(tmp_path)).bpe_dropout == 0.0
+
+
+def test_a_trainer_that_cannot_take_pieces_apart_is_refused_when_it_is_made(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="needs the tokenizer of the pairs: give processing_class"):
+        trainer_of(tokenizer, tmp_path, processing_class=None)
+    with pytest.raises(ValueError, match="got a model with a vocabulary for each language"):
+        trainer_of(
+            tokenizer,
+            tmp_path,
+            model=tiny_model(
+                vocab_size=len(tokenizer),
+                share_encoder_decoder_embeddings=False,
+                decoder_vocab_size=50,
+            ),
+        )
+    with pytest.raises(ValueError, match=r"got 1.5; it is a probability, from 0 to 1"):
+        trainer_of(tokenizer, tmp_path, bpe_dropout=1.5)
 
 
 def test_workers_draw_what_the_main_process_draws(tokenizer, tmp_path):
@@ -218,11 +233,12 @@ def test_resumption_in_mid_epoch_gives_the_weights_of_the_uninterrupted_run(toke
 
 
 def test_a_table_of_positions_bounds_the_rows(tokenizer, tmp_path):
-    trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=1.0)
-    longest = max(int(lengths.max()) for lengths in pair_lengths(trainer.train_dataset))
-    trainer.model = tiny_model(
+    dataset = trainer_of(tokenizer, tmp_path).train_dataset
+    longest = max(int(lengths.max()) for lengths in pair_lengths(dataset))
+    model = tiny_model(
         vocab_size=len(tokenizer), position_encoding="learned", max_position_embeddings=longest
     )
+    trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=1.0, model=model)
     assert max(n for batch in lengths_of(trainer.get_train_dataloader()) for n in batch) <= longest
 
 

@@ -27,12 +27,14 @@ class BpeDropout:
 
     Args:
         tokenizer: byte-pair encoding with a `tokenizer.json`, as `train_tokenizer` makes it.
-        probability: of undoing a merge; 0 leaves all pieces whole, 1 leaves single bytes.
+        probability: of undoing a merge; 0 leaves all pieces (tokens of the vocabulary) whole, 1
+            leaves what no merge made, with our tokenizer single bytes.
         seed: of the draws.
         max_length: of a row; one that would become longer stays whole. None for no bound.
 
     Raises:
-        ValueError: no probability, or the tokenizer's pieces are not made by merges of pairs.
+        ValueError: the probability is not from 0 to 1, there is no tokenizer, or its pieces are
+            not made by merges of pairs.
     """
 
     def __init__(
@@ -113,17 +115,19 @@ class BpeDropoutCollator:
 
 def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """For each id the two that its piece was merged from, or -1 twice: (V, 2)."""
+    if tokenizer is None:
+        raise ValueError("bpe_dropout needs the tokenizer of the pairs: give processing_class.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = {} if backend is None else json.loads(backend.to_str())["model"]
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
     if model.get("type") != "BPE" or any(marks):
-        kind = model.get("type") or "no tokenizers library"
+        kind = model.get("type") or type(tokenizer).__name__
         raise ValueError(
-            f"bpe_dropout: got a {type(tokenizer).__name__} with {kind}; it takes merges of "
-            "byte-pair encoding apart, as train_tokenizer learns them. Set bpe_dropout to 0."
+            f"bpe_dropout: got a tokenizer of the kind {kind}; it takes the merges of byte-pair "
+            "encoding apart, as train_tokenizer learns them. Set bpe_dropout to 0."
         )
     vocabulary = model["vocab"]
-    parts = np.full((max(vocabulary.values()) + 1, 2), -1, np.int64)
+    parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
     for left, right in reversed(model["merges"]):  # of two ways to a piece the earlier one is taken
         merged = vocabulary.get(left + right)
         if merged is not None:

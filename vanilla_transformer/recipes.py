@@ -99,7 +99,9 @@ class Recipe:
     )
     vocab_size: int = _option(37_000, "entries of the shared byte-level BPE")
     split_digits: bool = _option(False, "each digit a piece of its own")
-    bpe_dropout: float = _option(0.0, "probability of taking pieces of words apart in training")
+    bpe_dropout: float = _option(
+        0.0, "probability of taking a piece of a word apart in training; 0: never"
+    )
     # Batches, optimizer and schedule (Sections 5.1 to 5.3).
     batch_tokens: int = _option(3_125, "source and target tokens in a batch of one device")
     gradient_accumulation: int = _option(8, "batches of one device in an update: 8 * 3125 = 25000")
@@ -145,7 +147,7 @@ class Recipe:
                 allowed = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
                 raise ValueError(f"{field.name}: got {value}; it must be {allowed}.")
         if self.bpe_dropout > 1:
-            raise ValueError(f"bpe_dropout: got {self.bpe_dropout}; it must be at most 1.")
+            raise ValueError(f"bpe_dropout: got {self.bpe_dropout}; it must be from 0 to 1.")
         longest = max(self.max_source_length, self.max_target_length)
         if self.batch_tokens < longest:
             raise ValueError(

@@ -110,6 +110,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.train_sampler: TokenBatchSampler | None = None
+        self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self.progress = Progress()
         self._signals = Signals()
         for printer in (PrinterCallback, ProgressCallback):
@@ -135,10 +136,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
         """The collator, and before it what `bpe_dropout` makes of the pieces in training alone."""
-        if not self.args.bpe_dropout:
+        if self._bpe_dropout is None:
             return self.data_collator
+        return BpeDropoutCollator(self.data_collator, self._bpe_dropout, self.train_sampler)
+
+    def _make_bpe_dropout(self) -> BpeDropout:
         config = self.model.config
-        bpe_dropout = BpeDropout(
+        if config.decoder_vocab_size is not None:
+            raise ValueError(
+                "bpe_dropout: got a model with a vocabulary for each language; it knows the merges "
+                "of one. Set bpe_dropout to 0."
+            )
+        return BpeDropout(
             self.processing_class,
             self.args.bpe_dropout,
             seed=self.args.seed,
@@ -147,7 +156,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 config.max_position_embeddings if config.position_encoding == "learned" else None
             ),
         )
-        return BpeDropoutCollator(self.data_collator, bpe_dropout, self.train_sampler)
 
     def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader:
         """Batches of similar length, dealt to the ranks without repeating any."""
@@ -217,6 +225,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "The run ends after %d updates, within the %d of warm-up: it will have learned "
                 "little. Give more updates, or fewer of warm-up.",
                 *(self.args.max_steps, self.args.warmup_steps),
+            )
+        if self._bpe_dropout is not None and self.is_world_process_zero():
+            logger.info(
+                "Pieces of words are taken apart at random (bpe_dropout %g) and counted so.",
+                self.args.bpe_dropout,
             )
         vars(self.progress).update(conditions)
         # Measured once in a run: a resumed one must go on with the same rounding.
