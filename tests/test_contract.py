@@ -1,7 +1,7 @@
 """The contract with every checkpoint and every user: what may not change without a migration.
 
-State-dict keys and shapes, configuration fields and defaults, special ids, generation defaults and
-public names are written down here a second time, by hand.
+State-dict keys and shapes, configuration fields and defaults, special ids, generation defaults,
+public names and the files of a run directory are written down here a second time, by hand.
 """
 
 import json
@@ -18,6 +18,12 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 
+# What a finished run leaves; test_runs.py holds a run against it.
+RUN_DIRECTORY = {
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
+    *("metrics.json", "curves.png", "samples.md", "attention.png"),
+}
 CONFIG_FIELDS = {
     "vocab_size": 37000,
     "d_model": 512,

@@ -12,6 +12,7 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
+from test_contract import RUN_DIRECTORY
 from test_evaluation import without_mecab  # noqa: F401, fixtures
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
@@ -91,9 +92,7 @@ def refuse_to_train(*args, **kwargs):
 
 def test_run_directory_holds_the_contract(finished):
     _, run, _ = finished
-    wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
-    wanted |= {"tokenizer_config.json", "recipe.yaml", "metrics.json", "curves.png", "samples.md"}
-    assert {path.name for path in run.iterdir()} == wanted | {"checkpoints", "attention.png"}
+    assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
 
 
 def test_run_directory_loads_with_auto_classes(finished):
