@@ -10,7 +10,7 @@ import pytest
 # Tests run side by side; threads that wait for each other on busy cores are many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "importers" / "README.md"
+PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "convert" / "README.md"
 
 
 def _block(name, language):

@@ -4,13 +4,10 @@ import json
 
 import torch
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    publishing,
-)
-from vanilla_transformer.metrics import write_samples
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish import publishing
+from vanilla_transformer.train.report import write_samples
 
 SENTENCES = {"ein Hund": "a dog", "ein altes Haus": "an old house", "und ein Hund": "and a dog"}
 SCORES = {

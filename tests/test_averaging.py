@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from vanilla_transformer.averaging import average_checkpoints
+from vanilla_transformer.train.averaging import average_checkpoints
 
 WEIGHTS = "model.safetensors"
 
@@ -116,7 +116,7 @@ def test_a_crash_leaves_the_old_model_whole(function, three, tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"vanilla_transformer.averaging.{function}", crash)
+        patch.setattr(f"vanilla_transformer.train.averaging.{function}", crash)
         with pytest.raises(KeyboardInterrupt):
             average_checkpoints(three, output)
     assert contents(output) == before

@@ -11,7 +11,7 @@ from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.batching import TokenBatchSampler
+from vanilla_transformer.data.batches import TokenBatchSampler
 
 MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
 

@@ -12,15 +12,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    machine,
-)
-from vanilla_transformer.batching import TokenBatchSampler
-from vanilla_transformer.cldr import generate_pairs
-from vanilla_transformer.cpu_training import cpu_training_settings
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.batches import TokenBatchSampler
+from vanilla_transformer.data.cldr.pairs import generate_pairs
 from vanilla_transformer.loss import smoothed_cross_entropy
+from vanilla_transformer.storage import environment as machine
+from vanilla_transformer.train.cpu_settings import cpu_training_settings
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "benchmarks"
 
@@ -154,7 +151,9 @@ def test_the_commit_is_marked_where_files_differ_but_for_results(tmp_path, monke
         command = ["git", "-C", tmp_path, *name, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "package" / "machine.py"))
+    monkeypatch.setattr(
+        machine, "__file__", str(tmp_path / "package" / "storage" / "environment.py")
+    )
     assert machine.git_commit() is None
     git("init")
     for name in ("code", "results"):

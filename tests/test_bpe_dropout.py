@@ -7,11 +7,11 @@ from published_runs import tiny_model
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 
-from vanilla_transformer.batching import TokenBatchSampler
-from vanilla_transformer.bpe_dropout import BpeDropout, BpeDropoutCollator
-from vanilla_transformer.data import PairCollator, load_pairs, pair_lengths, tokenize_pairs
-from vanilla_transformer.tokenization import train_tokenizer
-from vanilla_transformer.trainer import (
+from vanilla_transformer.data.batches import TokenBatchSampler
+from vanilla_transformer.data.bpe_dropout import BpeDropout, BpeDropoutCollator
+from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )

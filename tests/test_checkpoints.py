@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vanilla_transformer.checkpoints import (
+from vanilla_transformer.train.checkpoints import (
     MANIFEST,
     averaging_set,
     checkpoints,

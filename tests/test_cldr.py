@@ -16,8 +16,9 @@ babel = pytest.importorskip("babel", reason="comes with the extra demo")
 # Behind the checks above: these import what may be missing, and then the file is skipped.
 from babel import Locale, dates, lists, numbers, units  # noqa: E402
 
-from vanilla_transformer import cldr, cldr_language  # noqa: E402
-from vanilla_transformer.cldr import HELD_OUT_COMBINATIONS, KINDS, SPLITS, generate_pairs  # noqa: E402
+from vanilla_transformer.data.cldr import language as cldr_language  # noqa: E402
+from vanilla_transformer.data.cldr import pairs as cldr  # noqa: E402
+from vanilla_transformer.data.cldr.pairs import HELD_OUT_COMBINATIONS, KINDS, SPLITS, generate_pairs  # noqa: E402
 
 Language = lru_cache(cldr_language.Language)
 COUNTS = {"train": 3000, "validation": 120, "test_values": 120, "test_combinations": 120}

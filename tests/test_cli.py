@@ -14,9 +14,9 @@ import pytest
 import yaml
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
-from vanilla_transformer import cli
+from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.cli import main
-from vanilla_transformer.recipes import Recipe, shipped_recipes
+from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
@@ -146,7 +146,7 @@ def test_defects_keep_their_traceback(monkeypatch, trained):
     def defect(*args, **kwargs):
         int("not a number")  # a ValueError whose last frame lies outside the package
 
-    monkeypatch.setattr("vanilla_transformer.runs.evaluate_run", defect)
+    monkeypatch.setattr("vanilla_transformer.train.run.evaluate_run", defect)
     with pytest.raises(ValueError, match="invalid literal"):
         main(["evaluate", str(trained / "run")])
 

@@ -4,12 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    cpu_training,
-)
-from vanilla_transformer.cpu_training import (
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.train import cpu_settings as cpu_training
+from vanilla_transformer.train.cpu_settings import (
     FastDropout,
     cpu_training_settings,
     fastest_matmul_precision,

@@ -18,15 +18,15 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from vanilla_transformer import data
-from vanilla_transformer.data import (
+from vanilla_transformer.data import dataset as data
+from vanilla_transformer.data.dataset import (
     PairCollator,
     load_pairs,
     pair_lengths,
     sentences,
     tokenize_pairs,
 )
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.data.tokenizer import train_tokenizer
 
 MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
 LANGUAGES = {"source_language": "en", "target_language": "de"}
@@ -77,8 +77,8 @@ def refuse_to_read(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("read or written again")
 
-    monkeypatch.setattr("vanilla_transformer.data._write_pairs", refuse)
-    monkeypatch.setattr("vanilla_transformer.data._write_tokens", refuse)
+    monkeypatch.setattr("vanilla_transformer.data.dataset._write_pairs", refuse)
+    monkeypatch.setattr("vanilla_transformer.data.dataset._write_tokens", refuse)
 
 
 # ------------------------------------------------------------------------------------- loading

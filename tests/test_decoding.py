@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
-from vanilla_transformer.decoding import (
+from vanilla_transformer.beam_search import (
     EXTRA_TOKENS,
     beam_search,
     longest_sequence,

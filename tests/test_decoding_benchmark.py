@@ -11,7 +11,7 @@ import pytest
 from noted_turns import noting
 
 import turns
-from vanilla_transformer.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.marian import to_marian
 
 SCRIPT = Path(__file__).parents[1] / "training/benchmarks/decoding.py"
 

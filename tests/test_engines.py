@@ -11,9 +11,10 @@ import pytest
 import torch
 from test_export_marian import make_batch, make_model, make_tokenizer
 
-from vanilla_transformer import cli_convert, translate
+from vanilla_transformer import translate
+from vanilla_transformer.cli import convert as cli_convert
 from vanilla_transformer.cli import main
-from vanilla_transformer.engines import ENCODER, ENGINES, load_engine
+from vanilla_transformer.convert.engines import ENCODER, ENGINES, load_engine
 
 VOCAB_SIZE = 260  # of the tokenizer
 SENTENCES = ["a dog", "", "two men run on the beach", "x", "a dog and a cat and a dog"]
@@ -69,10 +70,10 @@ def require(name):
 
 def export(name, run, output):
     if name == "ctranslate2":
-        from vanilla_transformer.exporters.ctranslate2 import export_ctranslate2
+        from vanilla_transformer.convert.exporters.ctranslate2 import export_ctranslate2
 
         return export_ctranslate2(run, output)
-    from vanilla_transformer.exporters.onnx import export_onnx
+    from vanilla_transformer.convert.exporters.onnx import export_onnx
 
     return export_onnx(run, output)
 
@@ -243,7 +244,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
     package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}[name]
     for module in [package, *(other for other in sys.modules if other.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"vanilla_transformer.exporters.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"vanilla_transformer.convert.exporters.{name}", raising=False)
     assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
     assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
     for file in (ENGINES[name], ENCODER):
@@ -255,7 +256,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
 
 def test_the_command_offers_what_the_exporter_takes():
     pytest.importorskip("ctranslate2", reason="comes with the extra export")
-    from vanilla_transformer.exporters.ctranslate2 import QUANTIZATIONS
+    from vanilla_transformer.convert.exporters.ctranslate2 import QUANTIZATIONS
 
     assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS
 

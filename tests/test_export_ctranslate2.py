@@ -14,14 +14,14 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra ex
 # Behind the checks above: these import what may be missing, and then the file is skipped.
 from ctranslate2.converters import TransformersConverter  # noqa: E402
 
-from vanilla_transformer.engines import CTranslate2Engine  # noqa: E402
-from vanilla_transformer.exporters import ctranslate2 as exporter  # noqa: E402
-from vanilla_transformer.exporters.ctranslate2 import (  # noqa: E402
+from vanilla_transformer.convert.engines import CTranslate2Engine  # noqa: E402
+from vanilla_transformer.convert.exporters import ctranslate2 as exporter  # noqa: E402
+from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
     VanillaTransformerLoader,
     export_ctranslate2,
     vocabulary,
 )
-from vanilla_transformer.sides import hold_target_tokenizer, target_tokenizer  # noqa: E402
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer, target_tokenizer  # noqa: E402
 
 VARIANTS = {
     "paper": {},

@@ -16,7 +16,7 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
-from vanilla_transformer.exporters.marian import (
+from vanilla_transformer.convert.exporters.marian import (
     export_marian,
     from_marian_tensors,
     marian_columns,

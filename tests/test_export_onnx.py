@@ -13,9 +13,9 @@ pytest.importorskip("onnxruntime", reason="comes with the extra export")
 pytest.importorskip("onnxscript", reason="comes with the extra export")
 
 # Behind the checks above: these import what may be missing, and then the file is skipped.
-from vanilla_transformer.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
-from vanilla_transformer.exporters import onnx as exporter  # noqa: E402
-from vanilla_transformer.exporters.onnx import export_onnx  # noqa: E402
+from vanilla_transformer.convert.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
+from vanilla_transformer.convert.exporters import onnx as exporter  # noqa: E402
+from vanilla_transformer.convert.exporters.onnx import export_onnx  # noqa: E402
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 2}
 VARIANTS = {

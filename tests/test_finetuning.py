@@ -13,7 +13,7 @@ from hub_server import HubServer, Repository
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.data.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -149,7 +149,7 @@ class Metric(evaluate.Metric):
 @pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT holds no {EXAMPLE}")
 def test_block_finetune_example(hub, directory, tmp_path):
     """Hugging Face's own example with remote code, on a machine without this package."""
-    from vanilla_transformer.remote_code import embed_code
+    from vanilla_transformer.publish.remote_code import embed_code
 
     author = tmp_path / "author"
     author.mkdir()

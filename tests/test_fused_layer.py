@@ -8,7 +8,7 @@ from torch import nn
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer import prepacking
-from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.fused_layer import FusedLayer, is_fusable
 from vanilla_transformer.incremental import PlainLayer
 from vanilla_transformer.layer_memory import FoldedSource, GrowingRows, LayerMemory

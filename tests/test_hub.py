@@ -24,11 +24,12 @@ from published_runs import (
 )
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer import cli, publishing, space
-from vanilla_transformer.data import load_pairs, tokenize_pairs
-from vanilla_transformer.exporters.marian import export_marian
-from vanilla_transformer.hub import hub_errors, push_folder
-from vanilla_transformer.trainer import (
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.data.dataset import load_pairs, tokenize_pairs
+from vanilla_transformer.publish import publishing, space
+from vanilla_transformer.publish.hub import hub_errors, push_folder
+from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
@@ -278,7 +279,7 @@ def test_training_that_is_to_be_pushed_ends_on_the_hub(
         return METRICS
 
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr("vanilla_transformer.runs.run_recipe", train)
+    monkeypatch.setattr("vanilla_transformer.train.run.run_recipe", train)
     arguments = ["train", "demo", "--output-dir", str(tmp_path / "run"), "--push-to-hub", REPO]
     assert cli.main([*arguments, "--license", "apache-2.0", "--private"]) == 0
     repository = hub.repositories["model", REPO]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.importers.annotated import import_annotated
+from vanilla_transformer.convert.importers.annotated import import_annotated
 
 SOURCE_SIZE, TARGET_SIZE, WIDTH, HEADS = 31, 35, 16, 4
 ENCODER_LAYERS, DECODER_LAYERS, INNER = 2, 3, 24

@@ -12,8 +12,8 @@ from torch import nn
 from transformers import AutoTokenizer, FSMTConfig, FSMTForConditionalGeneration
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.importers.fairseq import import_fairseq, read_dictionary
-from vanilla_transformer.sides import target_tokenizer
+from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
+from vanilla_transformer.target_tokenizer import target_tokenizer
 
 WORDS = ["the", "do@@", "gs", "run", ".", "caf\u00e9", "madeupword0000"]
 SIZE = 4 + len(WORDS)

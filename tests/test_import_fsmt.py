@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.importers.fsmt import import_fsmt
+from vanilla_transformer.convert.importers.fsmt import import_fsmt
 
 SOURCE_SIZE, TARGET_SIZE = 37, 41
 DIALECTS = {

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import AutoTokenizer, pipeline
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, translate
-from vanilla_transformer.importers.joeynmt import import_joeynmt
-from vanilla_transformer.sides import target_tokenizer
+from vanilla_transformer.convert.importers.joeynmt import import_joeynmt
+from vanilla_transformer.target_tokenizer import target_tokenizer
 
 SOURCE = ["<unk>", "<pad>", "<s>", "</s>", "the", "do@@", "gs", "run", "."]
 TARGET = ["<unk>", "<pad>", "<s>", "</s>", "die", "Hun@@", "de", "laufen", ".", "und"]

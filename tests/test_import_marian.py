@@ -18,8 +18,8 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
-from vanilla_transformer.exporters.marian import to_marian
-from vanilla_transformer.importers.marian import import_marian
+from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.importers.marian import import_marian
 
 VOCAB_SIZE, TARGET_SIZE = 40, 46
 # As OPUS-MT has it: `</s>` first, `<pad>` last, where the decoder starts.

@@ -9,8 +9,8 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.importers.opennmt import import_opennmt
-from vanilla_transformer.sides import target_tokenizer
+from vanilla_transformer.convert.importers.opennmt import import_opennmt
+from vanilla_transformer.target_tokenizer import target_tokenizer
 
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
 SOURCE = [*SPECIAL, "the", "do@@", "gs", "run", "."]

@@ -8,9 +8,9 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.importers.torch import import_torch
-from vanilla_transformer.importers.vocabulary import word_tokenizer
-from vanilla_transformer.sides import target_tokenizer
+from vanilla_transformer.convert.importers.torch import import_torch
+from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
+from vanilla_transformer.target_tokenizer import target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
 IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}

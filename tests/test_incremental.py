@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer import incremental, prepacking
-from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.incremental import FORGET_EVERY, IncrementalDecoder
 from vanilla_transformer.layer_memory import GrowingRows
 

@@ -10,10 +10,10 @@ import torch
 from published_runs import tiny_model, tiny_tokenizer
 from safetensors.torch import load_file, save_file
 
-from vanilla_transformer import cli
-from vanilla_transformer.engines import load_engine
-from vanilla_transformer.loading import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.remote_code import embed_code
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.convert.engines import load_engine
+from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 
 PAIR = {"translation": {"de": "ein Hund", "en": "a dog"}}
 

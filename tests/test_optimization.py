@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from vanilla_transformer.optimization import (
+from vanilla_transformer.train.optimization import (
     ADAM_BETAS,
     ADAM_EPSILON,
     WARMUP_STEPS,

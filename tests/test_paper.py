@@ -27,7 +27,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
     sinusoids,
 )
-from vanilla_transformer.optimization import noam_lr, noam_schedule, paper_adam
+from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
 
 
 def tiny_config(**overrides):

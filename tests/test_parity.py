@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.exporters.marian import from_marian_tensors, tensor_map, to_marian
+from vanilla_transformer.convert.exporters.marian import from_marian_tensors, tensor_map, to_marian
 from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer, EncoderLayer
 
 VOCAB_SIZE = 50

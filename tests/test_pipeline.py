@@ -28,8 +28,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     prepacking,
 )
-from vanilla_transformer.decoding import EXTRA_TOKENS, beam_search, evaluation_mode
-from vanilla_transformer.exporters.marian import export_marian, to_marian
+from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
+from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.pipeline import (
     VanillaTransformerTranslationPipeline,
     length_sorted_batches,
@@ -37,7 +37,7 @@ from vanilla_transformer.pipeline import (
     translate,
     translate_nbest,
 )
-from vanilla_transformer.remote_code import embed_code
+from vanilla_transformer.publish.remote_code import embed_code
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]

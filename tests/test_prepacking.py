@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer import prepacking
-from vanilla_transformer.decoding import beam_search
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.prepacking import packed_linear, packed_linears, packed_together, release
 
 pytestmark = pytest.mark.skipif(

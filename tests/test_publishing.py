@@ -27,24 +27,21 @@ from published_runs import (
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
-from vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    cli,
-    publishing,
-    remote_code,
-    stranger,
-)
-from vanilla_transformer.cards import (
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.publish import clean_process as stranger
+from vanilla_transformer.publish import publishing, remote_code
+from vanilla_transformer.publish.card import (
     check_card,
     empty_sections,
     is_non_commercial,
     paper_differences,
     render_card,
 )
-from vanilla_transformer.exporters.marian import export_marian
-from vanilla_transformer.metrics import write_samples
-from vanilla_transformer.publishing import publish
-from vanilla_transformer.recipes import Recipe, load_recipe, shipped_recipes
+from vanilla_transformer.publish.publishing import publish
+from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
+from vanilla_transformer.train.report import write_samples
 
 ROOT = Path(__file__).parents[1]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -613,4 +610,4 @@ def test_templates_travel_in_the_wheel():
     for path in (ROOT / "model_cards").glob("*.j2"):
         place = places[f"model_cards/{path.name}"]
         assert place == f"vanilla_transformer/_model_cards/{path.name}"
-    assert '"_model_cards"' in (ROOT / "vanilla_transformer" / "cards.py").read_text()
+    assert '"_model_cards"' in (ROOT / "vanilla_transformer" / "publish" / "card.py").read_text()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.data import read_pairs
+from vanilla_transformer.data.dataset import read_pairs
 
 PAIRS = [
     ("A man.", "Ein Mann."),

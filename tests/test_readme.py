@@ -179,7 +179,7 @@ def test_the_readmes_link_to_each_other():
 
 
 def test_every_block_of_the_page_on_import_and_export_is_run():
-    text = (ROOT / "vanilla_transformer/importers/README.md").read_text(encoding="utf-8")
+    text = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
     names = [name for name, *_ in BLOCK.findall(text)]
     assert all(names), "a command block of the page has no <!-- block: name --> line"
     assert len(names) == len(set(names))

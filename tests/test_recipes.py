@@ -15,7 +15,7 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.recipes import (
+from vanilla_transformer.recipes.recipe import (
     CHANGEABLE,
     Recipe,
     data_identity,

@@ -16,10 +16,11 @@ from test_contract import RUN_DIRECTORY
 from test_evaluation import without_mecab  # noqa: F401, fixtures
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-from vanilla_transformer import run_directory, runs
-from vanilla_transformer.averaging import average_checkpoints
-from vanilla_transformer.recipes import load_recipe
-from vanilla_transformer.runs import evaluate_run, run_recipe
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.train import run as runs
+from vanilla_transformer.train import run_directory
+from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.run import evaluate_run, run_recipe
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
 
@@ -216,7 +217,7 @@ def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatc
         raise MemoryError("a picture of 36,450 x 36,450 pixels")
 
     for name in ("plot_attention", "plot_training_curves"):
-        monkeypatch.setattr(f"vanilla_transformer.visualization.{name}", crash)
+        monkeypatch.setattr(f"vanilla_transformer.visualization.attention.{name}", crash)
     monkeypatch.setattr(runs.logger, "exception", lambda *arguments: logged.append(arguments[1]))
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
     assert logged == ["curves.png", "attention.png"]

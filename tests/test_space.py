@@ -13,11 +13,11 @@ import yaml
 from huggingface_hub import SpaceCard
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.exporters.marian import export_marian
-from vanilla_transformer.generation import generate_ids
-from vanilla_transformer.remote_code import embed_code
-from vanilla_transformer.space import write_space
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.publish.space import write_space
 
 ROOT = Path(__file__).parents[1]
 SPACE = ROOT / "model_cards" / "space"
@@ -292,7 +292,7 @@ def test_a_space_is_complete_and_holds_the_package(directory, tmp_path):
     assert card.data.models == ["user/name"]
     assert (folder / card.data.app_file).is_file()
     assert "{model_id}" not in card.content
-    assert (folder / "vanilla_transformer" / "visualization.py").is_file()
+    assert (folder / "vanilla_transformer" / "visualization" / "attention.py").is_file()
     assert (folder / "model_id").read_text() == "user/name\n"
     examples = (folder / "examples.txt").read_text(encoding="utf-8").splitlines()
     assert examples == [f"A man, {n}." for n in range(0, 18, 3)]

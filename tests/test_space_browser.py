@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.space import write_space
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.space import write_space
 
 pytestmark = pytest.mark.slow
 SAMPLES = [

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from vanilla_transformer.tokenization import SPECIAL_TOKENS, train_tokenizer
+from vanilla_transformer.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
 CORPUS = [
@@ -180,7 +180,7 @@ def test_truncating_once_changes_no_later_call_or_save(trained, tmp_path):
 
 def test_the_same_text_gives_the_same_vocabulary_in_every_process():
     script = (
-        "import sys; from vanilla_transformer.tokenization import train_tokenizer\n"
+        "import sys; from vanilla_transformer.data.tokenizer import train_tokenizer\n"
         "t = train_tokenizer(['ein Mann', 'a man'] * 3, vocab_size=266, show_progress=False)\n"
         "print(sorted(t.get_vocab().items(), key=lambda item: item[1]))\n"
     )

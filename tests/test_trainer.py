@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.checkpoints import checkpoints, is_whole, last_whole_checkpoint
-from vanilla_transformer.machine import resolve_precision
-from vanilla_transformer.optimization import noam_lr
-from vanilla_transformer.trainer import (
+from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.train.checkpoints import checkpoints, is_whole, last_whole_checkpoint
+from vanilla_transformer.train.optimization import noam_lr
+from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
@@ -286,7 +286,7 @@ def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
 def test_resumption_goes_on_with_the_matrix_products_of_the_first_start(tmp_path, monkeypatch):
     seen = []
     look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
-    measure = "vanilla_transformer.trainer.fastest_matmul_precision"
+    measure = "vanilla_transformer.train.trainer.fastest_matmul_precision"
     monkeypatch.setattr(measure, lambda *sizes: "highest")
     make_trainer(tmp_path, callbacks=[look], max_steps=4).train()
     monkeypatch.setattr(measure, lambda *sizes: pytest.fail("measured again"))
@@ -442,6 +442,8 @@ def test_bfloat16_learns_what_float32_learns(tmp_path):
 )
 def test_auto_is_bfloat16_where_the_processor_computes_in_it(monkeypatch, flags, expected):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("vanilla_transformer.machine.cpu_flags", lambda: {"flags": flags})
+    monkeypatch.setattr(
+        "vanilla_transformer.storage.environment.cpu_flags", lambda: {"flags": flags}
+    )
     assert resolve_precision("auto") == expected
     assert resolve_precision("fp32") == "fp32"

@@ -15,8 +15,8 @@ import torch
 from test_trainer import At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import TrainerCallback
 
-from vanilla_transformer import trainer as trainer_module
-from vanilla_transformer.trainer import TrainingInterrupted
+from vanilla_transformer.train import trainer as trainer_module
+from vanilla_transformer.train.trainer import TrainingInterrupted
 
 
 class KeepGradient(TrainerCallback):
@@ -69,7 +69,7 @@ def work(directory):
     complaints, seal = [], trainer_module.seal
     handler = logging.Handler()
     handler.emit = lambda record: complaints.append(record.getMessage())
-    logging.getLogger("vanilla_transformer.checkpoints").addHandler(handler)
+    logging.getLogger("vanilla_transformer.train.checkpoints").addHandler(handler)
 
     def slow_seal(checkpoint):
         time.sleep(0.2)

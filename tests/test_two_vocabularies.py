@@ -26,13 +26,13 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
-from vanilla_transformer.data import tokenize_pairs
-from vanilla_transformer.evaluation import decode_ids, evaluate_model
-from vanilla_transformer.importers.assembly import Imported, finish
-from vanilla_transformer.importers.fsmt import import_fsmt
-from vanilla_transformer.importers.vocabulary import vocabulary_tokenizers
+from vanilla_transformer.convert.importers.fsmt import import_fsmt
+from vanilla_transformer.convert.importers.state_dict import Imported, finish
+from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
+from vanilla_transformer.data.dataset import tokenize_pairs
+from vanilla_transformer.evaluation.scores import decode_ids, evaluate_model
 from vanilla_transformer.pipeline import source_tokenizer, target_tokenizer, translate
-from vanilla_transformer.visualization import attention_weights
+from vanilla_transformer.visualization.attention import attention_weights
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}

@@ -8,9 +8,9 @@ import torch
 from matplotlib.figure import Figure
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.optimization import noam_lr
-from vanilla_transformer.tokenization import train_tokenizer
-from vanilla_transformer.visualization import (
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.train.optimization import noam_lr
+from vanilla_transformer.visualization.attention import (
     Attention,
     attention_weights,
     plot_attention,
@@ -21,7 +21,7 @@ from vanilla_transformer.visualization import (
     save_figure,
     token_words,
 )
-from vanilla_transformer.words import whole_words
+from vanilla_transformer.visualization.subwords import whole_words
 
 SOURCE, TARGET = "A man in an orange hat.", "Ein Mann mit Hut kostet $5 und ist snake_case."
 LAYERS, HEADS = 2, 4

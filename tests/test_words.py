@@ -2,8 +2,8 @@ import logging
 
 import pytest
 
-from vanilla_transformer.tokenization import train_tokenizer
-from vanilla_transformer.words import (
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.visualization.subwords import (
     label,
     label_width,
     text_properties,

@@ -2,8 +2,8 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
+from .beam_search import BeamSearchOutput, beam_search, paper_beam_search
 from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from .decoding import BeamSearchOutput, beam_search, paper_beam_search
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,

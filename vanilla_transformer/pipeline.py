@@ -23,10 +23,10 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .decoding import longest_sequence
-from .generation import generate_ids, generation_option
+from .batch_translation import generate_ids, generation_option
+from .beam_search import longest_sequence
 from .prepacking import release
-from .sides import source_tokenizer, target_ids, target_tokenizer
+from .target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 
 TASK = "translate"  # the library refuses the name "translation"
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon

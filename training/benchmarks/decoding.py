@@ -32,8 +32,8 @@ from vanilla_transformer import (
     beam_search,
     translate,
 )
-from vanilla_transformer.exporters.marian import to_marian
-from vanilla_transformer.machine import resolve_precision
+from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.storage.environment import resolve_precision
 
 RESULTS = Path(__file__).with_name("results") / "decoding.json"
 SIZES = {
@@ -110,7 +110,7 @@ def engine(
     """CTranslate2 with the model's weights."""
     import ctranslate2
 
-    from vanilla_transformer.exporters.ctranslate2 import VanillaTransformerLoader
+    from vanilla_transformer.convert.exporters.ctranslate2 import VanillaTransformerLoader
 
     tokens = ["<pad>", "<s>", "</s>", "<unk>"]
     tokens += [f"t{number}" for number in range(4, model.config.vocab_size)]
@@ -236,7 +236,7 @@ def real_workload(
     run_directory: Path, pairs: Sequence[tuple[str, str]], language: str, rounds: int
 ) -> dict[str, object]:
     """Sentences per second from text to text, and BLEU."""
-    from vanilla_transformer.evaluation import corpus_scores
+    from vanilla_transformer.evaluation.scores import corpus_scores
 
     sources, references = (list(column) for column in zip(*pairs, strict=True))
     names = ["ours: translate", MARIAN]
@@ -281,7 +281,7 @@ def main() -> None:
     if options.batch_sizes:
         tables.append(fixed_length(options.size, options.batch_sizes, options.rounds))
     if options.run_directory:
-        from vanilla_transformer.reading import read_pairs
+        from vanilla_transformer.data.readers import read_pairs
 
         source, target = options.pair.split("-")
         pairs = list(read_pairs(options.test_file, source_language=source, target_language=target))[

@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vanilla_transformer.machine import git_commit, hardware, versions
-from vanilla_transformer.metrics import write_aside
+from vanilla_transformer.storage.environment import git_commit, hardware, versions
+from vanilla_transformer.train.report import write_aside
 
 FOLDER = Path(__file__).parent
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"

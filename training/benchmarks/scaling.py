@@ -23,18 +23,18 @@ from transformers import PreTrainedTokenizerFast
 
 from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batching import TokenBatchSampler
-from vanilla_transformer.cldr import generate_pairs
-from vanilla_transformer.cpu_training import cpu_training_settings
-from vanilla_transformer.data import (
+from vanilla_transformer.data.batches import TokenBatchSampler
+from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.dataset import (
     PairCollator,
     load_pairs,
     pair_lengths,
     sentences,
     tokenize_pairs,
 )
-from vanilla_transformer.optimization import paper_adam
-from vanilla_transformer.tokenization import train_tokenizer
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.train.cpu_settings import cpu_training_settings
+from vanilla_transformer.train.optimization import paper_adam
 
 RESULTS = Path(__file__).with_name("results")
 BATCH_TOKENS = 2048

@@ -41,12 +41,12 @@ from transformers import (
 
 from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batching import TokenBatchSampler
-from vanilla_transformer.cldr import generate_pairs
-from vanilla_transformer.data import load_pairs, pair_lengths, sentences, tokenize_pairs
-from vanilla_transformer.machine import resolve_precision
-from vanilla_transformer.tokenization import train_tokenizer
-from vanilla_transformer.trainer import (
+from vanilla_transformer.data.batches import TokenBatchSampler
+from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )

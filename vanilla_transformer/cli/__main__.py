@@ -1,0 +1,7 @@
+"""`python -m vanilla_transformer.cli`."""
+
+import sys
+
+from .parser import main
+
+sys.exit(main())

@@ -1,0 +1,216 @@
+"""`vanilla-transformer translate`: lines in, translations out, and a picture of the attention."""
+
+import argparse
+import contextlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+_TRANSLATE_EXAMPLE = """example:
+  echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
+  vanilla-transformer translate runs/demo-en-de source.txt --output target.txt --attention map.png
+  vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
+      --attention-kind encoder --attention-layer 0 --attention-heads 0,3
+  vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
+  vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
+
+With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
+"""
+
+
+def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the command `translate`."""
+    help = "translate a text, one sentence a line"
+    command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
+    command.add_argument("directory", metavar="DIR", help="run directory")
+    command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
+    command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
+    text = "beams (default: the model's own, 4 if it was made here)"
+    command.add_argument("--num-beams", type=whole_number, help=text)
+    text = "the N best, with their scores"
+    command.add_argument("--nbest", type=whole_number, metavar="N", help=text)
+    text = "tokens in a batch"
+    command.add_argument("--batch-tokens", type=whole_number, default=16_384, help=text)
+    text = "run DIR, an export, with CTranslate2 or ONNX Runtime"
+    command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)
+    picture = command.add_argument_group("picture", "attention while the first line is translated")
+    picture.add_argument("--attention", metavar="PNG", help="draw it")
+    text = "who attends to whom (default: cross, from target to source)"
+    picture.add_argument("--attention-kind", choices=("encoder", "decoder", "cross"), help=text)
+    text = "layer from 0 (default: -1, the last)"
+    picture.add_argument("--attention-layer", type=int, metavar="N", help=text)
+    text = "heads from 0, such as 0,3, or mean (default: all)"
+    picture.add_argument("--attention-heads", type=_heads, metavar="N,...", help=text)
+    command.set_defaults(run=_translate, command=command)
+
+
+def whole_number(text: str) -> int:
+    """The number that an option gives, at least 1."""
+    if not re.fullmatch("0*[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"got {text}; it must be a whole number of at least 1")
+    return int(text)
+
+
+def _heads(text: str) -> list[int] | str:
+    if text != "mean" and not re.fullmatch("-?[0-9]+(,-?[0-9]+)*", text):
+        raise argparse.ArgumentTypeError(f"got {text}; give numbers from 0, such as 0,3, or mean")
+    return text if text == "mean" else [int(number) for number in text.split(",")]
+
+
+def _translate(options: argparse.Namespace) -> int:
+    from transformers.utils.logging import disable_progress_bar
+
+    from ..batch_translation import generation_option
+    from ..pipeline import translate_nbest
+    from ..storage.saved_model import load_saved_tokenizer
+
+    disable_progress_bar()  # of loading
+    directory = _model_directory(options.directory)
+    drawn = _drawn(options)
+    _check_folders(options.output, options.attention)
+    if options.engine and options.nbest:
+        raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_input(options.file))
+        # A pipe or terminal may wait for answers before it sends more; a file does not.
+        waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+        model = _translator(directory, options.engine)
+        tokenizer = load_saved_tokenizer(directory)
+        target = stack.enter_context(_output(options.output))
+        first = _FirstLine(_lines(source, options.file or "standard input"))
+        num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
+        found = translate_nbest(
+            model,
+            tokenizer,
+            first,
+            batch_tokens=options.batch_tokens,
+            max_wait=0.2 if waits else None,
+            progress=not waits and sys.stderr.isatty() and not target.isatty(),
+            num_beams=max(num_beams, options.nbest or 1),
+            num_return_sequences=options.nbest or 1,
+        )
+        for number, translations in enumerate(found):
+            if options.attention and number == first.number:
+                pair = (first.text, translations[0].text)
+                _draw_attention(model, tokenizer, pair, Path(options.attention), drawn)
+            target.writelines(_translation_lines(number, translations, options.nbest))
+            target.flush()
+    if options.attention and first.number is None:
+        raise ValueError("There is no line with text whose attention could be drawn.")
+    return 0
+
+
+def _model_directory(name: str) -> Path:
+    directory = Path(name)
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{name} holds no trained model (no config.json); give a run directory.")
+    return directory
+
+
+def _translator(directory: Path, engine: str | None) -> object:
+    """The model of a folder, or an engine that runs an export of it."""
+    import torch
+
+    from ..convert.engines import ENGINES, load_engine
+    from ..storage.saved_model import load_saved_model
+
+    if engine is not None:
+        return load_engine(engine, directory)
+    for name, file in ENGINES.items():
+        if (directory / file).is_file():
+            raise ValueError(f"{directory} holds an export; give --engine {name}.")
+    return load_saved_model(directory).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _drawn(options: argparse.Namespace) -> dict[str, object]:
+    """What `plot_attention` is to draw, as far as it was said."""
+    values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
+    given = {name: value for name, value in values.items() if value is not None}
+    if options.engine and options.attention:
+        raise ValueError("--attention looks into the model itself; leave out --engine.")
+    if given and not options.attention:
+        raise ValueError(f"--attention-{next(iter(given))} needs --attention PNG, the picture.")
+    return given
+
+
+def _draw_attention(
+    model: object, tokenizer: object, pair: tuple[str, str], path: Path, drawn: dict[str, object]
+) -> None:
+    from ..visualization.attention import attention_weights, plot_attention, save_figure
+
+    save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
+
+
+class _FirstLine:
+    """An iterator over lines that remembers the first that is not blank."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.text = ""
+        self.number: int | None = None  # from 0; None: there has been none
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self.lines):
+            if self.number is None and line.strip():
+                self.text, self.number = line, number
+            yield line
+
+
+def _translation_lines(
+    number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
+) -> Iterator[str]:
+    for text, score in translations:
+        line = " ".join(text.splitlines())  # a line stays one, also when a model emits a break
+        if nbest:
+            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
+        yield f"{line}\n"
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    # Only \n ends a line, as for `wc -l`; str.splitlines knows eleven more characters that do.
+    for number, raw in enumerate(stream, start=1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+@contextlib.contextmanager
+def _input(name: str | None) -> Iterator[BinaryIO]:
+    if name is None:
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb") as stream:
+        yield stream
+
+
+def _check_folders(*names: str | None) -> None:
+    """Refuse files that could not be written, before anything is translated."""
+    for name in filter(None, names):
+        folder = Path(name).parent
+        if not folder.is_dir():
+            raise ValueError(
+                f"{name} cannot be written: there is no folder {folder}; make it first."
+            )
+
+
+@contextlib.contextmanager
+def _output(name: str | None) -> Iterator[TextIO]:
+    if name is None:
+        yield sys.stdout
+        return
+    path = Path(name)
+    if path.exists() and not path.is_file():  # such as /dev/null or a pipe
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    # Grows beside the file that it replaces when it is complete.
+    aside = path.with_name(f"{path.name}.partial")
+    with aside.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
+    aside.replace(path)

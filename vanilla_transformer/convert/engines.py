@@ -1,0 +1,379 @@
+"""Exported models in the place of the model: CTranslate2 and ONNX Runtime decode, the rest is ours.
+
+`translate(load_engine("ctranslate2", DIR), tokenizer, sentences)` tokenizes, batches and orders as
+it does for the model itself.
+
+B batch, S source length, n hypotheses per source, T target length.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin, StoppingCriteria
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
+from ..pipeline import pad_ids
+from ..storage.saved_model import read_json
+
+ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file by which one knows its folder
+_SETTINGS = ("config.json", "generation_config.json")
+
+
+def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEngine":
+    """An exported model to give to `translate` in the place of a model.
+
+    Args:
+        name: one of `ENGINES`.
+        directory: what `export` wrote.
+
+    Raises:
+        ValueError: there is no such engine, or the folder does not hold a whole export for it.
+        ImportError: the engine's own package is not installed.
+    """
+    if name not in ENGINES:
+        raise ValueError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
+    directory = Path(directory)
+    for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
+        if not (directory / file).is_file():
+            raise ValueError(
+                f"{directory} holds no {file}; write one with vanilla-transformer export {name} "
+                f"RUN {directory}."
+            )
+    for file in _SETTINGS:
+        read_json(directory / file)
+    return {"ctranslate2": CTranslate2Engine, "onnx": OnnxEngine}[name](directory)
+
+
+class CTranslate2Engine(torch.nn.Module):
+    """A model in CTranslate2's format, with what `translate` asks of a model."""
+
+    device = torch.device("cpu")  # of the ids; CTranslate2 has a device of its own
+
+    def __init__(
+        self, directory: str | Path, *, device: str = "cpu", compute_type: str = "default"
+    ) -> None:
+        """Loads the folder.
+
+        Args:
+            directory: what `export ctranslate2` wrote.
+            device: "cpu", "cuda" or "auto".
+            compute_type: of CTranslate2's; "default" computes as the weights are stored.
+        """
+        import ctranslate2
+
+        super().__init__()
+        directory = Path(directory)
+        try:
+            self.translator = ctranslate2.Translator(
+                str(directory),
+                device=device,
+                compute_type=compute_type,
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:
+            raise ValueError(f"CTranslate2 does not load {directory}: {error}") from error
+        self.source_tokens, self.target_tokens = map(
+            _read_json, (_vocabulary(directory, side) for side in ("source", "target"))
+        )
+        self.ids = {token: number for number, token in enumerate(self.target_tokens)}
+        self.generation_config = GenerationConfig.from_pretrained(directory)
+        self.longest = _read_json(directory / "config.json")["max_position_embeddings"]
+        # Its positions are a table, whatever they were in the model.
+        self.config = SimpleNamespace(
+            position_encoding="learned", max_position_embeddings=self.longest
+        )
+
+    def generate(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        num_return_sequences: int | None = None,
+        max_new_tokens: int | None = None,
+        max_length: int | None = None,
+        stopping_criteria: Sequence[StoppingCriteria] = (),
+    ) -> Tensor:
+        """Decodes one batch, with arguments of the model's own `generate`.
+
+        CTranslate2 knows one bound for the length of all: a translation that goes beyond its own is
+        decoded again, alone with its like.
+
+        Args:
+            input_ids: Source ids, (B, S).
+            attention_mask: 1 at tokens and 0 at padding, (B, S).
+            num_beams: Hypotheses that live at each step; None as in the generation config.
+            length_penalty: alpha of a score log P / L^alpha; None as in the generation config.
+            num_return_sequences: n, 1 if None.
+            max_new_tokens: Most tokens of a translation, its end included; None as in the
+                generation config.
+            max_length: The same with the start symbol.
+            stopping_criteria: Bounds of each source for itself, `limits`; no others.
+
+        Returns:
+            Target ids with the start symbol, padded on the right, (B * n, T).
+        """
+        config = self.generation_config
+        if max_new_tokens is None:
+            bound = max_length or config.max_new_tokens or self.longest
+            max_new_tokens = bound - 1 if max_length else bound
+        limits = torch.full((len(input_ids),), min(max_new_tokens, self.longest))
+        for criterion in stopping_criteria:
+            limits = limits.minimum(criterion.limits)
+        rows = self._tokens(input_ids, attention_mask)
+        options = self._options(num_beams, length_penalty, num_return_sequences)
+        found = self._within(rows, limits.tolist(), options)
+        start = [config.decoder_start_token_id]
+        flat = [start + hypothesis for hypotheses in found for hypothesis in hypotheses]
+        return pad_ids(flat, config.pad_token_id)[0]
+
+    def _within(
+        self, rows: list[list[str]], limits: list[int], options: dict[str, object]
+    ) -> list[list[list[int]]]:
+        """The hypotheses of each source within its own limit."""
+        found = self._decode(rows, max(limits), options)
+        for limit in sorted(set(limits)):
+            over = [
+                index
+                for index, hypotheses in enumerate(found)
+                if limits[index] == limit and max(map(len, hypotheses)) > limit
+            ]
+            again = self._decode([rows[index] for index in over], limit, options)
+            for index, hypotheses in zip(over, again, strict=True):
+                found[index] = hypotheses
+        return found
+
+    def score_ids(self, input_ids: Tensor, attention_mask: Tensor, target: Tensor) -> Tensor:
+        """Log-probabilities of given targets' tokens after their start symbol.
+
+        Args:
+            input_ids: Source ids, (B, S).
+            attention_mask: 1 at tokens and 0 at padding, (B, S).
+            target: Target ids with the start symbol, all of one length, (B, T).
+
+        Returns:
+            Of each token but the first, (B, T - 1), in nats.
+        """
+        scored = self.translator.score_batch(
+            self._tokens(input_ids, attention_mask),
+            [[self.target_tokens[number] for number in row] for row in target[:, 1:].tolist()],
+            max_input_length=0,  # by default it cuts sentences off, without a word
+        )
+        # The last of each is that of the end of the sentence, which CTranslate2 adds.
+        return torch.tensor([result.log_probs[:-1] for result in scored])
+
+    def _tokens(self, input_ids: Tensor, attention_mask: Tensor) -> list[list[str]]:
+        """The rows without padding as CTranslate2 takes them."""
+        pairs = zip(input_ids.tolist(), attention_mask.tolist(), strict=True)
+        return [
+            [self.source_tokens[number] for number, token in zip(row, mask, strict=True) if token]
+            for row, mask in pairs
+        ]
+
+    def _options(
+        self, num_beams: int | None, length_penalty: float | None, count: int | None
+    ) -> dict[str, object]:
+        """Arguments of `translate_batch` that say the same."""
+        config = self.generation_config
+        if length_penalty is None:
+            length_penalty = 1.0 if config.length_penalty is None else config.length_penalty
+        return {
+            "beam_size": num_beams or config.num_beams or 1,
+            "length_penalty": length_penalty,
+            "num_hypotheses": count or 1,
+            "suppress_sequences": [
+                [self.target_tokens[number] for number in ids] for ids in never_produced(config)
+            ],
+        }
+
+    def _decode(
+        self, rows: list[list[str]], limit: int, options: dict[str, object]
+    ) -> list[list[list[int]]]:
+        """The hypotheses of each source, with the end symbol where there is one."""
+        if not rows:
+            return []
+        results = self.translator.translate_batch(
+            rows,
+            max_decoding_length=limit,
+            min_decoding_length=0,  # by default it never says nothing
+            max_input_length=0,  # by default it cuts sentences off, without a word
+            return_end_token=True,
+            **options,
+        )
+        return [
+            [[self.ids[token] for token in hypothesis] for hypothesis in result.hypotheses]
+            for result in results
+        ]
+
+
+def never_produced(config: GenerationConfig) -> list[list[int]]:
+    """Sequences of ids that a search leaves out, most of them of one id."""
+    single = [[number] for number in config.suppress_tokens or ()]
+    return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
+
+
+def _vocabulary(directory: Path, side: str) -> Path:
+    """Its file, which is one where source and target share it."""
+    shared = directory / "shared_vocabulary.json"
+    return shared if shared.is_file() else directory / f"{side}_vocabulary.json"
+
+
+def _read_json(path: Path) -> object:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def source_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
+    """Tensors in which an ONNX decoder finds the source: keys and values of each layer."""
+    return _names(num_layers, prefix, "encoder")
+
+
+def target_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
+    """Tensors in which an ONNX decoder finds the earlier target: keys and values of each layer."""
+    return _names(num_layers, prefix, "decoder")
+
+
+def _names(num_layers: int, prefix: str, stack: str) -> list[str]:
+    parts = ("key", "value")
+    return [f"{prefix}.{layer}.{stack}.{part}" for layer in range(num_layers) for part in parts]
+
+
+class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
+    """A model that ONNX Runtime computes; all the searches of `generate` run on it.
+
+    Keys and values are those of one layer after another: (B, h, S or T, d_k), (B, h, S or T, d_v).
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        """Loads what `export onnx` wrote; it runs on the CPU with as many threads as torch."""
+        import onnxruntime
+
+        directory = Path(directory)
+        super().__init__(VanillaTransformerConfig.from_pretrained(directory))
+        self.generation_config = GenerationConfig.from_pretrained(directory)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self.sessions = {}
+        for name in (ENCODER, DECODER):
+            try:
+                self.sessions[name] = onnxruntime.InferenceSession(
+                    str(directory / name), options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # its errors have no other class in common
+                raise ValueError(f"ONNX Runtime does not load {directory}: {error}") from error
+        self.encoder = _OnnxEncoder(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Of the ids and logits."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the logits."""
+        return torch.float32
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+        """Source ids and their mask, (B, S), to the states, (B, S, d), and keys and values."""
+        return self._run(ENCODER, {"input_ids": input_ids, "attention_mask": attention_mask})
+
+    def decode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        source: list[Tensor],
+        past: list[Tensor] | None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Target ids, (B, T), to logits, (B, T, V), and the keys and values with theirs.
+
+        Args:
+            input_ids: Target ids after those of the past, (B, T).
+            attention_mask: The source's mask, (B, S).
+            source: Keys and values of the source.
+            past: Keys and values of the earlier target; None where there is none.
+        """
+        layers = self.config.decoder_layers
+        if past is None:
+            past = [
+                part.new_zeros(len(input_ids), part.size(1), 0, part.size(3)) for part in source
+            ]
+        feeds = {"input_ids": input_ids, "encoder_attention_mask": attention_mask}
+        feeds |= dict(zip(source_names(layers), source, strict=True))
+        feeds |= dict(zip(target_names(layers), past, strict=True))
+        logits, *present = self._run(DECODER, feeds)
+        return logits, present
+
+    def _run(self, name: str, feeds: dict[str, Tensor]) -> list[Tensor]:
+        arrays = {key: tensor.contiguous().numpy() for key, tensor in feeds.items()}
+        return [torch.from_numpy(array) for array in self.sessions[name].run(None, arrays)]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
+        past_key_values: object = None,
+        **kwargs: object,
+    ) -> Seq2SeqLMOutput:
+        """Next-token logits, (B, T, V), as the model has them; `generate` calls it."""
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        cache = past_key_values if isinstance(past_key_values, _OnnxCache) else None
+        if cache is None:
+            cache = _OnnxCache(encoder_outputs.keys, encoder_outputs.values)
+        logits, cache.target = self.decode(
+            decoder_input_ids, attention_mask, cache.source, cache.target
+        )
+        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)
+
+
+class _OnnxEncoder(torch.nn.Module):
+    """The encoder as `generate` calls it."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        super().__init__()
+        self.engine = [engine]  # in a list, or each would be a submodule of the other
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, **kwargs: object
+    ) -> "_OnnxEncoderOutput":
+        states, *source = self.engine[0].encode(input_ids, attention_mask)
+        # One tensor each, which `generate` repeats for every beam.
+        keys, values = torch.stack(source[::2], dim=1), torch.stack(source[1::2], dim=1)
+        return _OnnxEncoderOutput(last_hidden_state=states, keys=keys, values=values)
+
+
+@dataclasses.dataclass
+class _OnnxEncoderOutput(BaseModelOutput):
+    """The source's states, (B, S, d), and of all N layers keys and values, (B, N, h, S, .)."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+
+
+class _OnnxCache:
+    """Keys and values between two steps of a search; those of the source stay as they are."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        pairs = zip(keys.unbind(1), values.unbind(1), strict=True)
+        self.source = [part.contiguous() for pair in pairs for part in pair]
+        self.target: list[Tensor] | None = None
+
+    def get_seq_length(self) -> int:
+        """Target tokens so far."""
+        return 0 if self.target is None else self.target[0].size(2)
+
+    def reorder_cache(self, beams: Tensor) -> None:
+        """Lets each row go on from another hypothesis of its source, (B,)."""
+        self.target = [part.index_select(0, beams) for part in self.target]

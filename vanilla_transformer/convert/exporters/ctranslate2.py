@@ -1,0 +1,353 @@
+"""Export to CTranslate2, whose C++ decoder runs the model fast on CPU and GPU.
+
+Importing this module registers the model with CTranslate2's converter of Transformers models, which
+`export_ctranslate2` drives; `TransformersConverter(DIR).convert(OUT)` then works as well.
+
+CTranslate2 holds everything that the configuration can say. Positions become a table of
+`max_position_embeddings` rows; heads whose d_k and d_v differ are filled up with zeros, which
+changes no product. All tensors are copies: the converter scales those that it quantizes in place.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from ctranslate2.converters import TransformersConverter
+from ctranslate2.converters.transformers import ModelLoader, register_loader
+from ctranslate2.specs import Activation, attention_spec, common_spec, transformer_spec
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from ...modeling_vanilla_transformer import (
+    Decoder,
+    Encoder,
+    MultiHeadAttention,
+    PositionwiseFeedForward,
+    VanillaTransformerForConditionalGeneration,
+)
+from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
+from ..engines import CTranslate2Engine
+from ..verification import (
+    check_equal,
+    check_greedy,
+    foreign_tensors,
+    log_probabilities,
+    probe,
+    translated,
+)
+from .folders import check_folders, copy_tokenizer, load_model, written_aside
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-4  # of a log-probability in float32: rounding in another order
+# How weights are stored, and how far log-probabilities of tokens may then be from the model's on
+# average, in nats. After random sources a Transformer of 7 million parameters was found 0.006 away
+# in bfloat16 and 0.013 in int8; a tensor in the wrong place costs several nats.
+QUANTIZATIONS = {"float32": TOLERANCE, "bfloat16": 0.1, "int8": 0.1, "int8_float32": 0.1}
+ACTIVATIONS = {
+    "relu": Activation.RELU,  # Eq. 2
+    "gelu": Activation.GELU,
+    "gelu_new": Activation.GELUTanh,
+    "swish": Activation.SWISH,
+    "tanh": Activation.Tanh,
+}
+
+
+@register_loader("VanillaTransformerConfig")
+class VanillaTransformerLoader(ModelLoader):
+    """Makes CTranslate2's description of a model from ours."""
+
+    @property
+    def architecture_name(self) -> str:
+        """The class of transformers that loads the model."""
+        return "AutoModelForSeq2SeqLM"
+
+    def get_model_spec(
+        self, model: VanillaTransformerForConditionalGeneration
+    ) -> transformer_spec.TransformerSpec:
+        """Every weight of the model in CTranslate2's places.
+
+        Raises:
+            ValueError: CTranslate2 cannot hold the model.
+        """
+        _check_exportable(model)
+        config = model.config
+        encoder = transformer_spec.TransformerEncoderSpec(
+            config.encoder_layers,
+            config.encoder_attention_heads,
+            activation=ACTIVATIONS[config.activation_function],
+        )
+        decoder = transformer_spec.TransformerDecoderSpec(
+            config.decoder_layers,
+            config.decoder_attention_heads,
+            activation=ACTIVATIONS[config.activation_function],
+        )
+        _set_stack(encoder, encoder.embeddings[0], model.model.encoder)
+        _set_stack(decoder, decoder.embeddings, model.model.decoder)
+        for layer_spec, layer in zip(decoder.layer, model.model.decoder.layers, strict=True):
+            _set_cross_attention(layer_spec.attention, layer.cross_attn)
+            _set_norm(layer_spec.attention.layer_norm, layer.cross_attn_norm)
+        _set_linear(decoder.projection, model.lm_head)
+        return transformer_spec.TransformerSpec(encoder, decoder)
+
+    def get_vocabulary(
+        self, model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[list[str], list[str]]:
+        """A token for each row of the embeddings, of the source's and of the target's."""
+        return vocabularies(model, tokenizer)
+
+    def set_vocabulary(
+        self, spec: transformer_spec.TransformerSpec, tokens: tuple[list[str], list[str]]
+    ) -> None:
+        """Written as one where they are one (Section 5.1)."""
+        source, target = tokens
+        spec.register_source_vocabulary(source)
+        spec.register_target_vocabulary(target)
+
+    def set_config(
+        self,
+        config: transformer_spec.TransformerConfig,
+        model: VanillaTransformerForConditionalGeneration,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> None:
+        """What CTranslate2 reads beside the weights."""
+        _, tokens = vocabularies(model, tokenizer)
+        ours, eos = model.config, model.config.eos_token_id
+        config.decoder_start_token = tokens[ours.decoder_start_token_id]
+        config.eos_token = tokens[eos[0] if isinstance(eos, list) else eos]
+        # Where a model has none of these, a token that no text holds stands for it.
+        config.bos_token = tokens[_first(ours.bos_token_id, ours.decoder_start_token_id)]
+        config.unk_token = tokens[_first(ours.unk_token_id, ours.pad_token_id)]
+        config.layer_norm_epsilon = float(ours.layer_norm_eps)
+        config.add_attribute("max_position_embeddings", ours.max_position_embeddings)
+
+
+def _set_stack(
+    spec: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
+    embeddings: common_spec.EmbeddingsSpec,
+    stack: Encoder | Decoder,
+) -> None:
+    """What encoder and decoder share: embeddings, positions, layers, and a norm where there is one.
+
+    CTranslate2's pre_norm is our norm_first, but a norm after the stack may stand with either.
+    """
+    config = stack.config
+    spec.pre_norm = config.norm_first
+    final_norm = getattr(stack, "norm", None)
+    if isinstance(final_norm, nn.LayerNorm):
+        _set_norm(spec.layer_norm, final_norm)
+    else:
+        del spec.layer_norm
+    spec.scale_embeddings = True  # Section 3.4: by sqrt(d_model)
+    embeddings.weight = _copy(stack.embed_tokens.weight)
+    spec.position_encodings.encodings = position_table(stack)
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_self_attention(layer_spec.self_attention, layer.self_attn)
+        _set_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
+        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
+        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
+
+
+def position_table(stack: Encoder | Decoder) -> Tensor:
+    """The positional encodings of a stack, (max_position_embeddings, d), float32."""
+    config = stack.config
+    shape = (1, config.max_position_embeddings, config.d_model)
+    with torch.inference_mode():
+        table = stack.embed_positions(torch.empty(shape), None, 0)
+    return _copy(table.view(shape[1:]))
+
+
+def _set_self_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
+) -> None:
+    query, key, value = _projections(attention)
+    _fuse(spec.linear[0], query, key, value)
+    _set_output(spec, attention)
+
+
+def _set_cross_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
+) -> None:
+    query, key, value = _projections(attention)
+    _fuse(spec.linear[0], query)
+    _fuse(spec.linear[1], key, value)
+    _set_output(spec, attention)
+
+
+def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
+    """Weights and biases of Q, K and V, all heads as wide as the wider of d_k and d_v."""
+    width = max(attention.d_k, attention.d_v)
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return [
+        (
+            _widen(part.weight, attention.num_heads, width),
+            _widen(part.bias, attention.num_heads, width),
+        )
+        for part in parts
+    ]
+
+
+def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
+    """(h * d_head, ...) -> (h * width, ...): zeros after each head's own rows."""
+    heads = _copy(tensor).view(num_heads, -1, *tensor.shape[1:])
+    wide = heads.new_zeros(num_heads, width, *tensor.shape[1:])
+    wide[:, : heads.size(1)] = heads
+    return wide.flatten(0, 1)
+
+
+def _fuse(spec: common_spec.LinearSpec, *parts: tuple[Tensor, Tensor]) -> None:
+    spec.weight, spec.bias = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+
+
+def _set_output(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention) -> None:
+    width = max(attention.d_k, attention.d_v)
+    spec.queries_scale = attention.scaling  # of d_k, also where the heads are wider
+    spec.linear[-1].weight = _widen(
+        attention.out_proj.weight.T, attention.num_heads, width
+    ).T.contiguous()
+    spec.linear[-1].bias = _copy(attention.out_proj.bias)
+
+
+def _set_feed_forward(
+    spec: transformer_spec.FeedForwardSpec, network: PositionwiseFeedForward
+) -> None:
+    _set_linear(spec.linear_0, network.fc1)
+    _set_linear(spec.linear_1, network.fc2)
+
+
+def _set_linear(spec: common_spec.LinearSpec, linear: nn.Linear) -> None:
+    spec.weight = _copy(linear.weight)
+    if linear.bias is not None:
+        spec.bias = _copy(linear.bias)
+
+
+def _set_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", torch.float32, copy=True)
+
+
+def vocabularies(
+    model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[str], list[str]]:
+    """Tokens of the source's and of the target's ids.
+
+    A target with a vocabulary of its own may have a tokenizer of its own. Without one its ids get
+    made-up tokens; `CTranslate2Engine` gives the ids, of which the model's tokenizer makes text.
+    """
+    config = model.config
+    source = vocabulary(tokenizer, config.vocab_size)
+    if TARGET_TOKENIZER in tokenizer.init_kwargs:
+        return source, vocabulary(target_tokenizer(tokenizer), config.target_vocab_size)
+    if config.target_vocab_size == config.vocab_size:
+        return source, source
+    return source, [f"<target {number}>" for number in range(config.target_vocab_size)]
+
+
+def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
+    """The token of each id, in their order; ids that the tokenizer lacks get a made-up one.
+
+    Raises:
+        ValueError: the tokenizer has ids that the model lacks.
+    """
+    tokens = [f"<unused {number}>" for number in range(size)]
+    for token, number in tokenizer.get_vocab().items():
+        if number >= size:
+            raise ValueError(
+                f"The tokenizer has id {number} ({token!r}), but the model's vocabulary ends at "
+                f"{size - 1}; save the model with the tokenizer that it was trained with."
+            )
+        tokens[number] = token
+    return tokens
+
+
+def export_ctranslate2(
+    model_dir: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    *,
+    quantization: str = "float32",
+) -> Path:
+    """Write a saved model as a directory that `ctranslate2.Translator` loads.
+
+    The export is loaded and compared with the model before it appears: in float32 to 1e-4 in the
+    log-probability of each token, and then, coarser, as it is stored.
+
+    Args:
+        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
+        output_dir: must not exist yet, or be empty. It appears only when all of it is written.
+        quantization: how weights are stored: one of `QUANTIZATIONS`.
+
+    Returns:
+        `output_dir` as a path.
+
+    Raises:
+        ValueError: a directory is not as it must be, CTranslate2 cannot hold the model, or the two
+            differ.
+    """
+    if quantization not in QUANTIZATIONS:
+        raise ValueError(
+            f"Got quantization={quantization!r}; allowed are {', '.join(QUANTIZATIONS)}."
+        )
+    source, output = check_folders(model_dir, output_dir)
+    model = load_model(source, dtype=torch.float32)
+    _check_exportable(model)
+    differences = {}
+    with written_aside(output) as aside:
+        for stored in dict.fromkeys(("float32", quantization)):
+            TransformersConverter(str(source)).convert(str(aside), quantization=stored, force=True)
+            model.generation_config.save_pretrained(aside)
+            differences[stored] = _verify(model, aside, stored)
+        copy_tokenizer(source, aside)
+    kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}
+    found = ", ".join(f"{kinds[name]} {value:.1e} in {name}" for name, value in differences.items())
+    logger.info(
+        "Wrote %s for CTranslate2 to %s; log-probabilities differ by %s.", *(source, output, found)
+    )
+    return output
+
+
+def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, stored: str) -> float:
+    """The difference of log-probabilities, and in float32 a look at a greedy search.
+
+    Stored weights are what an export answers for, so that it computes with them in float32: sums of
+    int8 lose more on some processors than on others.
+    """
+    name = f"CTranslate2 model in {stored}"
+    engine = CTranslate2Engine(written, compute_type="float32")
+    sentences, exact = probe(model.config), stored == "float32"
+    if not exact:  # coarse numbers say little of what the model itself would never say
+        sentences = translated(model, sentences)
+    found = engine.score_ids(sentences.source, sentences.mask, sentences.target)
+    following = sentences.target[:, 1:, None]
+    expected = log_probabilities(model, sentences)[:, :-1].gather(2, following).squeeze(2)
+    difference = check_equal(
+        found, expected, tolerance=QUANTIZATIONS[stored], name=name, on_average=not exact
+    )
+    if exact:
+        limit = sentences.target.size(1)
+        options = {"num_beams": 1, "max_new_tokens": limit}
+        ids = engine.generate(sentences.source, sentences.mask, **options)
+        check_greedy(model, sentences, ids, tolerance=TOLERANCE, name=name)
+    return difference
+
+
+def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None:
+    eos = model.config.eos_token_id
+    obstacles = []
+    if eos is None or (isinstance(eos, list) and len(eos) != 1):
+        obstacles.append(f"eos_token_id={eos}; allowed one id")
+    unknown = foreign_tensors(model)
+    if unknown:
+        obstacles.append(
+            f"{len(unknown)} tensors beside the Transformer's own, such as {unknown[0]}; allowed "
+            "none, merge adapters first"
+        )
+    if obstacles:
+        raise ValueError(f"CTranslate2 cannot hold this model: got {'; got '.join(obstacles)}.")
+
+
+def _first(*ids: int | None) -> int:
+    return next(number for number in ids if number is not None)

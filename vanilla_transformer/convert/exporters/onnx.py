@@ -1,0 +1,259 @@
+"""Export to ONNX, which ONNX Runtime and many other engines run: an encoder, and one decoder.
+
+`encoder.onnx` reads a source once and gives the keys and values that the decoder's cross-attention
+needs of it. `decoder.onnx` reads the target's tokens and the keys and values of the earlier ones,
+of which there may be none: the same graph reads a whole target, or one token after another. Names
+of inputs and outputs are those of the host library's family (`past_key_values.0.decoder.key`).
+
+Shapes: B sources, S source length, P earlier and T new target tokens, h heads, d_k and d_v widths
+of a head's keys and values, V vocabulary. All lengths are dynamic.
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import onnxruntime  # noqa: F401  # checks the graphs: better missing now than after the work
+import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+from torch import Tensor, nn
+
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ..engines import DECODER, ENCODER, OnnxEngine, source_names, target_names
+from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
+from .folders import check_folders, copy_tokenizer, load_model, written_aside
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-4  # of log-probabilities; rounding in another order
+OPSET = 18
+LARGEST_FILE = 1_500_000_000  # bytes of weights; a protobuf ends at 2 GiB, more goes beside it
+FORBIDDEN = torch.finfo(torch.float32).min  # -inf would make NaN of a source that is all padding
+
+
+class EncoderGraph(nn.Module):
+    """What `encoder.onnx` computes."""
+
+    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+        super().__init__()
+        self.encoder, self.layers = model.model.encoder, model.model.decoder.layers
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        """Source ids and mask, (B, S), to states, (B, S, d), and each layer's (B, h, S, .)."""
+        x = self.encoder.embed(input_ids, None, attention_mask)
+        mask = _additive(attention_mask)
+        for layer in self.encoder.layers:
+            x = layer(x, mask)
+        x = self.encoder.norm(x)
+        pairs = [layer.cross_attn.keys_and_values(x, None) for layer in self.layers]
+        return (x, *(part for pair in pairs for part in pair))
+
+
+class DecoderGraph(nn.Module):
+    """What `decoder.onnx` computes."""
+
+    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+        super().__init__()
+        self.decoder, self.lm_head = model.model.decoder, model.lm_head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        encoder_attention_mask: Tensor,
+        source: list[Tensor],
+        past: list[Tensor],
+    ) -> tuple[Tensor, ...]:
+        """Target ids, (B, T), after P others to logits, (B, T, V), and keys and values of P + T."""
+        past_length, length = past[0].size(2), input_ids.size(1)
+        x = self.decoder.embed(input_ids, None, None, past_length)
+        positions = torch.arange(past_length + length, device=x.device)
+        later = positions[None, :] > positions[past_length:, None]  # (T, P + T)
+        mask = _additive(~later[None])
+        memory_mask = _additive(encoder_attention_mask)
+        cache = GraphCache(source, past)
+        for layer in self.decoder.layers:
+            x = layer(x, mask, None, memory_mask, past_key_values=cache)
+        # With two dimensions the exporter leaves the matrix as it is; with three it would store a
+        # transposed copy beside the embedding that it is tied to.
+        logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)
+        return (logits, *cache.present)
+
+
+class GraphCache:
+    """Inputs of the graph in the place of the cache that the model's attention reads and fills."""
+
+    def __init__(self, source: Sequence[Tensor], past: Sequence[Tensor]) -> None:
+        self.past, self.present = past, []
+        self.is_updated = dict.fromkeys(range(len(source) // 2), True)  # the source is all there
+        self.cross_attention_cache = SimpleNamespace(
+            layers=[
+                SimpleNamespace(keys=keys, values=values)
+                for keys, values in zip(source[::2], source[1::2], strict=True)
+            ]
+        )
+        self.self_attention_cache = self
+
+    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """The keys and values of the layer with the new ones behind, (B, h, P + T, .)."""
+        earlier = self.past[2 * layer : 2 * layer + 2]
+        grown = tuple(
+            torch.cat((old, new), dim=2) for old, new in zip(earlier, (key, value), strict=True)
+        )
+        self.present.extend(grown)
+        return grown
+
+
+def _additive(allowed: Tensor) -> Tensor:
+    """(B, L) or (1, T, L), true where attention is allowed, to what is added: (., 1, ., L)."""
+    allowed = allowed[:, None, None, :] if allowed.dim() == 2 else allowed[:, None]
+    return torch.where(allowed.bool(), 0.0, FORBIDDEN)
+
+
+def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
+    """Write a saved model as `encoder.onnx` and `decoder.onnx`, in float32.
+
+    The graphs are run by ONNX Runtime and compared with the model before they appear: the
+    log-probabilities of whole targets, of targets in two pieces, and a greedy translation.
+
+    Args:
+        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
+        output_dir: must not exist yet, or be empty. It appears only when all of it is written.
+
+    Returns:
+        `output_dir` as a path.
+
+    Raises:
+        ValueError: a directory is not as it must be, the model is not this architecture alone, or
+            the two differ.
+    """
+    source, output = check_folders(model_dir, output_dir)
+    model = load_model(source, dtype=torch.float32)
+    foreign = foreign_tensors(model)
+    if foreign:
+        raise ValueError(
+            f"Got {len(foreign)} tensors beside the Transformer's own, such as {foreign[0]}; "
+            "merge adapters first."
+        )
+    model.set_attn_implementation("eager")
+    with written_aside(output) as aside:
+        aside.mkdir()
+        write_graphs(model, aside)
+        model.config.save_pretrained(aside)
+        model.generation_config.save_pretrained(aside)
+        copy_tokenizer(source, aside)
+        difference = _verify(model, aside)
+    logger.info(
+        "Wrote %s as ONNX to %s; log-probabilities differ by at most %.1e.",
+        *(source, output, difference),
+    )
+    return output
+
+
+def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
+    """Traces both graphs, with all lengths dynamic."""
+    batch, past, new, length = (
+        torch.export.Dim(name) for name in ("batch", "past", "new", "source")
+    )
+    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+    d_k, d_v = model.config.head_dims(heads)
+    widths = (d_k, d_v) * layers
+    # Sizes that differ, and none of them 0 or 1, which tracing takes for constants.
+    source = [torch.randn(2, heads, 5, width) for width in widths]
+    earlier = [torch.randn(2, heads, 4, width) for width in widths]
+    mask = torch.ones(2, 5, dtype=torch.long)
+    _write_graph(
+        EncoderGraph(model),
+        {"input_ids": torch.zeros(2, 5, dtype=torch.long), "attention_mask": mask},
+        folder / ENCODER,
+        shapes={"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}},
+        input_names=["input_ids", "attention_mask"],
+        output_names=["last_hidden_state", *source_names(layers, "present")],
+    )
+    _write_graph(
+        DecoderGraph(model),
+        {
+            "input_ids": torch.zeros(2, 3, dtype=torch.long),
+            "encoder_attention_mask": mask,
+            "source": source,
+            "past": earlier,
+        },
+        folder / DECODER,
+        shapes={
+            "input_ids": {0: batch, 1: new},
+            "encoder_attention_mask": {0: batch, 1: length},
+            "source": [{0: batch, 2: length} for _ in source],
+            "past": [{0: batch, 2: past} for _ in earlier],
+        },
+        input_names=[
+            *("input_ids", "encoder_attention_mask", *source_names(layers)),
+            *target_names(layers),
+        ],
+        output_names=["logits", *target_names(layers, "present")],
+    )
+
+
+def _write_graph(
+    graph: nn.Module,
+    example: dict[str, object],
+    path: Path,
+    *,
+    shapes: dict[str, object],
+    input_names: list[str],
+    output_names: list[str],
+) -> None:
+    size = sum(weight.numel() * weight.element_size() for weight in graph.parameters())
+    with torch.inference_mode(), _quiet():
+        program = torch.onnx.export(
+            graph.eval(),
+            kwargs=example,
+            dynamo=True,
+            verbose=False,
+            opset_version=OPSET,
+            dynamic_shapes=shapes,
+            input_names=input_names,
+            output_names=output_names,
+        )
+    # Where in which file each node comes from: more bytes than the weights of a small model.
+    ClearMetadataAndDocStringPass()(program.model)
+    program.save(path, external_data=size > LARGEST_FILE)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on torchvision and on names of axes."""
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = registration.level
+    registration.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        registration.setLevel(level)
+
+
+def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) -> float:
+    """The largest difference of a log-probability, whole and with a past, and a greedy search."""
+    engine = OnnxEngine(written)
+    sentences = probe(model.config)
+    expected = log_probabilities(model, sentences)
+    whole = log_probabilities(engine, sentences)
+    _, *source = engine.encode(sentences.source, sentences.mask)
+    cut = sentences.target.size(1) // 2
+    cache, pieces = None, []
+    for piece in (sentences.target[:, :cut], sentences.target[:, cut:]):
+        logits, cache = engine.decode(piece, sentences.mask, source, cache)
+        pieces.append(logits.log_softmax(-1))
+    difference = max(
+        check_equal(got, expected, tolerance=TOLERANCE, name="ONNX")
+        for got in (whole, torch.cat(pieces, dim=1))
+    )
+    found = engine.generate(
+        sentences.source, attention_mask=sentences.mask, num_beams=1, max_new_tokens=cut
+    )
+    check_greedy(model, sentences, found, tolerance=TOLERANCE, name="ONNX")
+    return difference

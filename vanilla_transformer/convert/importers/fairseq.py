@@ -1,0 +1,361 @@
+"""Import of fairseq's `transformer*` checkpoints with their dictionaries.
+
+fairseq's layers are the paper's (or pre-norm ones); its sinusoids are the authors' code's, counted
+from 2; its decoder starts from `</s>`. Checkpoints of its early versions have other names for some
+tensors, and are read as fairseq itself reads them today.
+"""
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ..exporters.marian import tensor_map
+from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
+from .state_dict import (
+    Imported,
+    Piece,
+    Tables,
+    build_model,
+    check_output,
+    find_tables,
+    finish,
+    make_config,
+)
+from .vocabulary import check_size, read_tokens, word_tokenizer
+
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # their places are their ids
+_SPECIAL = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+_FIRST_POSITION = 2  # the one after that of <pad>
+
+
+class _Meter:
+    """Stands for a class of fairseq's statistics, of which nothing is needed."""
+
+
+# What checkpoints hold beside tensors: the options, and in old ones statistics of the training.
+_ALLOWED = [
+    *NUMPY_NUMBERS,
+    (argparse.Namespace, "argparse.Namespace"),
+    *(
+        (_Meter, f"fairseq.{module}.{name}")
+        for module in ("meters", "logging.meters")
+        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
+    ),
+]
+# Options that change what the network computes, in ways that this package has no place for.
+_REFUSED = {
+    "adaptive_softmax_cutoff": "an adaptive softmax",
+    "adaptive_input": "adaptive input embeddings",
+    "cross_self_attention": "one attention for both sequences",
+    "no_cross_attention": "a decoder without cross-attention",
+    "layernorm_embedding": "a norm of the embeddings",
+    "no_token_positional_embeddings": "no positional encoding",
+    "no_decoder_final_norm": "no norm after the decoder",
+    "encoder_layers_to_keep": "pruned layers",
+    "decoder_layers_to_keep": "pruned layers",
+    "scale_attn": "a norm after attention",
+    "scale_fc": "a norm inside the feed-forward networks",
+    "scale_heads": "a scale for each head",
+    "scale_resids": "a scale for each residual",
+    "base_layers": "mixture-of-experts layers",
+}
+_ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
+# Names of early versions.
+_OLD_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+_IGNORED = tuple(
+    f"{stack}.{name}"
+    for stack in ("encoder", "decoder")
+    for name in ("version", "embed_positions._float_tensor")
+)
+
+
+def import_fairseq(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    dictionaries: str | os.PathLike[str] | None = None,
+    bpe_codes: str | os.PathLike[str] | None = None,
+) -> Imported:
+    """The model of a checkpoint of fairseq's.
+
+    Exact: logits differ by rounding alone. The tokenizer takes what fairseq's dictionaries take,
+    text in words or pieces between spaces, and gives their ids; with codes it takes any text.
+
+    Args:
+        path: of the .pt file.
+        output: directory to write; None writes nothing.
+        dictionaries: directory with dict.SOURCE.txt and dict.TARGET.txt; that of the checkpoint if
+            None.
+        bpe_codes: codes of subword-nmt or fastBPE. Text then goes through Moses and these, as with
+            fairseq's `--tokenizer moses --bpe fastbpe`, in the host's FSMTTokenizer. (No pipeline
+            of `tokenizers` can: its merges need ids that the dictionary does not have.)
+
+    Raises:
+        ValueError: the file is damaged, asks for code, holds another architecture, or has what
+            this package has no place for; or `output` exists.
+    """
+    check_output(output)
+    file = Path(path)
+    checkpoint = read_pickle(file, _ALLOWED)
+    if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
+        raise ValueError(f"{file} is not a checkpoint of fairseq's; it holds no `model`.")
+    options = _options(checkpoint, file)
+    tensors = _upgraded(state_dict(checkpoint["model"], f"{file}: model"))
+    tables = _tables(options, tensors, file)
+    learned = bool(options.get("encoder_learned_pos"))
+    rows = _position_rows(options, tensors) if learned else _longest(options)
+    config = make_config(
+        file,
+        **tables.fields,
+        **_sizes(options, tensors),
+        position_encoding="learned" if learned else "tensor2tensor",
+        position_offset=0 if learned else _FIRST_POSITION,
+        max_position_embeddings=rows,
+        norm_first=bool(options.get("encoder_normalize_before")),
+        activation_function=_activation(options),
+        layer_norm_eps=1e-5,
+        **{"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "unk_token_id": 3},
+        decoder_start_token_id=2,
+    )
+    pieces = {**tables.pieces, **_pieces(config)}
+    model = build_model(config, pieces, tensors, origin=file, ignored=_IGNORED)
+    folder = file.parent if dictionaries is None else Path(dictionaries)
+    sizes, required = (config.vocab_size, config.target_vocab_size), bool(dictionaries or bpe_codes)
+    found = _dictionaries(options, folder, sizes, required=required)
+    if bpe_codes is not None:
+        files = _fsmt_tokenizer_files(options, found, Path(bpe_codes))
+        return finish(Imported(model, files=files), output)
+    notes = () if found else ("There are no dictionaries; these are weights and ids only.",)
+    return finish(Imported(model, *_word_tokenizers(found, folder), notes=notes), output)
+
+
+def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
+    """Layers, and what stands before and after them in some models."""
+    pieces = {
+        key: Piece((place.key.removeprefix("model."),))
+        for key, place in tensor_map(config).items()
+        if ".layers." in key
+    }
+    # The rows before are those of <s>, never looked up, and <pad>.
+    used = slice(_FIRST_POSITION, _FIRST_POSITION + config.max_position_embeddings)
+    for stack in ("encoder", "decoder"):
+        if config.norm_first:
+            for part in ("weight", "bias"):
+                pieces[f"model.{stack}.norm.{part}"] = Piece((f"{stack}.layer_norm.{part}",))
+        if config.position_encoding == "learned":
+            table = f"{stack}.embed_positions.weight"
+            pieces[f"model.{table}"] = Piece((table,), lambda rows: rows[used])
+    return pieces
+
+
+def _options(found: Mapping[str, object], file: Path) -> dict[str, object]:
+    """Options of model and task, flat, whichever version wrote them."""
+    everything = found.get("cfg") or {}
+    parts = [found.get("args"), everything.get("task"), everything.get("model")]
+    options: dict[str, object] = {}
+    for part in parts:
+        part = vars(part) if isinstance(part, argparse.Namespace) else part or {}
+        for name, value in part.items():
+            if name in ("encoder", "decoder") and isinstance(value, Mapping):
+                options |= {f"{name}_{key}": inner for key, inner in value.items()}
+                options[f"{name}_ffn_embed_dim"] = value.get("ffn_embed_dim")
+            else:
+                options[name] = value
+    name = str(options.get("arch") or options.get("_name") or "")
+    if not name.startswith("transformer") or name.startswith("transformer_lm"):
+        raise ValueError(f"{file} holds the architecture {name!r}; allowed is transformer*.")
+    for option, what in _REFUSED.items():
+        if options.get(option):
+            raise ValueError(
+                f"{file} has {what} ({option}), which this package cannot hold; nearest is a model "
+                "trained without it."
+            )
+    for option in ("normalize_before", "learned_pos"):
+        values = [bool(options.get(f"{stack}_{option}")) for stack in ("encoder", "decoder")]
+        if values[0] != values[1]:
+            raise ValueError(
+                f"{file} has encoder_{option}={values[0]} but decoder_{option}={values[1]}; this "
+                "package has one of them for both stacks."
+            )
+    return options
+
+
+def _activation(options: Mapping[str, object]) -> str:
+    name = str(options.get("activation_fn") or "relu")
+    return _ACTIVATIONS.get(name, name)
+
+
+def _longest(options: Mapping[str, object]) -> int:
+    limits = [options.get(f"max_{side}_positions") for side in ("source", "target")]
+    return min(int(limit or 1024) for limit in limits)
+
+
+def _position_rows(options: Mapping[str, object], tensors: Mapping[str, Tensor]) -> int:
+    """Positions that both learned tables have."""
+    tables = [tensors.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
+    rows = [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
+    return min(rows, default=_longest(options))
+
+
+def _sizes(options: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, object]:
+    """Sizes by the options, as the architecture left them there; the tensors are held to them."""
+    sizes: dict[str, object] = {
+        "d_model": tensors["encoder.embed_tokens.weight"].size(1),
+        "dropout": options.get("dropout", 0.1),
+        "attention_dropout": options.get("attention_dropout") or 0.0,
+        "activation_dropout": options.get("activation_dropout")
+        or options.get("relu_dropout")
+        or 0.0,
+    }
+    for stack in ("encoder", "decoder"):
+        sizes[f"{stack}_layers"] = int(options.get(f"{stack}_layers") or 6)
+        sizes[f"{stack}_attention_heads"] = int(options.get(f"{stack}_attention_heads") or 8)
+        sizes[f"{stack}_ffn_dim"] = int(options.get(f"{stack}_ffn_embed_dim") or 2048)
+    return sizes
+
+
+def _tables(options: Mapping[str, object], tensors: Mapping[str, Tensor], file: Path) -> Tables:
+    target = "decoder.embed_tokens.weight"
+    softmax = "decoder.output_projection.weight"
+    if "decoder.embed_out" in tensors:
+        softmax = "decoder.embed_out"
+    elif softmax not in tensors and (
+        options.get("share_decoder_input_output_embed") or options.get("share_all_embeddings")
+    ):
+        softmax = target
+    return find_tables(
+        tensors,
+        source="encoder.embed_tokens.weight",
+        target=target,
+        softmax=softmax,
+        origin=file,
+        scaled=not options.get("no_scale_embedding"),
+    )
+
+
+def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under today's names: early versions numbered the norms and fused Q, K and V."""
+    upgraded = {}
+    for name, tensor in tensors.items():
+        norm = re.fullmatch(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name)
+        fused = re.fullmatch(r"(.*attn)\.in_proj_(weight|bias)", name)
+        if norm and int(norm[3]) < len(_OLD_NORMS[norm[2]]):
+            upgraded[f"{norm[1]}.{_OLD_NORMS[norm[2]][int(norm[3])]}.{norm[4]}"] = tensor
+        elif fused and tensor.dim() and tensor.size(0) % 3 == 0:
+            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+                upgraded[f"{fused[1]}.{part}_proj.{fused[2]}"] = rows
+        else:
+            upgraded[name] = tensor
+    return upgraded
+
+
+def read_dictionary(path: Path) -> list[str]:
+    """The tokens of a dict.LANGUAGE.txt by id, special ones included.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    tokens, known = list(SPECIAL_TOKENS), set(SPECIAL_TOKENS)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason}).") from error
+    for number, line in enumerate(text.rstrip("\n").split("\n"), start=1):
+        line = line.rstrip()
+        overwrites = line.endswith(" #fairseq:overwrite")
+        token, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not token or not count.isdecimal():
+            raise ValueError(f"{path}, line {number}, is not a token and its count: {line[:60]!r}.")
+        if overwrites and token in SPECIAL_TOKENS:
+            raise ValueError(f"{path}, line {number}, replaces {token}; no tokenizer has it twice.")
+        if token in known:
+            raise ValueError(f"{path}, line {number}, holds {token!r} once more.")
+        known.add(token)
+        tokens.append(token)
+    return tokens
+
+
+def _dictionaries(
+    options: Mapping[str, object], folder: Path, sizes: tuple[int, int], *, required: bool
+) -> list[list[str]]:
+    """Tokens of source and target; none where the folder has no dictionaries.
+
+    Raises:
+        ValueError: they are required and missing, or not the model's.
+    """
+    languages = [options.get(f"{side}_lang") for side in ("source", "target")]
+    paths = [folder / f"dict.{language}.txt" for language in languages]
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing and required:
+        raise ValueError(f"There is no {listed(missing)}; name the directory that has them.")
+    if missing:
+        return []
+    found = [read_dictionary(path) for path in paths]
+    for tokens, path, size in zip(found, paths, sizes, strict=True):
+        check_size(tokens, size, origin=path)
+    return found
+
+
+def _word_tokenizers(
+    found: list[list[str]], folder: Path
+) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
+    """Of the source, and of the target where it has a dictionary of its own."""
+    if not found:
+        return None, None
+    source, target = (
+        word_tokenizer(tokens, _SPECIAL, "$A eos", origin=f"a dictionary in {folder}")
+        for tokens in found
+    )
+    return source, None if found[0] == found[1] else target
+
+
+def _fsmt_tokenizer_files(
+    options: Mapping[str, object], found: list[list[str]], codes: Path
+) -> dict[str, bytes]:
+    """Files of the host's FSMTTokenizer, which does Moses and BPE as fairseq's hub does."""
+    languages = [str(options.get(f"{side}_lang")) for side in ("source", "target")]
+    settings = {"tokenizer_class": "FSMTTokenizer", "langs": languages, "do_lower_case": False}
+    files = {"tokenizer_config.json": settings}
+    for name, tokens in zip(("vocab-src.json", "vocab-tgt.json"), found, strict=True):
+        # Ends of words are marked there, and where words go on here.
+        marked = list(SPECIAL_TOKENS)
+        for token in tokens[len(SPECIAL_TOKENS) :]:
+            inside = token.endswith("@@")
+            marked.append(token.removesuffix("@@") if inside else f"{token}</w>")
+        files[name] = {token: number for number, token in enumerate(marked)}
+    contents = {
+        name: json.dumps(content, ensure_ascii=False).encode() for name, content in files.items()
+    }
+    return {**contents, "merges.txt": "".join(f"{merge}\n" for merge in _merges(codes)).encode()}
+
+
+def _merges(path: Path) -> list[str]:
+    """Merges of a codes file of subword-nmt's or fastBPE's, the first learnt first.
+
+    Raises:
+        ValueError: the file is not one of these.
+    """
+    merges = []
+    for number, line in enumerate(read_tokens(path), start=1):
+        parts = line.split(" ")
+        if number == 1 and parts[0] == "#version:":
+            continue
+        if len(parts) not in (2, 3) or parts[1] == "</w>":
+            raise ValueError(
+                f"{path}, line {number}, is no merge of subword-nmt 0.2 or fastBPE: {line[:60]!r}."
+            )
+        merges.append(" ".join(parts[:2]))
+    return merges
+
+
+__all__ = ["import_fairseq", "read_dictionary"]

@@ -1,0 +1,243 @@
+"""Import of Joey NMT's model directories: config.yaml, a checkpoint, and two vocabularies.
+
+Joey's layers are the paper's (`layer_norm: post`) or pre-norm ones, with an epsilon of 1e-6, and
+its softmax has no bias.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
+from .state_dict import (
+    Imported,
+    Piece,
+    build_model,
+    check_output,
+    check_sinusoids,
+    find_tables,
+    finish,
+    make_config,
+)
+from .vocabulary import read_tokens, vocabulary_tokenizers
+
+_CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
+_STACKS = ("encoder", "decoder")
+# Modules of a layer: our name and Joey's.
+_PROJECTIONS = {"q_proj": "q_layer", "k_proj": "k_layer", "v_proj": "v_layer"}
+_PROJECTIONS["out_proj"] = "output_layer"
+_FEED_FORWARD = {
+    "feed_forward.fc1": "feed_forward.pwff_layer.0",
+    "feed_forward.fc2": "feed_forward.pwff_layer.3",
+    "feed_forward_norm": "feed_forward.layer_norm",
+}
+_SUBLAYERS = {
+    "encoder": {"self_attn": ("src_src_att", "layer_norm")},
+    "decoder": {
+        "self_attn": ("trg_trg_att", "x_layer_norm"),
+        "cross_attn": ("src_trg_att", "dec_layer_norm"),
+    },
+}
+_POSITIONS = tuple(f"{stack}.pe.pe" for stack in _STACKS)
+_SPECIAL_IDS = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}  # unless the configuration says otherwise
+
+
+def import_joeynmt(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str | None = None,
+) -> Imported:
+    """The model of a directory of Joey NMT's.
+
+    Exact: logits differ by rounding alone. The tokenizer takes text as Joey's vocabularies have it,
+    in words or pieces between spaces.
+
+    Args:
+        path: directory with config.yaml, checkpoints, src_vocab.txt and trg_vocab.txt.
+        output: directory to write; None writes nothing.
+        checkpoint: name of the checkpoint in the directory; the best if None.
+
+    Raises:
+        ValueError: the directory is not whole, its model is not a Transformer or has what this
+            package has no place for; or `output` exists.
+        ImportError: PyYAML is not installed.
+    """
+    check_output(output)
+    folder = Path(path)
+    settings = _read_yaml(folder / "config.yaml")
+    model_settings = _section(settings, "model", folder)
+    stacks = {name: _section(model_settings, name, folder) for name in _STACKS}
+    file = _checkpoint(folder, checkpoint)
+    tensors = _tensors(file)
+    for name, settings_of_stack in stacks.items():
+        _check_stack(name, settings_of_stack, folder)
+    norm_first = _norm_first(stacks, tensors, folder)
+    tables = find_tables(
+        tensors,
+        source="src_embed.lut.weight",
+        target="trg_embed.lut.weight",
+        softmax="decoder.output_layer.weight",
+        origin=file,
+        scaled=_scaled(model_settings, stacks, folder),
+    )
+    config = make_config(
+        file,
+        **tables.fields,
+        **_sizes(stacks),
+        norm_first=norm_first,
+        activation_function=_activation(stacks, folder),
+        layer_norm_eps=1e-6,
+        **_special_ids(settings),
+    )
+    check_sinusoids(tensors, _POSITIONS, config, origin=file)
+    pieces = {**tables.pieces, **dict(_pieces(config))}
+    model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS)
+    source, target = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
+    notes = () if source else ("There are no vocabularies; these are weights and ids only.",)
+    return finish(Imported(model, source, target, notes=notes), output)
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    found = read_pickle(file, NUMPY_NUMBERS)
+    if not isinstance(found, Mapping) or "model_state" not in found:
+        raise ValueError(f"{file} is not a checkpoint of Joey NMT's; it holds no `model_state`.")
+    return state_dict(found["model_state"], f"{file}: model_state")
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    import yaml
+
+    if not path.is_file():
+        raise ValueError(f"There is no {path}; name a model directory of Joey NMT's.")
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML ({error}).") from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} holds no settings; name a model directory of Joey NMT's.")
+    return settings
+
+
+def _section(settings: Mapping[str, object], name: str, folder: Path) -> dict[str, object]:
+    section = settings.get(name)
+    if not isinstance(section, dict):
+        raise ValueError(f"{folder}/config.yaml has no section {name!r}.")
+    return section
+
+
+def _checkpoint(folder: Path, name: str | None) -> Path:
+    names = (name,) if name else _CHECKPOINTS
+    for candidate in names:
+        if (folder / candidate).is_file():
+            return folder / candidate
+    raise ValueError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
+
+
+def _check_stack(name: str, settings: Mapping[str, object], folder: Path) -> None:
+    """Refuse what this package has no place for."""
+    where = f"{folder}/config.yaml, {name}"
+    if settings.get("type", "recurrent") != "transformer":
+        raise ValueError(f"{where}: type is {settings.get('type')!r}; allowed is 'transformer'.")
+    if settings.get("alpha", 1.0) != 1.0:
+        raise ValueError(f"{where}: alpha={settings['alpha']} scales residuals; allowed is 1.0.")
+    if settings.get("layer_norm", "pre") not in ("pre", "post"):
+        raise ValueError(f"{where}: layer_norm={settings['layer_norm']!r}; allowed: pre, post.")
+
+
+def _norm_first(
+    stacks: Mapping[str, Mapping[str, object]], tensors: Mapping[str, Tensor], folder: Path
+) -> bool:
+    """Which norm both stacks have. Where nothing is said, Joey reads pre-norm in the encoder.
+
+    Its first versions ended those stacks with a norm, as ours do, and later ones did not.
+    """
+    places = {}
+    for name, settings in stacks.items():
+        final = f"{name}.layer_norm.weight" in tensors
+        default = "pre" if name == "encoder" or final else "post"
+        places[name] = settings.get("layer_norm", default)
+        if places[name] == "pre" and not final:
+            raise ValueError(
+                f"{folder}: the {name} is pre-norm without a norm after its layers, which this "
+                "package cannot hold; nearest is `layer_norm: pre` in config.yaml, trained anew."
+            )
+    if len(set(places.values())) > 1:
+        raise ValueError(f"{folder}: layer_norm is {places}; this package has one for both stacks.")
+    return places["encoder"] == "pre"
+
+
+def _scaled(
+    model: Mapping[str, object], stacks: Mapping[str, Mapping[str, object]], folder: Path
+) -> bool:
+    used = ("encoder",) if model.get("tied_embeddings") else _STACKS
+    scales = [bool((stacks[name].get("embeddings") or {}).get("scale")) for name in used]
+    if len(set(scales)) > 1:
+        raise ValueError(f"{folder}: only one of both embeddings is scaled; allowed: both, none.")
+    return scales[0]
+
+
+def _sizes(stacks: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    sizes: dict[str, object] = {
+        "d_model": int(stacks["encoder"].get("hidden_size", 512)),
+        "dropout": float(stacks["encoder"].get("dropout", 0.1)),
+        "attention_dropout": float(stacks["encoder"].get("dropout", 0.1)),
+        "activation_dropout": float(stacks["encoder"].get("dropout", 0.1)),
+    }
+    for name, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
+        settings = stacks[name]
+        sizes[f"{name}_layers"] = int(settings.get("num_layers", layers))
+        sizes[f"{name}_attention_heads"] = int(settings.get("num_heads", heads))
+        sizes[f"{name}_ffn_dim"] = int(settings.get("ff_size", 2048))
+    return sizes
+
+
+def _special_ids(settings: Mapping[str, object]) -> dict[str, int]:
+    data = settings.get("data")
+    named = (data.get("special_symbols") if isinstance(data, dict) else None) or {}
+    ids = {role: int(named.get(f"{role}_id", value)) for role, value in _SPECIAL_IDS.items()}
+    return {
+        **{f"{role}_token_id": value for role, value in ids.items()},
+        "decoder_start_token_id": ids["bos"],
+    }
+
+
+def _activation(stacks: Mapping[str, Mapping[str, object]], folder: Path) -> str:
+    names = {str(settings.get("activation", "relu")) for settings in stacks.values()}
+    if len(names) > 1:
+        raise ValueError(f"{folder}: activations {sorted(names)}; allowed is one for both stacks.")
+    return names.pop()
+
+
+def _pieces(config: VanillaTransformerConfig) -> Iterator[tuple[str, Piece]]:
+    for stack, sublayers in _SUBLAYERS.items():
+        names = dict(_FEED_FORWARD)
+        for sublayer, (attention, norm) in sublayers.items():
+            names[f"{sublayer}_norm"] = norm
+            for projection, name in _PROJECTIONS.items():
+                names[f"{sublayer}.{projection}"] = f"{attention}.{name}"
+        for part in ("weight", "bias"):
+            for layer in range(getattr(config, f"{stack}_layers")):
+                ours, theirs = f"model.{stack}.layers.{layer}", f"{stack}.layers.{layer}"
+                for our_name, name in names.items():
+                    yield f"{ours}.{our_name}.{part}", Piece((f"{theirs}.{name}.{part}",))
+            if config.norm_first:
+                yield f"model.{stack}.norm.{part}", Piece((f"{stack}.layer_norm.{part}",))
+
+
+def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
+    paths = [folder / f"{side}_vocab.txt" for side in ("src", "trg")]
+    there = [path for path in paths if path.is_file()]
+    if len(there) == 1:
+        missing = [str(path) for path in paths if path not in there]
+        raise ValueError(f"There is no {listed(missing)} beside {there[0].name}.")
+    if not there:
+        return None, None
+    same = read_tokens(paths[0]) == read_tokens(paths[1])
+    return (paths[0], None if same else paths[1])
+
+
+__all__ = ["import_joeynmt"]

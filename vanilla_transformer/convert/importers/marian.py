@@ -1,0 +1,136 @@
+"""Import of MarianMT and OPUS-MT directories of transformers; the inverse of the Marian export.
+
+Marian's network is the paper's with other columns for the sinusoids (exporters/marian.py), and
+OPUS-MT models bring their own activation (swish), an output bias, and a decoder that starts from
+`<pad>`. Their SentencePiece tokenizer is kept as it is.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torch import Tensor
+from transformers import MarianConfig
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ..exporters.marian import (
+    LOGITS_BIAS,
+    MARIAN_LAYER_NORM_EPS,
+    SHARED_FIELDS,
+    marian_columns,
+    tensor_map,
+)
+from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
+from .state_dict import (
+    Imported,
+    Piece,
+    build_model,
+    check_output,
+    check_sinusoids,
+    finish,
+    make_config,
+)
+
+_SOURCE = "model.encoder.embed_tokens.weight"
+_TARGET = "model.decoder.embed_tokens.weight"
+_SHARED = "model.shared.weight"
+_SOFTMAX = "lm_head.weight"
+_POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
+_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
+_MORE_FILES = (
+    *("target_vocab.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
+
+
+def import_marian(
+    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
+) -> Imported:
+    """The model of a directory with a `MarianMTModel`, OPUS-MT's included.
+
+    Exact: logits differ by rounding alone, and a model that came from ours returns bit for bit.
+
+    Args:
+        path: directory of transformers with config.json, the weights, and the tokenizer's files.
+        output: directory to write; None writes nothing.
+
+    Raises:
+        ValueError: the directory is not whole, not Marian's, or `output` exists.
+    """
+    check_output(output)
+    source = Path(path)
+    marian = read_config(source, MarianConfig)
+    tensors = read_directory(source)
+    config = _config(marian, tensors, source)
+    columns = marian_columns(config.d_model)
+    check_sinusoids(tensors, _POSITIONS, config, origin=source, columns=columns)
+    model = build_model(
+        config,
+        _pieces(marian, config),
+        tensors,
+        origin=source,
+        ignored={*_POSITIONS, LOGITS_BIAS, _SHARED},
+    )
+    model.generation_config = generation_settings(source, config)
+    files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "MarianTokenizer")
+    notes = () if files else ("The directory has no tokenizer; these are weights and ids only.",)
+    return finish(Imported(model, files=files, notes=notes), output)
+
+
+def _config(
+    marian: MarianConfig, tensors: Mapping[str, Tensor], origin: Path
+) -> VanillaTransformerConfig:
+    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk need not be
+    bias = tensors.get(LOGITS_BIAS)
+    shared = marian.share_encoder_decoder_embeddings
+    sizes_differ = marian.decoder_vocab_size != marian.vocab_size
+    two = sizes_differ or (marian.tie_word_embeddings and not shared)
+    fields |= {
+        # OPUS-MT names `</s>` for it, where no `<s>` exists.
+        "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
+        "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
+        "lm_head_bias": bias is not None and bool(bias.any()),
+        "decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None,
+        # A table that is not scaled keeps its numbers in the softmax alone.
+        "tie_word_embeddings": marian.tie_word_embeddings and marian.scale_embedding,
+        "share_encoder_decoder_embeddings": not two,
+    }
+    return make_config(origin, **fields)
+
+
+def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str, Piece]:
+    columns = marian_columns(config.d_model).argsort()
+
+    def reordered(axis: int | None, scale: float = 1.0) -> Callable[[Tensor], Tensor]:
+        def change(tensor: Tensor) -> Tensor:
+            if axis is not None and tensor.size(axis) == len(columns):  # else refused as it is
+                tensor = tensor.index_select(axis, columns)
+            return tensor if scale == 1.0 else tensor * scale
+
+        return change
+
+    pieces = {
+        key: Piece((place.key,), reordered(place.axis)) for key, place in tensor_map(config).items()
+    }
+    if config.lm_head_bias:
+        pieces["lm_head.bias"] = Piece((LOGITS_BIAS,), lambda row: row.squeeze(0))
+    if config.tie_word_embeddings:
+        if config.share_encoder_decoder_embeddings:
+            pieces[_SHARED] = Piece((_SHARED, _SOURCE, _TARGET, _SOFTMAX), reordered(1))
+        else:
+            pieces[_SHARED] = Piece((_TARGET, _SOFTMAX), reordered(1))
+        return pieces
+    scale = 1.0 if marian.scale_embedding else 1 / math.sqrt(config.d_model)
+    ties = {key: (key,) for key in (_SOURCE, _TARGET, _SOFTMAX)}
+    if marian.tie_word_embeddings:
+        ties[_TARGET] = ties[_SOFTMAX] = (_TARGET, _SOFTMAX)
+        if marian.share_encoder_decoder_embeddings:
+            ties = dict.fromkeys(ties, (_SHARED, _SOURCE, _TARGET, _SOFTMAX))
+    return pieces | {
+        key: Piece(names, reordered(1, 1.0 if key == _SOFTMAX else scale))
+        for key, names in ties.items()
+    }
+
+
+__all__ = ["import_marian"]

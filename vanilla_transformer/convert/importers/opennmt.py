@@ -1,0 +1,240 @@
+"""Import of OpenNMT-py's Transformer checkpoints.
+
+OpenNMT-py's Transformer is a pre-norm one with an epsilon of 1e-6, an output bias, and sinusoids as
+in the paper or in the authors' code. Checkpoints whose vocabularies are objects of torchtext
+(before version 3) ask for code and are refused: save their tokens as lists first.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from .safe_files import NUMPY_NUMBERS, read_pickle, state_dict
+from .state_dict import (
+    Imported,
+    Piece,
+    build_model,
+    check_output,
+    find_tables,
+    finish,
+    is_sinusoids,
+    layer_count,
+    make_config,
+    require,
+)
+from .vocabulary import check_size, word_tokenizer
+
+_ALLOWED = [*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace")]
+_SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
+_STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
+# What the options must be, where they are given.
+_ALLOWED_OPTIONS = {
+    "encoder_type": ("transformer",),
+    "decoder_type": ("transformer",),
+    "max_relative_positions": (0,),
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
+    "layer_norm": ("standard",),
+    "position_encoding": (True,),
+    "pos_ffn_activation_fn": ("relu", "gelu", "silu"),
+    **dict.fromkeys(("copy_attn", "parallel_residual", "num_kv", "num_experts"), (False, 0)),
+    "aan_useffn": (False,),
+}
+_PROJECTIONS = {
+    "q_proj": "linear_query",
+    "k_proj": "linear_keys",
+    "v_proj": "linear_values",
+    "out_proj": "final_linear",
+}
+_SUBLAYERS = {
+    "encoder": {"self_attn": ("self_attn", "layer_norm")},
+    "decoder": {
+        "self_attn": ("self_attn", "layer_norm_1"),
+        "cross_attn": ("context_attn", "layer_norm_2"),
+    },
+}
+_FEED_FORWARD = {
+    "feed_forward.fc1": "feed_forward.w_1",
+    "feed_forward.fc2": "feed_forward.w_2",
+    "feed_forward_norm": "feed_forward.layer_norm",
+}
+
+
+def import_opennmt(
+    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
+) -> Imported:
+    """The model of a checkpoint of OpenNMT-py's.
+
+    Exact: logits differ by rounding alone. The tokenizer takes text in words or pieces between
+    spaces, as OpenNMT-py does.
+
+    Args:
+        path: of the .pt file.
+        output: directory to write; None writes nothing.
+
+    Raises:
+        ValueError: the file is damaged, asks for code, holds another architecture, or has what
+            this package has no place for; or `output` exists.
+    """
+    check_output(output)
+    file = Path(path)
+    found = _parts(file)
+    options = _options(found["opt"], file)
+    tensors = _tensors(found, file)
+    table = "embeddings.make_embedding.emb_luts.0.weight"
+    tables = find_tables(
+        tensors,
+        source=f"encoder.{table}",
+        target=f"decoder.{table}",
+        softmax="generator.weight",
+        origin=file,
+    )
+    vocabularies = _vocabularies(found["vocab"], file)
+    positions = [name for name in tensors if name.endswith(".pe.pe")]
+    masks = [name for name in tensors if name.endswith(".mask")]
+    fields = {**tables.fields, **_sizes(options, tensors, file), **_special_ids(vocabularies, file)}
+    config = make_config(
+        file, **fields, position_encoding=_positions(tensors, positions, fields, file)
+    )
+    for tokens, size in zip(
+        vocabularies, (config.vocab_size, config.target_vocab_size), strict=True
+    ):
+        check_size(tokens, size, origin=f"{file}: vocab")
+    pieces = {**tables.pieces, "lm_head.bias": Piece(("generator.bias",))}
+    for stack in _STACKS:
+        pieces |= _pieces(config, tensors, stack)
+    model = build_model(config, pieces, tensors, origin=file, ignored=[*positions, *masks])
+    source, target = (
+        word_tokenizer(tokens, _SPECIAL, template, origin=f"{file}: vocab")
+        for tokens, template in zip(vocabularies, ("$A", "$A eos"), strict=True)
+    )
+    return finish(Imported(model, source, target), output)
+
+
+def _parts(file: Path) -> Mapping[str, object]:
+    found = read_pickle(file, _ALLOWED)
+    parts = {"model", "generator", "vocab", "opt"}
+    missing = parts - set(found if isinstance(found, Mapping) else ())
+    if missing:
+        raise ValueError(
+            f"{file} is not a checkpoint of OpenNMT-py's; it holds no {', '.join(sorted(missing))}."
+        )
+    return found
+
+
+def _tensors(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
+    """Of the stacks, and of the generator, which stands apart and in some files here too."""
+    tensors = {
+        name: tensor
+        for name, tensor in state_dict(found["model"], f"{file}: model").items()
+        if not name.startswith("generator.")
+    }
+    for name, tensor in state_dict(found["generator"], f"{file}: generator").items():
+        tensors[f"generator.{name.removeprefix('0.')}"] = tensor
+    return tensors
+
+
+def _options(found: object, file: Path) -> dict[str, object]:
+    options = dict(vars(found)) if isinstance(found, argparse.Namespace) else found
+    if not isinstance(options, dict):
+        raise ValueError(f"{file}: opt is a {type(found).__name__}; expected options.")
+    for name, allowed in _ALLOWED_OPTIONS.items():
+        value = options.get(name)
+        if value is not None and value not in allowed:
+            raise ValueError(
+                f"{file} has {name}={value!r}, which this package cannot hold; allowed: "
+                f"{', '.join(map(repr, allowed))}."
+            )
+    return options
+
+
+def _sizes(
+    options: Mapping[str, object], tensors: Mapping[str, Tensor], file: Path
+) -> dict[str, object]:
+    def first(value: object) -> object:
+        return value[0] if isinstance(value, list) else value
+
+    dropout = float(first(options.get("dropout", 0.1)))
+    sizes: dict[str, object] = {
+        "norm_first": True,
+        "layer_norm_eps": float(options.get("norm_eps") or 1e-6),
+        "lm_head_bias": True,
+        "activation_function": options.get("pos_ffn_activation_fn") or "relu",
+        "dropout": dropout,
+        "attention_dropout": float(first(options.get("attention_dropout", 0.1))),
+        "activation_dropout": dropout,
+    }
+    for stack, prefix in _STACKS.items():
+        inner = f"{prefix}.0.feed_forward.w_1.weight"
+        require(tensors, (inner,), origin=file)
+        sizes["d_model"] = tensors[inner].size(1)
+        sizes[f"{stack}_ffn_dim"] = tensors[inner].size(0)
+        sizes[f"{stack}_layers"] = layer_count(tensors, prefix)
+        sizes[f"{stack}_attention_heads"] = int(options.get("heads") or 8)
+    return sizes
+
+
+def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
+    lists = [found.get(side) for side in ("src", "tgt")] if isinstance(found, Mapping) else [None]
+    if not all(isinstance(tokens, list) for tokens in lists):
+        raise ValueError(f"{file}: vocab holds no lists of tokens `src` and `tgt`.")
+    source, target = ([str(token) for token in tokens] for tokens in lists)
+    return source, target
+
+
+def _special_ids(vocabularies: tuple[list[str], list[str]], file: Path) -> dict[str, int]:
+    source, target = vocabularies
+    for role, token in _SPECIAL.items():
+        if token not in target:
+            raise ValueError(f"{file}: the target's vocabulary holds no {token!r} ({role}).")
+    ids = {role: target.index(token) for role, token in _SPECIAL.items()}
+    pad = _SPECIAL["pad"]
+    if pad not in source or source.index(pad) != ids["pad"]:
+        raise ValueError(f"{file}: {pad!r} has two ids in the two vocabularies; allowed is one.")
+    return {
+        **{f"{role}_token_id": value for role, value in ids.items()},
+        "decoder_start_token_id": ids["bos"],
+    }
+
+
+def _positions(
+    tensors: Mapping[str, Tensor], names: list[str], fields: Mapping[str, object], file: Path
+) -> str:
+    for style in ("sinusoidal", "tensor2tensor"):
+        config = make_config(file, **fields, position_encoding=style)
+        if all(is_sinusoids(tensors[name], config) for name in names):
+            return style
+    raise ValueError(f"{file}: {names[0]} holds positions that are no sinusoids of the paper's.")
+
+
+def _pieces(
+    config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], stack: str
+) -> dict[str, Piece]:
+    """Layers and final norm of a stack; projections without biases get zeros."""
+    pieces = {}
+    biased = {
+        kind: any(f".{kind}." in name and name.endswith(".bias") for name in tensors)
+        for kind in (*_PROJECTIONS.values(), "w_1", "w_2")
+    }
+
+    def add(key: str, name: str) -> None:
+        kind = name.split(".")[-1]
+        pieces[f"{key}.weight"] = Piece((f"{name}.weight",))
+        pieces[f"{key}.bias"] = Piece((f"{name}.bias",) if biased.get(kind, True) else ())
+
+    for layer in range(getattr(config, f"{stack}_layers")):
+        ours, theirs = f"model.{stack}.layers.{layer}", f"{_STACKS[stack]}.{layer}"
+        for sublayer, (attention, norm) in _SUBLAYERS[stack].items():
+            add(f"{ours}.{sublayer}_norm", f"{theirs}.{norm}")
+            for projection, name in _PROJECTIONS.items():
+                add(f"{ours}.{sublayer}.{projection}", f"{theirs}.{attention}.{name}")
+        for key, name in _FEED_FORWARD.items():
+            add(f"{ours}.{key}", f"{theirs}.{name}")
+    add(f"model.{stack}.norm", f"{stack}.layer_norm")
+    return pieces
+
+
+__all__ = ["import_opennmt"]

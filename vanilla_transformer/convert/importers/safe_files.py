@@ -1,0 +1,198 @@
+"""Foreign files, opened without running any code in them, and refused in one line when damaged."""
+
+import json
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedConfig
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...storage.saved_model import read_json
+
+_NAMES_IN_AN_ERROR = 4
+_SETTINGS = "tokenizer_config.json"
+_SCALAR = np.float64().__reduce__()[0]
+# Scores and counts in the checkpoints of trainers are numbers of numpy's.
+NUMPY_NUMBERS = (
+    (_SCALAR, "numpy._core.multiarray.scalar"),
+    (_SCALAR, "numpy.core.multiarray.scalar"),
+    (np.dtype, "numpy.dtype"),
+    *((type(np.dtype(name.lower())), f"numpy.dtypes.{name}DType") for name in ("Float64", "Int64")),
+)
+
+
+def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
+    """What a file of `torch.save` holds, without running any code in it.
+
+    Args:
+        path: of the file.
+        allowed: classes beside tensors and plain containers that the format needs, each with the
+            full name that the file has for it.
+
+    Raises:
+        ValueError: the file names another class or function, or it is damaged.
+    """
+    try:
+        with torch.serialization.safe_globals(list(allowed)):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        if named:
+            raise ValueError(
+                f"{path} asks for {named[1]}, which could run code; it was not opened. Allowed are "
+                "tensors and plain values: save the state_dict alone."
+            ) from None
+        raise _damaged(path) from error
+    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # there is no such file
+            raise
+        if "TorchScript" in str(error):
+            raise ValueError(
+                f"{path} is a TorchScript program, which could run code; it was not opened. Save "
+                "its tensors where it is trusted: torch.save(torch.jit.load(PATH).state_dict(), "
+                "OTHER)."
+            ) from None
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(f"{path} is not a whole file of torch.save; copy or download it once more.")
+
+
+def state_dict(found: object, origin: object) -> dict[str, Tensor]:
+    """The tensors by name, if that is what was found.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(found, Mapping) or not found:
+        got = f"a {type(found).__name__}" if found else "nothing"
+        raise ValueError(f"{origin} holds {got} in place of tensors by name; give a state_dict.")
+    odd = [str(key) for key, value in found.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise ValueError(
+            f"{origin} holds more than tensors by name ({listed(odd)}); give a state_dict."
+        )
+    return {str(key): value for key, value in found.items()}
+
+
+def read_directory(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a directory of transformers, from one file or several.
+
+    Raises:
+        ValueError: there is no file with tensors, or one is damaged.
+    """
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = directory / f"{name}.index.json"
+        parts = [directory / name]
+        if index.is_file():
+            weight_map = read_json(index).get("weight_map")
+            if not isinstance(weight_map, dict):
+                raise ValueError(f"{index} names no weight_map; copy or download it once more.")
+            parts = [directory / Path(str(part)).name for part in sorted(set(weight_map.values()))]
+        elif not parts[0].is_file():
+            continue
+        tensors: dict[str, Tensor] = {}
+        for part in parts:
+            tensors |= _read_part(part)
+        return tensors
+    raise ValueError(f"{directory} holds neither model.safetensors nor pytorch_model.bin.")
+
+
+def _read_part(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ValueError(f"There is no {path}, which the index names; copy the whole directory.")
+    if path.suffix != ".safetensors":
+        return state_dict(read_pickle(path), path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}); copy or download it once more.") from None
+
+
+def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConfig:
+    """The configuration of a directory of transformers.
+
+    Raises:
+        ValueError: there is none, it is of another architecture, or has values of wrong types.
+    """
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{directory} holds no config.json; name a directory of transformers.")
+    found = read_json(path).get("model_type")
+    if found != kind.model_type:
+        raise ValueError(f"{path} is of model_type {found!r}; allowed here is {kind.model_type!r}.")
+    try:
+        return kind.from_pretrained(directory)
+    except StrictDataclassError as error:
+        raise ValueError(f"{path}: {error.__cause__ or error}") from error
+
+
+def generation_settings(source: Path, config: VanillaTransformerConfig) -> GenerationConfig:
+    """How the source generates, and that it never writes `<pad>`.
+
+    Raises:
+        ValueError: generation_config.json is damaged.
+    """
+    path = source / "generation_config.json"
+    if path.is_file():
+        read_json(path)  # for the host a damaged file is as good as none
+        settings = GenerationConfig.from_pretrained(source)
+    else:
+        settings = GenerationConfig.from_pretrained(
+            source, config_file_name="config.json", _from_model_config=True
+        )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        setattr(settings, name, getattr(config, name))
+    settings.suppress_tokens = sorted({*(settings.suppress_tokens or []), config.pad_token_id})
+    return settings
+
+
+def tokenizer_files(
+    source: Path, needed: tuple[str, ...], optional: tuple[str, ...], tokenizer_class: str
+) -> dict[str, bytes]:
+    """The files of the source's tokenizer, and in them the class that opens them; or none at all.
+
+    Args:
+        source: directory of transformers.
+        needed: names without which the tokenizer does not work, unless tokenizer.json is there.
+        optional: names of other files of it.
+        tokenizer_class: that opens the files.
+
+    Raises:
+        ValueError: some of the files are missing or damaged.
+    """
+    there = [name for name in (*needed, *optional) if (source / name).is_file()]
+    if not there:
+        return {}
+    settings = read_json(source / _SETTINGS) if _SETTINGS in there else {}
+    if settings.get("separate_vocabs"):
+        needed = (*needed, "target_vocab.json")
+    missing = [name for name in needed if name not in there]
+    if missing and "tokenizer.json" not in there:
+        raise ValueError(
+            f"{source} holds a part of its tokenizer, but no {listed(missing)}; copy the whole "
+            "directory, or take all files of the tokenizer away to import weights and ids only."
+        )
+    for name in there:
+        if name.endswith(".json"):
+            read_json(source / name)
+    files = {name: (source / name).read_bytes() for name in there}
+    if "tokenizer.json" not in files and "tokenizer_class" not in settings:
+        settings["tokenizer_class"] = tokenizer_class
+        files[_SETTINGS] = json.dumps(settings, indent=2).encode()
+    return files
+
+
+def listed(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMES_IN_AN_ERROR
+    return ", ".join(names[:_NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,144 @@
+"""Vocabularies of words between spaces, as a `tokenizers` pipeline that gives the same ids."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
+
+# What Python's str.split() takes for white space.
+_SPACES = r"[\s\x1c-\x1f]+"
+
+
+def word_tokenizer(
+    tokens: Sequence[str], special: Mapping[str, str], template: str, *, origin: object
+) -> PreTrainedTokenizerFast:
+    """A tokenizer that splits at white space and looks each word up; unknown ones are `unk`.
+
+    Words are pieces already where the vocabulary is one of pieces: "@@" at the end (subword-nmt) or
+    a low line U+2581 in front (SentencePiece) is taken away when ids become text again.
+
+    Args:
+        tokens: of the vocabulary, each at the place of its id.
+        special: the tokens that are `pad`, `bos`, `eos` and `unk`.
+        template: what an encoded text is, such as "bos $A eos".
+        origin: what the errors call the vocabulary.
+
+    Raises:
+        ValueError: a token occurs twice, or a special one is missing.
+    """
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    if len(vocabulary) < len(tokens):
+        twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
+        raise ValueError(f"{origin} holds {twice!r} twice; each line is one token of its own.")
+    for role, token in special.items():
+        if token not in vocabulary:
+            raise ValueError(f"{origin} holds no {token!r} ({role}); give the whole vocabulary.")
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk"]))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPACES), "removed")
+    decoder = _decoder(tokens)
+    if decoder is not None:
+        backend.decoder = decoder
+    words = [special.get(word, word) for word in template.split()]
+    if words != ["$A"]:
+        named = [(word, vocabulary[word]) for word in words if word != "$A"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=" ".join(words), special_tokens=named
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        **{f"{role}_token": token for role, token in special.items()},
+        padding_side="right",
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,  # the sources look up "</s>" in a text like any word
+    )
+
+
+def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
+    """From pieces to text; None puts spaces between words.
+
+    A space at an edge is replaced rather than stripped: `decoders.Strip` cannot bear an empty text.
+    """
+    if any(token.endswith("@@") for token in tokens):
+        space_after_each = decoders.Replace(Regex(r"\z"), " ")
+        joined = decoders.Replace("@@ ", "")
+        return decoders.Sequence(
+            [space_after_each, joined, decoders.Fuse(), decoders.Replace(Regex(r" \z"), "")]
+        )
+    if any(token.startswith("\u2581") for token in tokens):
+        spaces = decoders.Replace("\u2581", " ")
+        return decoders.Sequence([decoders.Fuse(), spaces, decoders.Replace(Regex(r"\A "), "")])
+    return None
+
+
+def read_tokens(path: Path) -> list[str]:
+    """A vocabulary with one token a line.
+
+    Raises:
+        ValueError: the file is not UTF-8, or has an empty line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason}).") from error
+    if lines and not lines[-1]:
+        lines.pop()
+    lines = [line.removesuffix("\r") for line in lines]
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            raise ValueError(f"{path}, line {number}, is empty; expected one token a line.")
+    return lines
+
+
+def check_size(tokens: Sequence[str], rows: int, *, origin: object) -> None:
+    """Refuse a vocabulary that is not the model's.
+
+    Raises:
+        ValueError: the numbers of tokens differ.
+    """
+    if len(tokens) != rows:
+        raise ValueError(f"{origin} holds {len(tokens)} tokens, but the model has {rows}.")
+
+
+def vocabulary_tokenizers(
+    paths: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None],
+    config: VanillaTransformerConfig,
+    templates: tuple[str, str],
+) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
+    """Tokenizers of source and target from files with one token a line.
+
+    Args:
+        paths: of the source's and the target's; None for none, and for the target the source's.
+        config: of the model, which knows the special ids.
+        templates: what an encoded source and target are.
+
+    Returns:
+        The source's and the target's; None for a target that has the source's.
+
+    Raises:
+        ValueError: a vocabulary is not the model's.
+    """
+    if paths[0] is None:
+        if paths[1] is not None:
+            raise ValueError(f"{paths[1]} is the target's vocabulary; give the source's too.")
+        return None, None
+    files = [Path(paths[0]), Path(paths[1] or paths[0])]
+    sizes = (config.vocab_size, config.target_vocab_size)
+    found = []
+    for file, size, template in zip(files, sizes, templates, strict=True):
+        tokens = read_tokens(file)
+        check_size(tokens, size, origin=file)
+        ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
+        if ids["unk"] is None:
+            raise ValueError(f"{file} needs an id for unknown words; give it.")
+        special = {role: tokens[number] for role, number in ids.items()}
+        found.append((tokens, template, special, file))
+    source, target = (
+        word_tokenizer(tokens, special, template, origin=file)
+        for tokens, template, special, file in found
+    )
+    return source, None if found[0][:2] == found[1][:2] else target

@@ -1,0 +1,1 @@
+"""Sentence pairs: read, tokenised, cached and batched (Section 5.1)."""

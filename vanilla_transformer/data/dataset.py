@@ -1,0 +1,466 @@
+"""Sentence pairs as data sets: read once, tokenised once, batched as tensors.
+
+Text and tokens are written to Arrow files that are memory-mapped, so that neither the number of
+pairs nor a second run costs memory or time. A cache is written aside and renamed when it is whole;
+processes that want the same one wait for the first of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from .readers import PairReader, kind_of, read_pairs
+
+if TYPE_CHECKING:
+    import pyarrow
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+    from .readers import PairSource
+
+logger = logging.getLogger(__name__)
+
+# Part of every cache key: raise it when the files or the rules of reading change.
+_CACHE_VERSION = 1
+_BATCH = 8000  # pairs; to encode a batch costs some 15 ms more than its pairs do
+
+
+def load_pairs(
+    source: PairSource,
+    *,
+    source_language: str,
+    target_language: str,
+    split: str = "train",
+    config: str | None = None,
+    revision: str | None = None,
+    streaming: bool = False,
+    strict: bool = False,
+    cache_key: str | None = None,
+    cache_dir: str | os.PathLike | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """Sentence pairs as a data set with the columns `source` and `target`, read once.
+
+    The cache belongs to what is named: files by path, size and time of change, a Hub data set by
+    name, config, split and revision (name a revision to follow a data set that changes).
+
+    Args:
+        source: see `read_pairs`, as for the arguments not listed here.
+        source_language: key of the source sentence.
+        target_language: key of the target sentence.
+        split: of a Hub data set.
+        config: of a Hub data set.
+        revision: of a Hub data set.
+        streaming: read a Hub data set without downloading it first.
+        strict: refuse malformed lines.
+        cache_key: names the content of an iterable of pairs, which is then not read again; without
+            it the pairs are read each time and recognised by their text.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+        show_progress: draw a progress bar.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not one usable pair, files of unequal length, a broken gzip file, or, with
+            `strict`, a malformed line.
+    """
+    reader = read_pairs(
+        source,
+        source_language=source_language,
+        target_language=target_language,
+        split=split,
+        config=config,
+        revision=revision,
+        streaming=streaming,
+        strict=strict,
+    )
+    identity = _identity(source, cache_key, hub=(config, split, revision))
+    key = None if identity is None else [identity, source_language, target_language]
+    dataset, report = _cached(
+        "pairs", key, lambda path: _write_pairs(path, reader, show_progress), cache_dir=cache_dir
+    )
+    if report["malformed"]:
+        examples = "; ".join(report["examples"])
+        if len(report["examples"]) < report["malformed"]:
+            examples += "; ..."
+        if strict:
+            raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
+        logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
+    origin = "" if kind_of(source) == "pairs" else f" from {reader.name}"
+    logger.info("%d pairs%s.", len(dataset), origin)
+    logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
+    return dataset
+
+
+def reading_report(dataset: Dataset) -> dict[str, object]:
+    """What was counted when a data set of `load_pairs` or `tokenize_pairs` was made.
+
+    Returns:
+        `rows`; of pairs `malformed` and `examples` of it, of tokens `too_long` and `empty`.
+    """
+    file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def sentences(dataset: Dataset) -> Iterator[str]:
+    """Every source and target of a data set of pairs, for `train_tokenizer`.
+
+    Read in blocks: one row at a time, as iterating over a column does it, takes 100 times longer.
+    """
+    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
+        for column in table.columns:
+            yield from column.to_pylist()
+
+
+def _identity(source: PairSource, cache_key: str | None, hub: tuple) -> list | None:
+    if cache_key is not None:
+        return ["named", cache_key]
+    kind = kind_of(source)
+    if kind == "hub" and not Path(source).is_dir():
+        return ["hub", os.fspath(source), *hub]
+    if kind == "dataset":
+        fingerprint = getattr(source, "_fingerprint", None)  # a stream has none
+        return None if fingerprint is None else ["dataset", fingerprint]
+    if kind == "pairs":
+        return None
+    paths = [Path(path) for path in (source if kind == "parallel" else [source])]
+    files = sorted(paths[0].rglob("*")) if kind == "hub" else paths
+    marks = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return [kind, marks, *(hub if kind == "hub" else ())]
+
+
+def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
+    import pyarrow as pa
+
+    schema = pa.schema([("source", pa.string()), ("target", pa.string())])
+    count = 0
+    with _arrow_writer(path, schema) as writer:
+        pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
+        while batch := list(islice(pairs, _BATCH)):
+            columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            count += len(batch)
+    if not count:
+        problem = f"there is nothing in {reader.name}"
+        if reader.examples:
+            problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
+        raise ValueError(f"got no usable pair: {problem}. Check the languages and the file's form.")
+    return {"rows": count, "malformed": reader.num_malformed, "examples": reader.examples}
+
+
+# ------------------------------------------------------------------------------------ tokenising
+
+
+def tokenize_pairs(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_source_length: int | None = None,
+    max_target_length: int | None = None,
+    cache_dir: str | os.PathLike | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """Token ids of every pair that is not too long, computed once.
+
+    Pairs beyond a limit are left out, never cut: half a sentence has no translation.
+
+    Args:
+        dataset: with the columns `source` and `target`, as `load_pairs` gives it.
+        tokenizer: it must append `</s>` to both sides. All cores work at once, as its library
+            does (`RAYON_NUM_THREADS` and `TOKENIZERS_PARALLELISM` bound them).
+        max_source_length: tokens of a source, `</s>` included; None for no limit.
+        max_target_length: tokens of a target, `</s>` included; None for no limit.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+        show_progress: draw a progress bar.
+
+    Returns:
+        Data set with `input_ids` and `labels` (lists of int32), `source_length` and
+        `target_length` (int32; `pair_lengths` reads them without the tokens).
+
+    Raises:
+        ValueError: other columns, no pair within the limits, or a tokenizer of sources alone.
+    """
+    if _reads_sources_only(tokenizer):
+        raise ValueError(
+            f"{type(tokenizer).__name__} reads sources only: the targets of its model have a "
+            "vocabulary of their own; make labels with vanilla_transformer.pipeline.target_ids."
+        )
+    if not {"source", "target"} <= set(dataset.column_names):
+        raise ValueError(
+            f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
+        )
+    encode, workers, identity = _encoder(tokenizer)
+    limits = [max_source_length, max_target_length]
+    key = [dataset._fingerprint, identity, limits]
+    tokens, report = _cached(
+        "tokens",
+        key,
+        lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
+        cache_dir=cache_dir,
+    )
+    bounds = [f"{n} {side}" for n, side in zip(limits, ("source", "target"), strict=True) if n]
+    too_long = f"{report['too_long']} longer than {' or '.join(bounds)} tokens, " if bounds else ""
+    logger.info(
+        "%d pairs tokenised; left out: %s%d empty.", report["rows"], too_long, report["empty"]
+    )
+    return tokens
+
+
+def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target lengths in tokens, without reading any token."""
+    columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
+    return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
+
+
+def _reads_sources_only(tokenizer: PreTrainedTokenizerBase) -> bool:
+    named = "target_tokenizer" in getattr(tokenizer, "init_kwargs", {})
+    return named or type(tokenizer).__name__ == "FSMTTokenizer"
+
+
+def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
+    """From sources and targets to their ids; how many threads may do so; what identifies it."""
+    from datasets.fingerprint import Hasher
+    from transformers import PreTrainedTokenizerFast
+
+    if type(tokenizer) is not PreTrainedTokenizerFast:  # subclasses treat targets differently
+        return (
+            lambda sources, targets: (
+                tokenizer(sources)["input_ids"],
+                tokenizer(text_target=targets)["input_ids"],
+            ),
+            1,  # it has a state, which side it is at
+            Hasher.hash(tokenizer),
+        )
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_truncation()  # an earlier call of the tokenizer may have left them on
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+
+    def encode(sources: list[str], targets: list[str]) -> tuple[list, list]:
+        ids = [encoding.ids for encoding in backend.encode_batch_fast(sources + targets)]
+        return ids[: len(sources)], ids[len(sources) :]
+
+    marks = f"{backend.to_str()}{tokenizer.split_special_tokens}"
+    return encode, 2, hashlib.sha256(marks.encode()).hexdigest()
+
+
+def _write_tokens(
+    path: Path,
+    dataset: Dataset,
+    encode: Callable,
+    workers: int,
+    limits: list[int | None],
+    show_progress: bool,
+) -> dict:
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    schema = pa.schema(
+        [("input_ids", ids), ("labels", ids)]
+        + [(f"{side}_length", pa.int32()) for side in ("source", "target")]
+    )
+    report = {"rows": 0, "too_long": 0, "empty": 0}
+    bounds = [np.inf if limit is None else limit for limit in limits]
+    with (
+        _arrow_writer(path, schema) as writer,
+        tqdm(
+            total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
+        ) as bar,
+    ):
+        for size, empty, encoded in _encoded_batches(dataset, encode, workers):
+            lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in encoded]
+            fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])
+            kept = [[row for row, fit in zip(side, fits, strict=True) if fit] for side in encoded]
+            lengths = [side[fits] for side in lengths]
+            columns = [_list_array(*side) for side in zip(kept, lengths, strict=True)]
+            columns += [pa.array(side) for side in lengths]
+            if fits.any():
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+            report["rows"] += int(fits.sum())
+            report["too_long"] += int((~fits).sum())
+            report["empty"] += empty
+            bar.update(size)
+    if not report["rows"]:
+        raise ValueError(
+            f"got no pair within {limits[0]} source and {limits[1]} target tokens: "
+            f"{report['too_long']} are longer, {report['empty']} are empty. Raise the limits."
+        )
+    return report
+
+
+def _encoded_batches(
+    dataset: Dataset, encode: Callable, workers: int
+) -> Iterator[tuple[int, int, tuple[list, list]]]:
+    """Number of pairs read, of empty ones among them, and the ids of the others, batch by batch."""
+
+    def encode_batch(table: pyarrow.Table) -> tuple[int, int, tuple[list, list]]:
+        pairs = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
+        pairs = [(s, t) for s, t in pairs if (s or "").strip() and (t or "").strip()]
+        sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
+        return len(table), len(table) - len(pairs), encode(sources, targets)
+
+    tables = dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH)
+    # The tokenizer lets go of the interpreter: batches are encoded while others are written, and
+    # where one ends, and leaves a core idle, another is under way.
+    with ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Future] = deque()
+        for table in tables:
+            ahead.append(pool.submit(encode_batch, table))
+            if len(ahead) > workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray:
+    import pyarrow as pa
+
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    ids = np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1]))
+    return pa.ListArray.from_arrays(offsets, ids)
+
+
+# --------------------------------------------------------------------------------------- cache
+
+
+def _arrow_writer(path: Path, schema: pyarrow.Schema) -> pyarrow.ipc.RecordBatchStreamWriter:
+    import pyarrow as pa
+
+    return pa.ipc.new_stream(str(path), schema)
+
+
+def _cached(
+    name: str,
+    key: list | None,
+    write: Callable[[Path], dict],
+    *,
+    cache_dir: str | os.PathLike | None,
+) -> tuple[Dataset, dict]:
+    """The data set of `key` and its report, made by `write(path)` unless a whole one is there.
+
+    Without a key the content is the key: `write` runs, and the result is kept once.
+    """
+    import datasets
+    from filelock import FileLock
+
+    root = Path(cache_dir or Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer"))
+    root.mkdir(parents=True, exist_ok=True)
+    mark = json.dumps([_CACHE_VERSION, key]).encode()
+    folder = root / f"{name}-{hashlib.sha256(mark).hexdigest()[:32]}"
+    # Only one process writes; whatever it left behind when it was killed is its successor's.
+    with FileLock(f"{folder}.lock"):
+        opened = None if key is None else _opened(folder)
+        if opened is None:
+            aside = folder.with_suffix(".incomplete")
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            try:
+                report = write(aside / "data.arrow")
+                (aside / "report.json").write_text(json.dumps(report), encoding="utf-8")
+                if key is None:
+                    with (aside / "data.arrow").open("rb") as data:
+                        content = hashlib.file_digest(data, "sha256").hexdigest()
+                    folder = root / f"{name}-{content[:32]}"
+                opened = _opened(folder) if key is None else None
+                if opened is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    aside.rename(folder)
+                    opened = _opened(folder)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+    return opened
+
+
+def _opened(folder: Path) -> tuple[Dataset, dict] | None:
+    import pyarrow as pa
+    from datasets import Dataset
+    from datasets.table import MemoryMappedTable
+
+    if not folder.exists():
+        return None
+    try:
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        table = MemoryMappedTable.from_file(str(folder / "data.arrow"))
+        if len(table) == report["rows"]:
+            # The name holds the key, so that what is derived from it is found again as well.
+            return Dataset(table, fingerprint=folder.name), report
+    except (OSError, ValueError, pa.ArrowInvalid):
+        pass
+    logger.warning("The cache %s is damaged and is made again.", folder)
+    return None
+
+
+# ------------------------------------------------------------------------------------- tensors
+
+
+@dataclass(kw_only=True, frozen=True)
+class PairCollator:
+    """Makes one right-padded batch of tensors out of tokenised pairs.
+
+    Args:
+        pad_token_id: fills `input_ids`.
+        label_pad_id: fills `labels`; positions that the loss leaves out.
+        pad_to_multiple_of: widths become multiples of it.
+        vocab_size: of the model, to refuse ids it has no row for, here where it costs nothing: on
+            a GPU they end in an assertion without a name.
+        target_vocab_size: the same for `labels`, where they have a vocabulary of their own.
+    """
+
+    pad_token_id: int = 0
+    label_pad_id: int = -100
+    pad_to_multiple_of: int | None = None
+    vocab_size: int | None = None
+    target_vocab_size: int | None = None
+
+    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+        """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
+
+        Raises:
+            ValueError: a token id that is not below the size of its vocabulary.
+        """
+        batch = {}
+        for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
+            rows = [np.asarray(feature[name], dtype=np.int64) for feature in features]
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+            multiple = self.pad_to_multiple_of or 1
+            width = -(-int(lengths.max()) // multiple) * multiple
+            real = np.arange(width) < lengths[:, None]
+            ids = np.concatenate(rows)
+            self._check(name, ids)
+            padded = np.full(real.shape, filler, dtype=np.int64)
+            padded[real] = ids
+            batch[name] = torch.from_numpy(padded)
+            if name == "input_ids":
+                batch["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+        return batch
+
+    def _check(self, name: str, ids: np.ndarray) -> None:
+        size = self.vocab_size
+        if name == "labels" and self.target_vocab_size is not None:
+            size = self.target_vocab_size
+        if size is None:
+            return
+        known = (ids >= 0) & (ids < size)
+        if name == "labels":
+            known |= ids == self.label_pad_id
+        if not known.all():
+            raise ValueError(
+                f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
+                f"(vocab_size={size}). Do tokenizer and model belong together?"
+            )

@@ -1,0 +1,1 @@
+"""How good translations and models are."""

@@ -1,0 +1,1 @@
+"""From a directory with a model to the Hub."""

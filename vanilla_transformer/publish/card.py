@@ -1,0 +1,460 @@
+"""Model cards from what a run has measured: facts in, Markdown and the Hub's metadata out.
+
+`card_facts` gathers, refuses what is missing, and takes paths out; `render_card` is a function of
+those facts alone, so that a published metrics.json gives its card again to the letter.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from ..recipes.recipe import Recipe
+
+# The forms that a model is published in.
+NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
+
+LANGUAGES = {
+    **{"ar": "Arabic", "cs": "Czech", "da": "Danish", "de": "German", "en": "English"},
+    **{"es": "Spanish", "fi": "Finnish", "fr": "French", "hi": "Hindi", "it": "Italian"},
+    **{"ja": "Japanese", "ko": "Korean", "nl": "Dutch", "no": "Norwegian", "pl": "Polish"},
+    **{"pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish", "tr": "Turkish"},
+    **{"uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese"},
+}
+# Fields of a recipe that the paper has a value for.
+PAPER_FIELDS = (
+    *("preset", "d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"),
+    *("dropout", "attention_dropout", "activation_dropout", "label_smoothing"),
+    *("position_encoding", "norm_first", "vocab_size", "split_digits", "bpe_dropout"),
+    *("batch_tokens", "gradient_accumulation", "warmup_steps", "learning_rate_factor"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "max_steps", "max_minutes"),
+    *("save_every_steps", "checkpoints_to_average", "num_beams", "length_penalty"),
+)
+# What every card tells, and every run measures.
+_TOLD = (
+    *("parameters", "updates", "epochs", "target_tokens", "target_tokens_per_second", "data"),
+    *("training_minutes", "averaged_checkpoints", "precision", "seed", "vocabulary", "devices"),
+    *("hardware", "versions"),
+)
+# Fields that a recipe leaves out where it follows the paper.
+_PAPER = {"length_penalty": 0.6}
+# Section 6.1, where the big model was trained otherwise.
+_BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
+_FILES = ("train_file", "validation_file", "test_file")
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
+_NUM_SAMPLES, _LONGEST_SAMPLE = 3, 90  # characters, so that the picture can be read
+_LEFT_OVER = re.compile(r"\{\{|\{%|\bNone\b|\bnan\b|\bundefined\b|More Information Needed")
+
+
+def card_facts(
+    directory: Path,
+    *,
+    run: Path | None,
+    repo_id: str,
+    form: str,
+    license: str | None,
+    data_license: str | None,
+    data_source: str | None,
+) -> dict[str, object]:
+    """What is known of a model, or an error naming what is not.
+
+    Args:
+        directory: holds metrics.json, as a run or `evaluate --output` writes it.
+        run: run directory with recipe, samples and curves, if `directory` is none.
+        repo_id: name on the Hub.
+        form: `NATIVE`, `WITH_CODE` or `STOCK`.
+        license: of the model.
+        data_license: of the training pairs; the recipe's if None.
+        data_source: of the training pairs; the recipe's if None.
+
+    Returns:
+        The content of metrics.json without paths of this machine, and under `published` what
+        publishing adds.
+
+    Raises:
+        ValueError: there are no metrics, or no licence.
+    """
+    metrics, scores_of_run = trained_metrics(directory, run)
+    recipe = metrics["recipe"]
+    if missing := [name for name in _TOLD if name not in metrics]:
+        raise ValueError(
+            f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
+            "version of the package."
+        )
+    earlier = metrics.get("published", {})  # of a model that comes from the Hub
+    data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
+    data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
+    check_licenses(license, data_license)
+    if not (recipe.get("source_language") and recipe.get("target_language")):
+        raise ValueError(f"the recipe of {run or directory} names no languages.")
+    for name in _FILES:
+        if recipe.get(name):
+            parts = recipe[name].split(",")
+            recipe[name] = ",".join(Path(part).name for part in parts)
+    if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
+        files = recipe.get("train_file") or Path(recipe["dataset"]).name
+        recipe |= {"dataset": None, "train_file": files}
+    metrics["published"] = {
+        "repo_id": repo_id,
+        "form": form,
+        "license": license,
+        "data_license": data_license,
+        "data_source": data_source,
+        "samples": _samples(run or directory, earlier.get("samples")),
+        "scores_of_run": scores_of_run,
+    }
+    return metrics
+
+
+def _is_local(dataset: str) -> bool:
+    """Whether a data set is a directory rather than a name on the Hub."""
+    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset) or Path(dataset).exists()
+
+
+def is_non_commercial(license: str) -> bool:
+    """Whether a licence, by name or in words, keeps to non-commercial use."""
+    return bool(_NON_COMMERCIAL.search(license))
+
+
+def render_card(facts: dict[str, object]) -> ModelCard:
+    """The card of a model, from the content of its published metrics.json."""
+    published, recipe = facts["published"], facts["recipe"]
+    languages = [recipe["source_language"], recipe["target_language"]]
+    template = _template("card.md.j2")
+    if "zh" in languages:
+        template += "\n" + _template("card.zh-CN.md.j2")
+    card = ModelCard.from_template(
+        _card_data(facts, languages),
+        template_str=template,
+        facts=facts,
+        published=published,
+        recipe=recipe,
+        source=LANGUAGES.get(languages[0], languages[0]),
+        target=LANGUAGES.get(languages[1], languages[1]),
+        name=published["repo_id"].rpartition("/")[2],
+        scores=list(_score_rows(facts["scores"])),
+        signatures=_signatures(facts["scores"]),
+        headline=_headline(facts["scores"]),
+        differences=paper_differences(recipe, facts.get("model", {})),
+        sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
+        data_rows=list(_data_rows(facts)),
+        machine=_machine(facts),
+        duration=_duration(facts["training_minutes"]),
+        non_commercial=is_non_commercial(published["data_license"]),
+        literal=lambda text: json.dumps(text, ensure_ascii=False),
+        one_line=lambda text: " ".join(text.split()),
+    )
+    # Optional parts leave blank lines where they are not.
+    text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
+    return ModelCard(text)
+
+
+def check_card(card: ModelCard, folder: Path) -> None:
+    """Raise ValueError for a card that the Hub or a reader could not make sense of.
+
+    Args:
+        card: to be checked without the network.
+        folder: holds the pictures that the card shows.
+    """
+    problems = []
+    missing = [name for name in ("language", "license", "pipeline_tag") if not card.data.get(name)]
+    problems += [f"no {name} in the metadata" for name in missing]
+    again = ModelCard(str(card))
+    if not card.data.eval_results or again.data.eval_results != card.data.eval_results:
+        problems.append("a model-index that does not round-trip")
+    problems += [f"an empty section {title!r}" for title in empty_sections(card.text)]
+    problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(_prose(card))))]
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.text):
+        if not (folder / picture).is_file():
+            problems.append(f"the picture {picture}, which is not there")
+    if problems:
+        raise ValueError(f"the card has {'; '.join(problems)}; see its facts in metrics.json.")
+
+
+def empty_sections(text: str) -> list[str]:
+    """Headings with nothing under them, neither text nor a heading of a lower level."""
+    parts = re.split(r"^(#+ .*)$", re.sub(r"```.*?```", "code", text, flags=re.DOTALL), flags=re.M)
+    headings, bodies = parts[1::2], parts[2::2]
+    levels = [len(heading.split(" ")[0]) for heading in headings]
+    return [
+        heading.lstrip("# ")
+        for i, (heading, body) in enumerate(zip(headings, bodies, strict=True))
+        if not body.strip() and not (i + 1 < len(levels) and levels[i + 1] > levels[i])
+    ]
+
+
+def paper_differences(
+    recipe: dict[str, object], model: Mapping[str, object] = MappingProxyType({})
+) -> list[dict[str, str]]:
+    """What is not the paper's: name, value here, the paper's, meaning.
+
+    Args:
+        recipe: of the training.
+        model: fields of the configuration that no recipe has and that are not the paper's.
+    """
+    preset = recipe.get("preset") or "base"
+    config = VanillaTransformerConfig.from_preset(preset if preset in PRESETS else "base")
+    own = {"attention_heads": "encoder_attention_heads", "ffn_dim": "encoder_ffn_dim"}
+    rows = []
+    for field in dataclasses.fields(Recipe):
+        here = recipe.get(field.name)
+        if field.name not in PAPER_FIELDS or here is None or field.name == "preset":
+            continue
+        default = _PAPER.get(field.name, field.default)
+        paper = getattr(config, own.get(field.name, field.name), default)
+        if field.name == "vocab_size":  # which a preset leaves to the data
+            paper = field.default
+        if preset == "big":
+            paper = _BIG.get(field.name, paper)
+        if here != paper:
+            shown = "no limit" if paper is None else _number(paper)
+            help = field.metadata["help"]
+            rows.append(
+                {"name": field.name, "here": _number(here), "paper": shown, "meaning": help}
+            )
+    for name, here in model.items():
+        paper = getattr(config, name)
+        shown = "d_model / h" if paper is None else _number(paper)
+        help = "field of the configuration"
+        rows.append({"name": name, "here": _number(here), "paper": shown, "meaning": help})
+    return rows
+
+
+def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool]:
+    """Metrics of a run with the scores of this model, and whether these are the run's too.
+
+    Raises:
+        ValueError: there is no run, or this model was never scored.
+    """
+    own = _read(directory / "metrics.json")
+    whole = own if run is None else _read(run / "metrics.json")
+    if whole is None or "recipe" not in whole:
+        raise ValueError(
+            f"{run or directory} holds no metrics of a training run (metrics.json), whose facts a "
+            "card needs; name the run directory with --run. A model that was imported, or trained "
+            "by another program, has none: push it with model.push_to_hub and "
+            "tokenizer.push_to_hub."
+        )
+    scores = whole["scores"] if own is None else own.get("scores", own)
+    if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):
+        raise ValueError(
+            f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
+            f"{directory} --test-file FILE --output {directory / 'metrics.json'} and publish with "
+            "--run."
+        )
+    if own is not None and run is not None and "recipe" not in own:
+        # Another average of the run, or one checkpoint: of which ones, nobody knows here.
+        return {**whole, "scores": scores, "averaged_checkpoints": []}, False
+    return (whole if own is None else own) | {"scores": scores}, own is None
+
+
+def _read(path: Path) -> dict[str, object] | None:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); measure the model again.") from error
+
+
+def check_licenses(license: str | None, data_license: str | None) -> None:
+    """Raise ValueError unless both licences are known and agree about commercial use."""
+    if not license:
+        raise ValueError(
+            "got no licence; name the model's with --license, as the Hub does: apache-2.0, "
+            "cc-by-4.0, cc-by-nc-4.0, other ... Only you can know it."
+        )
+    if not _LICENSE.fullmatch(license):
+        raise ValueError(
+            f"got license {license!r}; the Hub writes them in lower case and with hyphens, such as "
+            "cc-by-4.0 (huggingface.co/docs/hub/repositories-licenses)."
+        )
+    if not data_license:
+        raise ValueError(
+            "the recipe does not say under which licence its training pairs are; say so with "
+            "--data-license, such as 'CC BY 4.0' or 'non-commercial research'."
+        )
+    if is_non_commercial(data_license) and not (is_non_commercial(license) or license == "other"):
+        raise ValueError(
+            f"got license {license!r} for a model of pairs for non-commercial use ({data_license});"
+            " give one that says so, such as cc-by-nc-4.0, or other."
+        )
+
+
+def _samples(run: Path, earlier: list[dict[str, str]] | None) -> list[dict[str, str]]:
+    """The first short sources of samples.md, each test set in turn, with their references."""
+    path = run / "samples.md"
+    if not path.is_file() and earlier:
+        return earlier
+    if not path.is_file():
+        raise ValueError(
+            f"{run} holds no samples.md, which a training with validation or test pairs writes; "
+            "name such a run directory with --run."
+        )
+    pattern = r"^    source {6}(.*)\n    reference {3}(.*)$"
+    sections = path.read_text(encoding="utf-8").split("\n## ")
+    found = [re.findall(pattern, section, flags=re.M) for section in sections]
+    in_turn = [
+        section[i]
+        for i in range(max(map(len, found)))
+        for section in found
+        if i < len(section) and section[i][0].strip()
+    ]
+    short = [pair for pair in in_turn if len(pair[0]) <= _LONGEST_SAMPLE]
+    chosen = short if len(short) >= _NUM_SAMPLES else in_turn
+    if not chosen:
+        raise ValueError(f"{path} holds no sample; train with num_samples of 3 or more.")
+    return [{"source": s, "reference": r} for s, r in chosen[:_NUM_SAMPLES]]
+
+
+def _template(name: str) -> str:
+    package = Path(__file__).resolve().parents[1]
+    # The wheel carries the templates inside the package; a clone has them beside the cards.
+    for folder in (package / "_model_cards", package.parent / "model_cards"):
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8")
+    raise ValueError(f"the template {name} is missing; install the package again.")
+
+
+def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
+    published, recipe = facts["published"], facts["recipe"]
+    results = list(_eval_results(facts, languages))
+    on_hub = recipe.get("dataset") and not recipe.get("train_file")
+    return ModelCardData(
+        language=languages,
+        license=published["license"],
+        library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
+        pipeline_tag="translation",
+        tags=["translation", "transformer", "attention-is-all-you-need"],
+        datasets=[recipe["dataset"]] if on_hub else None,
+        metrics=list(dict.fromkeys(result.metric_type for result in results)),
+        model_name=published["repo_id"].rpartition("/")[2],
+        eval_results=results,
+    )
+
+
+def _eval_results(facts: dict[str, object], languages: list[str]) -> Iterator[EvalResult]:
+    recipe, data = facts["recipe"], facts.get("data", {})
+    dataset = "cldr" if recipe.get("generated") else "parallel-text"
+    if recipe.get("dataset") and not recipe.get("train_file"):
+        dataset = recipe["dataset"]
+    source = facts["published"]["data_source"]
+    for name, result in _test_scores(facts["scores"]).items():
+        common = {
+            "task_type": "translation",
+            "task_name": f"Translation {'-'.join(languages)}",
+            "dataset_type": dataset,
+            "dataset_name": source or dataset,
+            "dataset_split": name,
+            "dataset_revision": data.get("revision"),
+        }
+        for metric, label in (("bleu", "BLEU"), ("chrf", "chrF")):
+            yield EvalResult(
+                **common,
+                metric_type=metric,
+                metric_name=label,
+                metric_value=round(result[metric], 2),
+                metric_args={"signature": result[f"{metric}_signature"]},
+            )
+        for metric in ("exact_match", "perplexity"):
+            if metric in result:
+                value = round(result[metric], 3)
+                yield EvalResult(
+                    **common, metric_type=metric, metric_name=metric, metric_value=value
+                )
+
+
+def _test_scores(scores: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """The test sets; the validation set where there is no other."""
+    return {name: result for name, result in scores.items() if name != "validation"} or scores
+
+
+def _score_rows(scores: dict[str, dict[str, object]]) -> Iterator[dict[str, str]]:
+    for name, result in {**_test_scores(scores), **scores}.items():
+        copied = result.get("copy_baseline", {})
+        yield {
+            "name": name.replace("_", " "),
+            "sentences": _number(result["num_sentences"]),
+            "bleu": f"{result['bleu']:.1f}",
+            "chrf": f"{result['chrf']:.1f}",
+            "exact_match": f"{result['exact_match']:.1f}" if "exact_match" in result else "-",
+            "perplexity": f"{result['perplexity']:.2f}" if "perplexity" in result else "-",
+            "copied": f"{copied['bleu']:.1f}" if "bleu" in copied else "-",
+        }
+
+
+def _signatures(scores: dict[str, dict[str, object]]) -> list[str]:
+    names = ("bleu_signature", "chrf_signature")
+    return list(dict.fromkeys(result[name] for name in names for result in scores.values()))
+
+
+def _headline(scores: dict[str, dict[str, object]]) -> dict[str, str]:
+    name, result = next(iter(_test_scores(scores).items()))
+    return {"set": name.replace("_", " "), "bleu": f"{result['bleu']:.1f}"}
+
+
+def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
+    recipe, data, published = facts["recipe"], facts.get("data", {}), facts["published"]
+    if recipe.get("generated"):
+        babel = facts.get("versions", {}).get("babel")
+        yield "Generated from", f"CLDR, as in Babel {babel}" if babel else "CLDR"
+    if published["data_source"]:
+        yield "Source", published["data_source"]
+    if recipe.get("dataset") and not recipe.get("train_file"):
+        yield (
+            "Data set on the Hub",
+            f"[{recipe['dataset']}](https://hf.co/datasets/{recipe['dataset']})",
+        )
+    if data.get("revision"):
+        yield "Revision", f"`{data['revision']}`"
+    for split, files in data.get("files", {}).items():
+        names = ", ".join(f"{file['name']} (SHA-256 `{file['sha256']}`)" for file in files)
+        yield f"{split.capitalize()} file", names
+    if not data.get("files") and recipe.get("train_file"):
+        yield "Files", ", ".join(recipe[name] for name in _FILES if recipe.get(name))
+    if "train_pairs_kept" in data:
+        yield "Training pairs", _pairs_read(data)
+    counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
+    for name, count in counts:
+        yield f"Pairs for {name.replace('_', ' ')}", _number(count)
+    yield "Licence", published["data_license"]
+
+
+def _pairs_read(data: dict[str, object]) -> str:
+    parts = [_number(data["train_pairs_kept"])]
+    if "train_pairs" in data:
+        parts = [f"{parts[0]} used of {_number(data['train_pairs'])} read"]
+    if "train_malformed" in data:
+        parts.append(f"{_number(data['train_malformed'])} malformed lines skipped")
+    if "train_too_long" in data:
+        parts.append(f"{_number(data['train_too_long'])} left out as too long")
+    return "; ".join(parts)
+
+
+def _machine(facts: dict[str, object]) -> str:
+    hardware, devices = facts["hardware"], facts["devices"]
+    if "gpu" in hardware:
+        return f"{devices} x {hardware['gpu']}"
+    return f"{hardware['cores']} CPU cores ({hardware['cpu']})"
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes / 60:.1f} hours" if minutes >= 120 else f"{minutes:.1f} minutes"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _prose(card: ModelCard) -> str:
+    """The text without what others have written: code, samples and metadata."""
+    text = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
+    return re.sub(r"^    .*$", "", text, flags=re.M)

@@ -1,0 +1,71 @@
+"""What a stranger's machine makes of a model directory, in a process that knows nothing of it.
+
+Run by path, not imported: `python -P clean_process.py REQUEST`. It imports nothing of this package;
+the request says whether the package may be found at all.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+# Comes with this package or its extras, and is not on a machine with only torch and transformers.
+_ABSENT = ("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib")
+_ABSENT += ("peft", "sacrebleu", "sacremoses")
+
+
+def main(request_file: str) -> None:
+    """Load, compute and translate as the request says, and write down what came of it.
+
+    The request, JSON: `folder`; `package`, the directory to import the package from, or null to
+    hide it; `trust_remote_code`; `texts` to translate; `logits` and `answer`, files to write.
+    """
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    if request["package"] is None:
+        sys.modules.update(dict.fromkeys(_ABSENT))  # importing any of them now fails
+    else:
+        sys.path.insert(0, request["package"])
+        importlib.import_module("vanilla_transformer")
+    answer = _load_and_translate(request)
+    Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _load_and_translate(request: dict[str, object]) -> dict[str, object]:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+    folder, texts = request["folder"], request["texts"]
+    options = {"trust_remote_code": request["trust_remote_code"]}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, **options)
+    # Other shapes are then in the report too, in the place of an error that names none of them.
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(
+        folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
+    )
+    differing = [f"{kind} {sorted(map(str, keys))[:3]}" for kind, keys in report.items() if keys]
+    if differing:
+        raise ValueError(f"weights and config do not fit: {'; '.join(differing)}")
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(f"{len(tokenizer)} tokens, but vocab_size is {config.vocab_size}")
+    inputs = tokenizer(texts[0], return_tensors="pt")
+    start = torch.tensor([[config.decoder_start_token_id]])
+    decoder_input_ids = torch.cat([start, inputs["input_ids"][:, :-1]], dim=1)
+    with torch.inference_mode():
+        logits = model.eval()(**inputs, decoder_input_ids=decoder_input_ids).logits
+    save_file({"logits": logits.contiguous()}, request["logits"])
+    if request["trust_remote_code"] or request["package"]:
+        AutoModel.from_pretrained(folder, **options)
+        translator = pipeline("translate", model=folder, **options)
+        translations = [translator(text)[0]["translation_text"] for text in texts]
+    else:
+        translations = []
+        for text in texts:
+            inputs = tokenizer(text, return_tensors="pt")
+            output = model.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50)
+            translations.append(tokenizer.decode(output[0], skip_special_tokens=True))
+    return {"model": type(model).__name__, "translations": translations}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

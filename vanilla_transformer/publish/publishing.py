@@ -1,0 +1,433 @@
+"""From a directory with a model to the Hub: checked, described, and in one commit.
+
+What is pushed is assembled in a folder of its own from a list of what may be published, so that
+nothing else of a run (optimizer, arguments, checkpoints, paths) ever leaves the machine. A process
+that knows nothing of the run loads that folder before anybody else has to.
+"""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from ..pipeline import translate
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..target_tokenizer import TARGET_TOKENIZER
+from .card import (
+    NATIVE,
+    STOCK,
+    WITH_CODE,
+    card_facts,
+    check_card,
+    check_licenses,
+    render_card,
+    trained_metrics,
+)
+from .hub import Commit, check_repo_id, plan_files, push_folder
+from .remote_code import code_files, embed_code
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ..train.trainer import VanillaTransformerTrainer
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.json"
+# All of a model directory that is published; weights in no format that could run code.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+_MODEL_FILES = (
+    *("config.json", "generation_config.json", *WEIGHTS),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt"),
+)
+_REQUIRED = {
+    "config.json": "give a directory that from_pretrained loads",
+    **dict.fromkeys(
+        ("tokenizer.json", "tokenizer_config.json"),
+        "save the tokenizer beside the model with tokenizer.save_pretrained",
+    ),
+    "generation_config.json": "without one, translations end after 20 tokens; save it with "
+    "model.generation_config.save_pretrained",
+}
+# What an earlier push may have left and this one replaces or does without; above all code.
+_REPLACED = (*_MODEL_FILES, "*.py", "custom_generate/*", "*.bin", "attention-*.png", "curves.png")
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is, or would be, published: sizes of files in bytes by name; None if not pushed."""
+
+    files: dict[str, int]
+    form: str
+    commit: Commit | None
+
+
+def publish(
+    directory: str | os.PathLike[str],
+    repo_id: str,
+    *,
+    license: str | None,
+    data_license: str | None = None,
+    data_source: str | None = None,
+    run: str | os.PathLike[str] | None = None,
+    with_code: bool = False,
+    push: bool = False,
+    private: bool = False,
+    revision: str | None = None,
+    token: str | None = None,
+    card_dir: str | os.PathLike[str] | None = None,
+) -> Publication:
+    """Check a model, render its card, and push both in one commit.
+
+    Args:
+        directory: run directory, average or stock form; anything with model, tokenizer and metrics.
+        repo_id: `user/name` on the Hub.
+        license: of the model, as the Hub names it, such as `cc-by-4.0`.
+        data_license: of the training pairs, in words; that of the run's recipe if None.
+        data_source: where the pairs are from, in words; that of the run's recipe if None.
+        run: run directory that measured this model, if `directory` is not one itself.
+        with_code: whether the model's code travels along, for `trust_remote_code=True`.
+        push: whether to push; otherwise all is done but that.
+        private: make the repository private if it is created.
+        revision: branch; created if missing. `main` if None.
+        token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
+        card_dir: where to write the card with pictures and metrics too.
+
+    Returns:
+        Files, form and commit.
+
+    Raises:
+        ValueError: the model must not be published as it is, or the Hub refuses; the message says
+            what to do. Nothing has been changed on the Hub then.
+    """
+    source, metrics_run = Path(directory), None if run is None else Path(run)
+    check_repo_id(repo_id)
+    trained_metrics(source, metrics_run)  # without them, no other advice helps
+    check_model_files(source)
+    _check_card_dir(card_dir, source, metrics_run)
+    form = _form(source, with_code=with_code)
+    facts = card_facts(
+        source,
+        run=metrics_run,
+        repo_id=repo_id,
+        form=form,
+        license=license,
+        data_license=data_license,
+        data_source=data_source,
+    )
+    with tempfile.TemporaryDirectory(prefix="publish-") as temporary:
+        folder = Path(temporary) / repo_id.rpartition("/")[2]
+        _stage_model(source, folder, with_code=with_code)
+        _try_out(source, folder, facts, run=metrics_run)
+        text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (folder / METRICS).write_text(text, encoding="utf-8")
+        card = render_card(facts)
+        card.save(folder / "README.md")
+        check_card(card, folder)
+        if card_dir is not None:
+            _copy_card(folder, Path(card_dir))
+        commit = None
+        if push:
+            commit = push_folder(
+                folder,
+                repo_id,
+                private=private,
+                revision=revision,
+                token=token,
+                message=f"Publish {repo_id.rpartition('/')[2]}",
+                replaces=_REPLACED,
+            )
+        return Publication(plan_files(folder), form, commit)
+
+
+def publish_trained(
+    trainer: "VanillaTransformerTrainer",
+    *,
+    license: str | None = None,
+    language: Sequence[str] = (),
+    data_license: str | None = None,
+    data_source: str | None = None,
+    **options: object,
+) -> Publication:
+    """Score the model of a trainer on its validation pairs, and push it.
+
+    Args:
+        trainer: `VanillaTransformerTrainer` after training.
+        license: see `publish`, as for what is not listed here.
+        language: codes of source and target.
+        data_license: of the training pairs.
+        data_source: of the training pairs.
+        **options: `private`, `revision`, `token`, `with_code` of `publish`.
+
+    Raises:
+        ValueError: see `publish`; also without validation pairs or languages.
+    """
+    from ..train.report import draw_curves, trainer_metrics, write_samples
+
+    repo_id = trainer.args.hub_model_id or Path(trainer.args.output_dir).absolute().name
+    check_repo_id(repo_id)
+    check_licenses(license, data_license)
+    if isinstance(language, str) or len(language) != 2:
+        raise ValueError(
+            f"got language={language!r}; give source and target, such as ('en', 'de')."
+        )
+    if not trainer.validation_pairs:
+        raise ValueError(
+            "the trainer has no validation_pairs, and only a scored model is published."
+        )
+    with tempfile.TemporaryDirectory(prefix="trained-") as temporary:
+        directory = Path(temporary)
+        trainer.model.save_pretrained(directory)
+        trainer.processing_class.save_pretrained(directory)
+        metrics, results = trainer_metrics(trainer, *language)
+        write_samples(directory, results, 20)
+        draw_curves(trainer.state.log_history, directory)
+        (directory / METRICS).write_text(json.dumps(metrics), encoding="utf-8")
+        return publish(
+            directory,
+            repo_id,
+            license=license,
+            data_license=data_license,
+            data_source=data_source,
+            push=True,
+            **options,
+        )
+
+
+def check_model_files(directory: Path) -> None:
+    """Raise ValueError unless config, tokenizer and weights are there and the weights are finite.
+
+    Weights are read as safetensors only, one tensor at a time.
+    """
+    for name, advice in _REQUIRED.items():
+        if not (directory / name).is_file():
+            raise ValueError(f"{directory} holds no {name}; {advice}.")
+    if TARGET_TOKENIZER in _read_json(directory / "tokenizer_config.json"):
+        raise ValueError(
+            f"{directory} has a vocabulary for each language; publish takes models with one."
+        )
+    paths = sorted({path for pattern in WEIGHTS for path in directory.glob(pattern)})
+    paths = [path for path in paths if path.suffix == ".safetensors"]
+    if not paths:
+        raise ValueError(
+            f"{directory} holds no model.safetensors; save the model with save_pretrained (no "
+            "other format of weights is published)."
+        )
+    for path in paths:
+        try:
+            with safe_open(path, framework="pt") as file:
+                for key in file.keys():  # noqa: SIM118, it is no dict
+                    tensor = file.get_tensor(key)
+                    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                        raise ValueError(
+                            f"{key} in {path} holds NaN or infinity; look at the training curves "
+                            "and publish an earlier checkpoint."
+                        )
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged ({error}); copy or save it again.") from error
+
+
+def _check_card_dir(
+    card_dir: str | os.PathLike[str] | None, source: Path, run: Path | None
+) -> None:
+    taken = {path.resolve() for path in (source, run) if path is not None}
+    if card_dir is not None and Path(card_dir).resolve() in taken:
+        raise ValueError(
+            f"got {card_dir} for the card, whose metrics.json would replace that of the run; give "
+            "another directory."
+        )
+
+
+def _form(directory: Path, *, with_code: bool) -> str:
+    model_type = _read_json(directory / "config.json").get("model_type")
+    if model_type == "vanilla_transformer":
+        return WITH_CODE if with_code else NATIVE
+    if with_code:
+        raise ValueError(
+            f"{directory} holds a {model_type} model, whose code is in transformers already; leave "
+            "--with-code out."
+        )
+    return STOCK
+
+
+def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
+    """Copy what is published of the model, and set right what training has left in its config."""
+    folder.mkdir(parents=True)
+    for pattern in _MODEL_FILES:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, folder / path.name)
+    config = _read_json(folder / "config.json")
+    config["use_cache"] = True  # the Trainer switches it off
+    for name in ("auto_map", "custom_pipelines"):  # of code that is not pushed
+        config.pop(name, None)
+    _write_json(folder / "config.json", config)
+    generation = _read_json(folder / "generation_config.json")
+    generation.pop("_from_model_config", None)
+    if generation.get("max_new_tokens"):  # the Trainer adds a max_length of 20
+        generation.pop("max_length", None)
+    _write_json(folder / "generation_config.json", generation)
+    if with_code:
+        embed_code(folder)
+        logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); copy or save it again.") from error
+
+
+def _write_json(path: Path, content: dict[str, object]) -> None:
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path | None) -> None:
+    """Let a stranger load the folder; add pictures to it and the translations to the facts."""
+    published = facts["published"]
+    texts = [sample["source"] for sample in published["samples"]]
+    answer, logits = load_as_stranger(folder, texts, form=published["form"], name=str(source))
+    model, tokenizer = _load(source)
+    expected = _logits(model, tokenizer, texts[0])
+    if not _close(logits, expected):
+        raise ValueError(
+            f"what would be published of {source} does not compute what {source} computes; make "
+            "its config.json what it was."
+        )
+    if (
+        run is not None
+        and published["scores_of_run"]
+        and not _close(_logits(*_load(run), texts[0]), expected)
+    ):
+        raise ValueError(
+            f"the metrics of {run} were measured on another model than {source}; measure its own: "
+            f"vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
+            f"{source / METRICS}"
+        )
+    for sample, text in zip(published["samples"], answer["translations"], strict=True):
+        sample["translation"] = text
+        # Stock code searches in its own way.
+        if published["form"] != STOCK and text != next(
+            translate(model, tokenizer, [sample["source"]])
+        ):
+            raise ValueError(
+                f"a clean process translates {sample['source']!r} in another way than this one; is "
+                "another version of the package installed?"
+            )
+    _draw(model, tokenizer, folder, facts)
+    curves = (run or source) / "curves.png"
+    if curves.is_file():
+        shutil.copyfile(curves, folder / "curves.png")
+    facts["published"]["curves"] = curves.is_file()
+
+
+def load_as_stranger(
+    folder: Path, texts: Sequence[str], *, form: str, name: str | None = None
+) -> tuple[dict[str, object], torch.Tensor]:
+    """What a process that knows nothing of the run makes of a folder, offline.
+
+    Only a model in native form may import this package there.
+
+    Args:
+        folder: with model and tokenizer.
+        texts: are translated; the first is the teacher-forced target of the logits as well.
+        form: `cards.NATIVE`, `WITH_CODE` or `STOCK`.
+        name: what errors call the folder.
+
+    Returns:
+        The class of the `model` and the `translations`, and the logits (1, T, V).
+
+    Raises:
+        ValueError: the folder does not load, with the reason in one line.
+    """
+    with tempfile.TemporaryDirectory(prefix="stranger-") as temporary:
+        home = Path(temporary)
+        request = {
+            "folder": str(folder),
+            "package": str(Path(__file__).resolve().parents[2]) if form == NATIVE else None,
+            "trust_remote_code": form == WITH_CODE,
+            "texts": list(texts),
+            "logits": str(home / "logits.safetensors"),
+            "answer": str(home / "answer.json"),
+        }
+        (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        program = Path(__file__).with_name("clean_process.py")
+        # A home of its own: no token, no cache, no code from elsewhere.
+        environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
+        environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+        environment |= {"HF_MODULES_CACHE": str(home / "modules"), "PYTHONIOENCODING": "utf-8"}
+        result = subprocess.run(
+            [sys.executable, "-P", str(program), str(home / "request.json")],
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        if result.returncode:
+            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            reason = lines[-1] if lines else f"exit code {result.returncode}"
+            raise ValueError(f"{name or folder} does not load in a clean process: {reason}")
+        answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
+        return answer, load_file(home / "logits.safetensors")["logits"]
+
+
+def _load(directory: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    return load_saved_model(directory), load_saved_tokenizer(directory)
+
+
+def _logits(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str
+) -> torch.Tensor:
+    """As in clean_process.py: the text is source and teacher-forced target, (1, T, V)."""
+    inputs = tokenizer(text, return_tensors="pt")
+    start = torch.tensor([[model.config.decoder_start_token_id]])
+    decoder_input_ids = torch.cat([start, inputs["input_ids"][:, :-1]], dim=1)
+    with torch.inference_mode():
+        return model(**inputs, decoder_input_ids=decoder_input_ids).logits
+
+
+def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
+    return logits.shape == others.shape and torch.allclose(
+        logits, others, atol=_LOGITS_TOLERANCE, rtol=0
+    )
+
+
+def _draw(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    folder: Path,
+    facts: dict[str, object],
+) -> None:
+    """Where the decoder looks while it writes each sample."""
+    from ..visualization.attention import attention_weights, plot_attention, save_figure
+
+    for number, sample in enumerate(facts["published"]["samples"], start=1):
+        target = sample["translation"] or sample["reference"]
+        attention = attention_weights(model, tokenizer, sample["source"], target)
+        figure = plot_attention(attention, kind="cross")
+        save_figure(figure, folder / f"attention-{number}.png", dpi=80)
+
+
+def _copy_card(folder: Path, card_dir: Path) -> None:
+    """The published files beside model and code."""
+    card_dir.mkdir(parents=True, exist_ok=True)
+    for pattern in ("README.md", METRICS, "*.png"):
+        for path in folder.glob(pattern):
+            aside = card_dir / f".{path.name}.partial"
+            shutil.copyfile(path, aside)
+            aside.replace(card_dir / path.name)

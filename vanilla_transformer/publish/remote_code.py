@@ -1,0 +1,63 @@
+"""A copy of the model's own code beside its weights, for machines without this package.
+
+transformers loads such code with `trust_remote_code=True`: `auto_map` in config.json names the
+classes, `custom_pipelines` the pipeline, and the files lie flat beside it. A checkpoint never holds
+code unless it is asked for.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+from ..pipeline import TASK, VanillaTransformerTranslationPipeline
+
+AUTO_CLASSES = {
+    "AutoConfig": VanillaTransformerConfig,
+    "AutoModel": VanillaTransformerModel,
+    "AutoModelForSeq2SeqLM": VanillaTransformerForConditionalGeneration,
+}
+
+
+def code_files() -> list[Path]:
+    """The files that the classes above and the pipeline need, by the loader's own rule.
+
+    Returns:
+        Their paths by name: modules and all that they import from this package, at any depth.
+    """
+    package = Path(__file__).parents[1]
+    classes = [*AUTO_CLASSES.values(), VanillaTransformerTranslationPipeline]
+    modules = {package / f"{_module(cls)}.py" for cls in classes}
+    found = {Path(path) for module in modules for path in get_relative_import_files(module)}
+    return sorted(modules | found)
+
+
+def embed_code(directory: Path) -> None:
+    """Put the code into a directory with a model and name it in its config.json."""
+    for path in code_files():
+        shutil.copyfile(path, directory / path.name)
+    config_file = directory / "config.json"
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config["auto_map"] = {name: _reference(cls) for name, cls in AUTO_CLASSES.items()}
+    config["custom_pipelines"] = {
+        TASK: {
+            "impl": _reference(VanillaTransformerTranslationPipeline),
+            "pt": ["AutoModelForSeq2SeqLM"],
+            "type": "text",
+        }
+    }
+    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _module(cls: type) -> str:
+    return cls.__module__.rpartition(".")[2]
+
+
+def _reference(cls: type) -> str:
+    return f"{_module(cls)}.{cls.__name__}"

@@ -1,0 +1,151 @@
+"""The demo Space of a published model: a page to try it on, with all that the page needs.
+
+The page itself is model_cards/space (vanilla_transformer/_space in a wheel). It travels with this
+package's source rather than with a requirement: a Space installs its requirements before its own
+files are there, so that a wheel among them is not found, and a release may not exist.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
+from .publishing import TOKENS, Publication, check_model_files
+
+FORM = "demo Space"
+# What an earlier push may have left; the settings and secrets of a Space are no files.
+_REPLACED = ("*.py", "*.txt", "model_id")
+# The page's own functions, once each, in a process that finds the package in the Space alone.
+_TRIAL = """
+import translation as t
+translator = t.load_translator(t.model_name())
+sentence = t.checked_sentence(translator, (t.example_sentences() or ["A"])[0])
+best = t.translations(translator, sentence)[0][0]
+t.picture(t.attention_of(translator, sentence, best), "cross", "0", t.ALL_HEADS)
+"""
+_PLACEHOLDER = "{model_id}"
+_SOURCE_LABEL = "    source "  # as in samples.md
+_NUM_EXAMPLES = 6
+
+
+def publish_space(
+    directory: str | os.PathLike[str],
+    repo_id: str,
+    *,
+    run: str | os.PathLike[str] | None = None,
+    push: bool = False,
+    private: bool = False,
+    token: str | None = None,
+) -> Publication:
+    """Make a demo Space of a published model, try it here, and push it in one commit.
+
+    Args:
+        directory: the run directory or stock form that was published.
+        repo_id: `user/name` of the model, and of the Space.
+        run: run directory whose samples become the examples, if `directory` is not one itself.
+        push: whether to push; otherwise all is done but that.
+        private: make the Space private if it is created.
+        token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
+
+    Returns:
+        Files, form and commit.
+
+    Raises:
+        ValueError: the Space does not work here, the model is not on the Hub, or the Hub refuses.
+    """
+    check_repo_id(repo_id)
+    check_model_files(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="space-") as temporary:
+        folder = Path(temporary) / "space"
+        write_space(folder, repo_id, run=directory if run is None else run)
+        _try_out(folder, Path(directory))
+        commit = None
+        if push:
+            _check_model_is_published(repo_id, token)
+            commit = push_folder(
+                folder,
+                repo_id,
+                repo_type="space",
+                space_sdk="gradio",
+                private=private,
+                token=token,
+                message=f"Show {repo_id}",
+                replaces=_REPLACED,
+            )
+        return Publication(plan_files(folder), FORM, commit)
+
+
+def write_space(
+    folder: str | os.PathLike[str], model_id: str, *, run: str | os.PathLike[str] | None = None
+) -> None:
+    """Write the files of a Space into a new folder.
+
+    Args:
+        folder: to be created.
+        model_id: the model on show: `user/name` on the Hub.
+        run: run directory, whose samples become the examples; None for a page without examples.
+    """
+    package, folder = Path(__file__).resolve().parents[1], Path(folder)
+    shutil.copytree(_page(package), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8").replace(_PLACEHOLDER, model_id)
+    readme.write_text(text, encoding="utf-8")
+    (folder / "model_id").write_text(f"{model_id}\n", encoding="utf-8")
+    examples = [] if run is None else _examples(Path(run))
+    if examples:
+        (folder / "examples.txt").write_text("\n".join(examples) + "\n", encoding="utf-8")
+    for source in package.rglob("*.py"):
+        name = source.relative_to(package.parent)
+        if not any(part.startswith("_") for part in name.parts[:-1]):  # such as _space itself
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / name)
+
+
+def _try_out(folder: Path, directory: Path) -> None:
+    """Let a process of its own do with the model what the page does."""
+    command = [sys.executable, "-B", "-c", _TRIAL]
+    environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
+    environment |= {"MODEL_ID": str(directory.resolve()), "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    if result.returncode != 0:
+        reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise ValueError(f"the Space of {directory} does not work: {reason}")
+
+
+def _check_model_is_published(repo_id: str, token: str | None) -> None:
+    api = hub_api(token)
+    with hub_errors(repo_id):
+        is_there = api.repo_exists(repo_id)
+    if not is_there:
+        raise ValueError(
+            f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
+            "without --space."
+        )
+
+
+def _page(package: Path) -> Path:
+    """Where the page is: inside the package in a wheel, in model_cards in a clone."""
+    folders = (package / "_space", package.parent / "model_cards" / "space")
+    return next(folder for folder in folders if folder.is_dir())
+
+
+def _examples(run: Path) -> list[str]:
+    """Source sentences among the run's samples, from all of its test sets."""
+    samples = run / "samples.md"
+    if not samples.is_file():
+        return []
+    lines = samples.read_text(encoding="utf-8").splitlines()
+    found = [line[len(_SOURCE_LABEL) :] for line in lines if line.startswith(_SOURCE_LABEL)]
+    sources = [text.strip() for text in found if text.strip()]
+    return sources[:: max(1, len(sources) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]

@@ -1,0 +1,1 @@
+"""Recipes: what to train, and on which pairs."""

@@ -1,0 +1,1 @@
+"""Files: saved models, and the machine that they were made on."""

@@ -1,0 +1,89 @@
+"""The machine that a run takes place on: what it is, what is installed, what it computes in."""
+
+import logging
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+def resolve_precision(requested: str) -> str:
+    """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
+    if torch.cuda.is_available():
+        # Older GPUs emulate bfloat16, slower than float32.
+        capable = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        capable = bool({"avx512_bf16", "amx_bf16"} & set(cpu_flags().get("flags", "").split()))
+    chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
+    if chosen == "bf16" and not capable:
+        logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
+    return chosen
+
+
+def cpu_flags() -> dict[str, str]:
+    """Facts about the first processor as Linux tells them; empty elsewhere."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def hardware() -> dict[str, object]:
+    """Processor, cores that this process may use, threads of torch, and GPU."""
+    facts: dict[str, object] = {
+        "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        # What the name of a processor may hide; matrix products depend on little else.
+        "instructions": [flag for flag in _MATRIX_FLAGS if flag in cpu_flags().get("flags", "")],
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that a result may depend on."""
+    names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
+    names += ("sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime")
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_commit(*apart_from: str) -> str | None:
+    """Commit of the clone that the package runs from, marked if files differ from it.
+
+    Args:
+        *apart_from: paths from the top of the clone that may differ, such as results.
+    """
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        others = [f":(exclude){path}" for path in apart_from]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}-dirty" if changed else commit

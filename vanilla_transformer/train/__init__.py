@@ -1,0 +1,1 @@
+"""Training (Section 5): a recipe in, a run directory out."""

@@ -1,0 +1,168 @@
+"""What a training has done and come to, in the words of metrics.json, curves.png and samples.md."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..data.dataset import pair_lengths
+from ..evaluation.scores import evaluate_model
+from ..storage.environment import git_commit, hardware, versions
+from .checkpoints import Progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments
+
+    from .trainer import VanillaTransformerTrainer
+
+# What a configuration may say beside the fields of a recipe.
+_MODEL = ("d_k", "d_v", "activation_function", "position_offset", "final_norm", "layer_norm_eps")
+_MODEL += ("tie_word_embeddings", "lm_head_bias")
+_FEWEST_SAMPLES = 3  # that a card shows
+
+
+def training_facts(
+    model: torch.nn.Module,
+    tokenizer: "PreTrainedTokenizerBase",
+    args: "Seq2SeqTrainingArguments",
+    progress: Progress,
+) -> dict[str, object]:
+    """Sizes, time, speed, machine and software of a training."""
+    training_seconds = progress.seconds - progress.evaluation_seconds
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "target_tokens": progress.target_tokens,
+        "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
+        "training_minutes": round(progress.seconds / 60, 3),
+        "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
+        "precision": "bf16" if args.bf16 else "fp32",
+        "matmul_precision": progress.matmul_precision,
+        "seed": args.seed,
+        "vocabulary": len(tokenizer),
+        "devices": args.world_size,
+        "hardware": hardware(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def trainer_metrics(
+    trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
+) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
+    """The metrics of a trainer without a recipe, scored on its validation pairs.
+
+    Returns:
+        The content of a metrics.json, and the results with their texts for `write_samples`.
+    """
+    sources, references = map(list, zip(*trainer.validation_pairs, strict=True))
+    result = evaluate_model(
+        trainer.model,
+        trainer.processing_class,
+        sources,
+        references,
+        target_language=target_language,
+    )
+    metrics = {
+        "scores": {"validation": without_texts(result)},
+        **training_facts(trainer.model, trainer.processing_class, trainer.args, trainer.progress),
+        "updates": trainer.state.global_step,
+        "epochs": round(trainer.state.epoch or 0.0, 3),
+        "averaged_checkpoints": [],
+        "data": {"train_pairs_kept": len(trainer.train_dataset)},
+        "recipe": _recipe_of(trainer, source_language, target_language),
+        "model": _beside_the_recipe(trainer.model.config),
+    }
+    return metrics, {"validation": {**result, "sources": sources, "references": references}}
+
+
+def _recipe_of(
+    trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
+) -> dict[str, object]:
+    """What a recipe would have said of the training."""
+    args, config = trainer.args, trainer.model.config
+    backend = getattr(trainer.processing_class, "backend_tokenizer", None)
+    own = ("d_model", "encoder_layers", "decoder_layers", "dropout", "attention_dropout")
+    own += ("activation_dropout", "label_smoothing", "position_encoding", "norm_first")
+    given = ("bpe_dropout", "batch_tokens", "warmup_steps", "learning_rate_factor", "max_grad_norm")
+    given += ("adam_beta1", "adam_beta2", "adam_epsilon", "max_minutes")
+    search = trainer.model.generation_config
+    return {
+        "source_language": source_language,
+        "target_language": target_language,
+        **{name: getattr(config, name) for name in own},
+        "attention_heads": config.encoder_attention_heads,
+        "ffn_dim": config.encoder_ffn_dim,
+        "vocab_size": config.vocab_size,
+        "split_digits": "Digits(" in repr(backend and backend.pre_tokenizer),
+        **{name: getattr(args, name) for name in given},
+        "num_beams": search.num_beams or 1,
+        "length_penalty": 1.0 if search.length_penalty is None else search.length_penalty,
+        "gradient_accumulation": args.gradient_accumulation_steps,
+        "max_steps": trainer.state.max_steps,
+        **({"save_every_steps": int(args.save_steps)} if args.save_strategy == "steps" else {}),
+        "checkpoints_to_average": 1,
+        "max_source_length": int(pair_lengths(trainer.train_dataset)[0].max()),
+    }
+
+
+def _beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
+    """What no recipe says of a model, where it is not the paper's."""
+    paper = VanillaTransformerConfig()
+    found = {name: getattr(config, name) for name in _MODEL}
+    found = {name: value for name, value in found.items() if value != getattr(paper, name)}
+    for name in ("attention_heads", "ffn_dim"):
+        sides = [getattr(config, f"{side}_{name}") for side in ("encoder", "decoder")]
+        if sides[0] != sides[1]:
+            found[f"decoder_{name}"] = sides[1]
+    return found
+
+
+def without_texts(result: dict[str, object]) -> dict[str, object]:
+    """The scores of a test set without its sentences."""
+    texts = ("hypotheses", "sources", "references")
+    return {name: value for name, value in result.items() if name not in texts}
+
+
+def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
+    """Draw what a trainer has logged."""
+    from ..visualization.attention import plot_training_curves, save_figure
+
+    save_figure(plot_training_curves(log_history, title=run.name), run / "curves.png")
+
+
+def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) -> None:
+    """Write the first translations of each test set, or of the validation set if there is none.
+
+    There are at least three of each, if it has them: a card shows as many.
+    """
+    count = max(count, _FEWEST_SAMPLES)
+    names = [name for name in results if name != "validation"] or list(results)
+    lines = ["# Sample translations", ""]
+    for name in names:
+        result = results[name]
+        lines += [f"## {name}", ""]
+        for number in range(min(count, len(result["sources"]))):
+            for label, texts in (
+                ("source", "sources"),
+                ("reference", "references"),
+                ("translation", "hypotheses"),
+            ):
+                # Indented by four, text is shown as it is, whatever it holds.
+                lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
+            lines.append("")
+    text = "\n".join(lines)
+    write_text_aside(run / "samples.md", text)
+
+
+def write_aside(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there when it is whole."""
+    aside = path.with_name(f".{path.name}.partial")
+    write(aside)
+    aside.replace(path)
+
+
+def write_text_aside(path: Path, text: str) -> None:
+    """Write a file of UTF-8 text by `write_aside`."""
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))

@@ -1,0 +1,447 @@
+"""What a recipe says, done: data, tokenizer, training, average, evaluation, run directory.
+
+Each stage leaves its result on disk, whole or not at all, and is not repeated by the next start.
+
+    RUN/recipe.yaml                  all fields; decides whether a directory may be resumed
+    RUN/tokenizer.json, tokenizer_config.json
+    RUN/checkpoints/checkpoint-N/    see checkpoints.py
+    RUN/checkpoints/data.json        which pairs these and the tokenizer were learnt from
+    RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
+    RUN/curves.png, samples.md, attention.png
+    RUN/metrics.json                 written last: its presence says that the run is complete
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
+from transformers.trainer_utils import IntervalStrategy
+
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
+from ..data.tokenizer import check_vocab_size, train_tokenizer
+from ..evaluation.scores import evaluate_model, installed_bleu_tokenizer, scores_by_kind
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ..recipes.recipe import (
+    Recipe,
+    TextPairs,
+    evaluation_sets,
+    load_recipe,
+    make_recipe,
+    training_pairs,
+    validation_pairs,
+)
+from ..storage.environment import resolve_precision
+from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
+from .averaging import average_checkpoints
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint
+from .report import (
+    draw_curves,
+    training_facts,
+    without_texts,
+    write_aside,
+    write_samples,
+    write_text_aside,
+)
+from .run_directory import (
+    METRICS,
+    RECIPE,
+    check_writable,
+    claim,
+    completed,
+    identify,
+    pinned,
+    recorded_data,
+    recorded_if_ours,
+)
+from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is trained, validated and tested on, and how many pairs there are of what."""
+
+    train: "Dataset"
+    validation: "Dataset | None"
+    validation_texts: TextPairs
+    test_sets: dict[str, TextPairs]
+    sizes: dict[str, object]
+
+
+def run_recipe(
+    recipe: Recipe, output_dir: str | os.PathLike[str], *, resume: bool = True
+) -> dict[str, object]:
+    """Train and evaluate a model as a recipe says.
+
+    Args:
+        recipe: from `load_recipe`.
+        output_dir: run directory; new, empty, or that of the same recipe, which is then resumed.
+        resume: whether a run that is already there is gone on with; otherwise it is refused.
+
+    Returns:
+        The content of metrics.json.
+
+    Raises:
+        ValueError: if the directory belongs to something else, or the data or the recipe are at
+            fault.
+        TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
+    """
+    run = Path(output_dir)
+    # A recipe that no tokenizer or model can follow fails before any work.
+    check_vocab_size(recipe.vocab_size)
+    model_config(recipe, recipe.vocab_size)
+    args = training_arguments(recipe, run / "checkpoints")
+    # The other ranks wait, then find everything in the cache.
+    with args.main_process_first(desc="preparation of the data"):
+        identity = identify(recipe, run, recorded_if_ours(recipe, run, resume=resume))
+        if (metrics := completed(recipe, run)) is not None:
+            logger.info("%s is complete.", run)
+            return metrics
+        check_writable(run)
+        tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
+    final = _train(recipe, args, tokenizer, data)
+    if args.should_save:
+        _finish(recipe, run, final, data, args)
+    if args.world_size > 1:
+        torch.distributed.barrier()
+    return json.loads((run / METRICS).read_text(encoding="utf-8"))
+
+
+def evaluate_run(
+    directory: str | os.PathLike[str],
+    *,
+    test_file: str | None = None,
+    pair: str | None = None,
+    num_beams: int | None = None,
+    batch_tokens: int = 4096,
+) -> dict[str, dict[str, object]]:
+    """Score the model of a run directory.
+
+    Args:
+        directory: run directory; any directory with model and tokenizer, if the rest is given.
+        test_file: test pairs in the place of the recipe's.
+        pair: languages in the place of the recipe's.
+        num_beams: beams in the place of the recipe's.
+        batch_tokens: tokens in a batch.
+
+    Returns:
+        For each test set its scores.
+
+    Raises:
+        ValueError: if there is no model, or no test pairs.
+    """
+    run = Path(directory)
+    check_weights(run)
+    overrides = {"pair": pair, "test_file": test_file, "num_beams": num_beams}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    if (run / RECIPE).is_file():
+        recipe = load_recipe(str(run / RECIPE), overrides)
+    elif pair and test_file:
+        recipe = make_recipe(overrides)
+    else:
+        raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+    if test_file:
+        recipe = dataclasses.replace(recipe, generated=None, dataset=None)
+    sets = evaluation_sets(pinned(recipe, recorded_data(run)))
+    if not sets:
+        raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
+    model, tokenizer = _load(run)
+    return {
+        name: without_texts(_score(recipe, model, tokenizer, test_set, batch_tokens))
+        for name, test_set in sets.items()
+    }
+
+
+def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
+    """The model of a recipe, for the vocabulary that could be learnt.
+
+    Raises:
+        ValueError: if no model has these sizes.
+    """
+    try:
+        return VanillaTransformerConfig.from_preset(
+            recipe.preset, **recipe.model_overrides(), vocab_size=vocab_size
+        )
+    except StrictDataclassError as error:
+        raise ValueError(str(error.__cause__ or error)) from error
+
+
+def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
+    """The recipe in the words of the host's Trainer."""
+    cuda = torch.cuda.is_available()
+    return VanillaTransformerTrainingArguments(
+        output_dir=str(output_dir),
+        batch_tokens=recipe.batch_tokens,
+        bpe_dropout=recipe.bpe_dropout,
+        gradient_accumulation_steps=recipe.gradient_accumulation,
+        learning_rate=1.0,  # the schedule gives the whole rate
+        learning_rate_factor=recipe.learning_rate_factor,
+        warmup_steps=recipe.warmup_steps,
+        adam_beta1=recipe.adam_beta1,
+        adam_beta2=recipe.adam_beta2,
+        adam_epsilon=recipe.adam_epsilon,
+        max_grad_norm=recipe.max_grad_norm,
+        max_steps=recipe.max_steps,
+        max_minutes=recipe.max_minutes,
+        save_every_minutes=recipe.save_every_minutes,
+        checkpoints_to_keep=recipe.checkpoints_to_average,
+        save_strategy="steps",
+        save_steps=recipe.save_every_steps,
+        eval_strategy="steps" if recipe.evaluate_every_steps else "no",
+        eval_steps=recipe.evaluate_every_steps or None,
+        logging_steps=recipe.log_every_steps,
+        # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
+        logging_nan_inf_filter=False,
+        bf16=resolve_precision(recipe.precision) == "bf16",
+        seed=recipe.seed,
+        dataloader_num_workers=2 if cuda else 0,
+        dataloader_pin_memory=cuda,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=4 * 3600,  # the other ranks wait while the first one prepares the data
+        disable_tqdm=True,
+        report_to="none",
+        # Said aloud, or processes on CPUs do not find each other.
+        use_cpu=not (cuda or torch.backends.mps.is_available()),
+    )
+
+
+def _prepare(
+    recipe: Recipe, run: Path, identity: dict[str, object], *, write: bool
+) -> tuple[PreTrainedTokenizerBase, _Data]:
+    """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
+    pinned_recipe = pinned(recipe, identity)
+    pairs = training_pairs(pinned_recipe)
+    texts = validation_pairs(pinned_recipe)
+    test_sets = evaluation_sets(pinned_recipe)
+    if write:  # only now: pairs that cannot be read leave no directory behind
+        claim(recipe, run, identity)
+    tokenizer = _tokenizer(recipe, run, pairs)
+    train = tokenize_pairs(
+        pairs,
+        tokenizer,
+        max_source_length=recipe.max_source_length,
+        max_target_length=recipe.max_target_length,
+        show_progress=sys.stderr.isatty(),
+    )
+    validation = None
+    if len(texts):
+        # Whatever their length: leaving long sentences out would flatter the perplexity.
+        validation = tokenize_pairs(
+            load_pairs(
+                [*zip(texts.sources, texts.targets, strict=True)],
+                source_language=recipe.source_language,
+                target_language=recipe.target_language,
+                show_progress=False,
+            ),
+            tokenizer,
+            show_progress=False,
+        )
+    sizes = {
+        "train_pairs": len(pairs),
+        "train_pairs_kept": len(train),
+        "train_malformed": reading_report(pairs)["malformed"],
+        "train_too_long": reading_report(train)["too_long"],
+        "validation_pairs": len(texts),
+        **identity,
+    }
+    logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
+    return tokenizer, _Data(train, validation, texts, test_sets, sizes)
+
+
+def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
+    """The tokenizer of the run, learnt from its training pairs by the first start."""
+    if not (run / "tokenizer.json").is_file():
+        tokenizer = train_tokenizer(
+            sentences(pairs),
+            vocab_size=recipe.vocab_size,
+            split_digits=recipe.split_digits,
+            show_progress=sys.stderr.isatty(),
+        )
+        with tempfile.TemporaryDirectory(dir=run, prefix=".tokenizer") as aside:
+            tokenizer.save_pretrained(aside)
+            # tokenizer.json last: it says that the tokenizer is there.
+            for path in sorted(
+                Path(aside).iterdir(), key=lambda path: path.name == "tokenizer.json"
+            ):
+                path.replace(run / path.name)
+    return PreTrainedTokenizerFast.from_pretrained(run)
+
+
+def _train(
+    recipe: Recipe,
+    args: VanillaTransformerTrainingArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    data: _Data,
+) -> Path:
+    """Train to the end, from the last whole checkpoint if there is one; return the last one."""
+    start = last_whole_checkpoint(args.output_dir)
+    if start is not None and _is_final(start, recipe):
+        return start
+    set_seed(recipe.seed)
+    config = model_config(recipe, len(tokenizer))
+    count = recipe.evaluate_pairs
+    texts = data.validation_texts
+    if data.validation is None:
+        args.eval_strategy = IntervalStrategy.NO
+    if not data.test_sets and not len(texts):
+        logger.warning(
+            "There are no validation and no test pairs, hence there will be no scores; give "
+            "--validation-file or --test-file."
+        )
+    if args.should_save and (data.test_sets or len(texts)):
+        installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
+    trainer = VanillaTransformerTrainer(
+        VanillaTransformerForConditionalGeneration(config),
+        args,
+        train_dataset=data.train,
+        eval_dataset=data.validation,
+        processing_class=tokenizer,
+        validation_pairs=[*zip(texts.sources[:count], texts.targets[:count], strict=True)],
+        target_language=recipe.target_language,
+    )
+    chosen = "bf16" if args.bf16 else "fp32"
+    logger.info("Computing in %s (precision: %s).", chosen, recipe.precision)
+    trainer.train(resume_from_checkpoint=start)
+    return last_whole_checkpoint(args.output_dir)
+
+
+def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
+    """Whether the recipe's updates or minutes are over."""
+    step = int(checkpoint.name.removeprefix("checkpoint-"))
+    if step > recipe.max_steps:
+        raise ValueError(
+            f"got max_steps={recipe.max_steps}, but this run has done {step} updates; give {step} "
+            "or more."
+        )
+    minutes = Progress.load(checkpoint).seconds / 60
+    out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
+    return step == recipe.max_steps or out_of_time
+
+
+def _finish(
+    recipe: Recipe, run: Path, final: Path, data: _Data, args: VanillaTransformerTrainingArguments
+) -> None:
+    """Average, evaluate and write what the run directory is to hold."""
+    averaged = averaging_set(
+        final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
+    )
+    first = int(averaged[0].name.removeprefix("checkpoint-"))
+    if len(averaged) > 1 and first < recipe.warmup_steps:
+        logger.warning(
+            "The mean of checkpoints begins at update %d, within the %d of warm-up; the last one "
+            "alone may translate better: --checkpoints-to-average 1.",
+            *(first, recipe.warmup_steps),
+        )
+    average_checkpoints(averaged, run)
+    if recipe.length_penalty is not None:
+        _ship_length_penalty(recipe, run)
+    state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
+    with _picture("curves.png"):
+        draw_curves(state["log_history"], run)
+    model, tokenizer = _load(run)
+    sets = {"validation": data.validation_texts, **data.test_sets}
+    sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
+    results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
+    if results:
+        write_samples(run, results, recipe.num_samples)
+        with _picture("attention.png"):
+            _draw_attention(model, tokenizer, run, results)
+    metrics = {
+        "scores": {name: without_texts(result) for name, result in results.items()},
+        **training_facts(model, tokenizer, args, Progress.load(final)),
+        "updates": state["global_step"],
+        "epochs": round(state["epoch"], 3),
+        "averaged_checkpoints": [path.name for path in averaged],
+        "data": data.sizes,
+        "recipe": dataclasses.asdict(recipe),
+    }
+    write_text_aside(run / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+
+
+def _ship_length_penalty(recipe: Recipe, run: Path) -> None:
+    """Let the model translate by the penalty that it is evaluated with."""
+    search = GenerationConfig.from_pretrained(run)
+    search.length_penalty = recipe.length_penalty
+    write_aside(run / "generation_config.json", search.to_json_file)
+
+
+def _score(
+    recipe: Recipe,
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TextPairs,
+    batch_tokens: int,
+) -> dict[str, object]:
+    result = evaluate_model(
+        model,
+        tokenizer,
+        test_set.sources,
+        test_set.targets,
+        target_language=recipe.target_language,
+        batch_tokens=batch_tokens,
+        num_beams=recipe.num_beams,
+        progress=sys.stderr.isatty(),
+    )
+    if test_set.kinds is not None:
+        # A sentence of several kinds counts for each of them.
+        triples = [
+            (hypothesis, reference, kind)
+            for hypothesis, reference, kinds in zip(
+                result["hypotheses"], test_set.targets, test_set.kinds, strict=True
+            )
+            for kind in sorted(set(kinds))
+        ]
+        result["by_kind"] = scores_by_kind(*map(list, zip(*triples, strict=True)))
+    result["num_beams"] = recipe.num_beams
+    return {**result, "sources": test_set.sources, "references": test_set.targets}
+
+
+def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
+    model = load_saved_model(run)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return model, load_saved_tokenizer(run)
+
+
+@contextmanager
+def _picture(name: str) -> Iterator[None]:
+    """A picture that cannot be drawn is not worth a run: it is logged, and the run goes on."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s could not be drawn; the run goes on without it.", name)
+
+
+def _draw_attention(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    run: Path,
+    results: dict[str, dict[str, object]],
+) -> None:
+    """Where the decoder looks while it writes the first sample."""
+    from ..visualization.attention import attention_weights, plot_attention, save_figure
+
+    result = list(results.values())[-1]
+    attention = attention_weights(
+        model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
+    )
+    save_figure(plot_attention(attention, kind="cross"), run / "attention.png")

@@ -1,0 +1,126 @@
+"""Whose a run directory is: its recipe, its pairs, and whether it may be begun or gone on with.
+
+Pairs and recipe are noted before the first update, and bind every later start of the same run.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+from pathlib import Path
+
+from ..recipes.recipe import CHANGEABLE, Recipe, data_identity, load_recipe, make_recipe
+from .checkpoints import checkpoints
+from .report import write_text_aside
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.json"
+RECIPE = "recipe.yaml"
+DATA = Path("checkpoints", "data.json")
+
+
+def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, object]:
+    """Make sure that the directory may hold this run; return what it says of the run's pairs."""
+    if run.exists() and not run.is_dir():
+        raise ValueError(f"{run} is a file; give a directory with --output-dir.")
+    if not (run / RECIPE).is_file():
+        if run.is_dir() and any(run.iterdir()):
+            raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
+        return {}
+    if not resume:
+        raise ValueError(f"{run} holds a run already; give another directory.")
+    differences = load_recipe(str(run / RECIPE)).differences(recipe)
+    if not _trained(run):  # what such an attempt left behind does not bind the next one
+        return {} if differences else recorded_data(run)
+    binding = [text for text in differences if text.partition(":")[0] not in CHANGEABLE]
+    if binding:
+        raise ValueError(
+            f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
+            "--output-dir, or the values as they were."
+        )
+    if differences and not checkpoints(run / "checkpoints"):
+        raise ValueError(
+            f"{run} is complete, and without its checkpoints it cannot go on "
+            f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
+        )
+    if differences and (run / METRICS).is_file():
+        logger.warning(
+            "%s is complete; it goes on with other values (%s), and its model is replaced.",
+            *(run, "; ".join(differences)),
+        )
+    return recorded_data(run)
+
+
+def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
+    """The metrics of a run that has been completed with this very recipe."""
+    if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
+        return None
+    metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
+    return metrics if make_recipe(metrics["recipe"]) == recipe else None
+
+
+def check_writable(run: Path) -> None:
+    """Refuse a directory that nothing can be written to, or that cannot be made."""
+    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"{existing} cannot be written to; give another --output-dir.")
+
+
+def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str, object]:
+    """Which pairs the run takes, those of its first start also in all later ones.
+
+    Raises:
+        ValueError: if a file is not what it was when the run began.
+    """
+    identity = data_identity(recipe, revision=recorded.get("revision"))
+    changed = _changed_files(identity, recorded)
+    if changed and _trained(run):
+        names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
+        raise ValueError(
+            f"{names} changed since {run} began with it; put it back or give another --output-dir."
+        )
+    return identity
+
+
+def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
+    """Note in the directory what is trained there, and on what."""
+    if (run / RECIPE).is_file() and not _trained(run):
+        another = load_recipe(str(run / RECIPE)) != recipe
+        if another or "train" in _changed_files(identity, recorded_data(run)):
+            (run / "tokenizer.json").unlink(missing_ok=True)
+    (run / DATA).parent.mkdir(parents=True, exist_ok=True)
+    write_text_aside(run / RECIPE, recipe.to_yaml())
+    write_text_aside(run / DATA, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
+
+
+def recorded_data(run: Path) -> dict[str, object]:
+    """What `data_identity` said at the first start; nothing before it."""
+    if (run / DATA).is_file():
+        return json.loads((run / DATA).read_text(encoding="utf-8"))
+    if (run / METRICS).is_file():
+        return json.loads((run / METRICS).read_text(encoding="utf-8")).get("data", {})
+    return {}
+
+
+def pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
+    """The recipe with the revision of its data set that is recorded, whatever the Hub has now."""
+    revision = identity.get("revision") or recipe.dataset_revision
+    return dataclasses.replace(recipe, dataset_revision=revision)
+
+
+def _trained(run: Path) -> bool:
+    """Whether there is something to lose."""
+    return bool(checkpoints(run / "checkpoints")) or (run / METRICS).is_file()
+
+
+def _changed_files(identity: dict[str, object], recorded: dict[str, object]) -> list[str]:
+    """The splits whose files are there on both sides and differ in content."""
+    now, before = (
+        {
+            split: [file["sha256"] for file in files]
+            for split, files in side.get("files", {}).items()
+        }
+        for side in (identity, recorded)
+    )
+    return [split for split in now if now[split] != before.get(split, now[split])]

@@ -1,0 +1,486 @@
+"""Training (Section 5) with the host library's Seq2SeqTrainer; no loop of our own.
+
+What is plugged in: batches by token budget, the paper's Adam and Eq. 3, perplexity per token and
+greedy BLEU while training, fast settings for a CPU, and checkpoints that survive being killed.
+"""
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
+
+from ..data.batches import TokenBatchSampler
+from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
+from ..data.dataset import PairCollator, pair_lengths
+from ..pipeline import translate
+from .checkpoints import Progress, last_whole_checkpoint, prune, seal
+from .cpu_settings import cpu_training_settings, fastest_matmul_precision
+from .interruption import Signals, TrainingInterrupted
+from .optimization import noam_schedule, paper_adam
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
+    """Seq2SeqTrainingArguments with the paper's defaults and what our trainer adds.
+
+    Args:
+        batch_tokens: Source and target tokens, padding included, in a batch of one device.
+        bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
+            `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
+        learning_rate_factor: Multiple of Eq. 3.
+        warmup_steps: Updates until the learning rate peaks.
+        max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
+            a resumption included; None does not.
+        save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
+        checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
+    """
+
+    batch_tokens: int = field(default=3125)
+    bpe_dropout: float = field(default=0.0)
+    learning_rate_factor: float = field(default=1.0)
+    warmup_steps: float = field(default=4000)
+    adam_beta2: float = field(default=0.98)
+    adam_epsilon: float = field(default=1e-9)
+    max_grad_norm: float = field(default=0.0)
+    max_minutes: float | None = field(default=None)
+    save_every_minutes: float = field(default=0.0)
+    checkpoints_to_keep: int = field(default=5)
+
+    def __getstate__(self) -> dict[str, object]:
+        """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
+        return {**self.__dict__, "hub_token": None}
+
+
+class VanillaTransformerTrainer(Seq2SeqTrainer):
+    """Seq2SeqTrainer for data sets made by `tokenize_pairs`.
+
+    `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
+    exponential, `eval_perplexity`, is the paper's; with `validation_pairs`, `eval_bleu` is greedy.
+
+    Args:
+        model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
+        args: `VanillaTransformerTrainingArguments`.
+        validation_pairs: (source, target) texts that are translated at each evaluation.
+        target_language: Decides how BLEU tokenises.
+        **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
+
+    Raises:
+        ValueError: If the arguments ask for what this trainer does otherwise.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: VanillaTransformerTrainingArguments,
+        *,
+        validation_pairs: Sequence[tuple[str, str]] = (),
+        target_language: str | None = None,
+        **kwargs: object,
+    ) -> None:
+        if args.label_smoothing_factor:
+            raise ValueError(
+                f"got label_smoothing_factor={args.label_smoothing_factor}; the model smooths its "
+                "own loss: set label_smoothing in its config and leave the factor at 0."
+            )
+        if args.predict_with_generate or kwargs.get("compute_metrics") is not None:
+            raise ValueError(
+                "got predict_with_generate or compute_metrics; this trainer reports perplexity and "
+                "greedy BLEU of validation_pairs. Take Seq2SeqTrainer for other metrics."
+            )
+        sizes = (model.config.vocab_size, model.config.target_vocab_size)
+        collator = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
+        super().__init__(model, args, data_collator=kwargs.pop("data_collator", collator), **kwargs)
+        self.validation_pairs = list(validation_pairs)
+        self.target_language = target_language
+        self.train_sampler: TokenBatchSampler | None = None
+        self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
+        self.progress = Progress()
+        self._signals = Signals()
+        for printer in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printer)
+        self.add_callback(_RunControl(self))
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches by token budget (Section 5.1), the same number on every rank."""
+        self.train_sampler = TokenBatchSampler(
+            *pair_lengths(self.train_dataset),
+            max_tokens=self.args.batch_tokens,
+            seed=self.args.seed,
+            num_replicas=self.args.world_size,
+        )
+        loader = DataLoader(
+            self.train_dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=self.train_sampler,
+            collate_fn=self._training_collator(),
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
+        )
+        return self.accelerator.prepare(loader)
+
+    def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
+        """The collator, and before it what `bpe_dropout` makes of the pieces in training alone."""
+        if self._bpe_dropout is None:
+            return self.data_collator
+        return BpeDropoutCollator(self.data_collator, self._bpe_dropout, self.train_sampler)
+
+    def _make_bpe_dropout(self) -> BpeDropout:
+        config = self.model.config
+        if config.decoder_vocab_size is not None:
+            raise ValueError(
+                "bpe_dropout: got a model with a vocabulary for each language; it knows the merges "
+                "of one. Set bpe_dropout to 0."
+            )
+        return BpeDropout(
+            self.processing_class,
+            self.args.bpe_dropout,
+            seed=self.args.seed,
+            # Sinusoids go on beyond any length; a table has an end.
+            max_length=(
+                config.max_position_embeddings if config.position_encoding == "learned" else None
+            ),
+        )
+
+    def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader:
+        """Batches of similar length, dealt to the ranks without repeating any."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        source_lengths, target_lengths = pair_lengths(dataset)
+        longest = max(source_lengths.max(), target_lengths.max())
+        batches = TokenBatchSampler(
+            source_lengths,
+            target_lengths,
+            max_tokens=max(self.args.batch_tokens, int(longest)),
+            shuffle=False,
+        )
+        return DataLoader(
+            dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=list(batches)[self.args.process_index :: self.args.world_size],
+            collate_fn=self.data_collator,
+        )
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        """The paper's Adam (Section 5.3), its learning rate left to the schedule."""
+        if self.optimizer is None:
+            parameters = (self.model if model is None else model).parameters()
+            self.optimizer = paper_adam(
+                [parameter for parameter in parameters if parameter.requires_grad],
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+            )
+        return self.optimizer
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Eq. 3 without a wasted first update; it does not depend on the length of the run."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = noam_schedule(
+                self.optimizer if optimizer is None else optimizer,
+                d_model=self.model.config.d_model,
+                warmup_steps=int(self.args.warmup_steps),
+                factor=self.args.learning_rate_factor,
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, **kwargs: object
+    ) -> TrainOutput:
+        """Train, from the start or from a checkpoint; True takes the last whole one.
+
+        Raises:
+            TrainingInterrupted: SIGTERM or Ctrl-C came; a checkpoint was written first.
+            ValueError: The checkpoint is of other pairs, processes or precision, or broken.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
+        conditions = {
+            "data": _fingerprint(self.train_dataset),
+            "world_size": self.args.world_size,
+            "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+        }
+        if resume_from_checkpoint:
+            self.progress = Progress.load(Path(resume_from_checkpoint))
+            self.progress.require(**conditions)
+            if self.is_world_process_zero():
+                logger.info("Resuming from %s.", resume_from_checkpoint)
+        if 0 < self.args.max_steps <= self.args.warmup_steps and self.is_world_process_zero():
+            logger.warning(
+                "The run ends after %d updates, within the %d of warm-up: it will have learned "
+                "little. Give more updates, or fewer of warm-up.",
+                *(self.args.max_steps, self.args.warmup_steps),
+            )
+        if self._bpe_dropout is not None and self.is_world_process_zero():
+            logger.info(
+                "Pieces of words are taken apart at random (bpe_dropout %g) and counted so.",
+                self.args.bpe_dropout,
+            )
+        vars(self.progress).update(conditions)
+        # Measured once in a run: a resumed one must go on with the same rounding.
+        precision = self.progress.matmul_precision or self._matmul_precision()
+        self.progress.matmul_precision = precision
+        with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
+            output = super().train(str(resume_from_checkpoint or "") or None, **kwargs)
+        if self._signals.received:
+            checkpoint = last_whole_checkpoint(self.args.output_dir)
+            raise TrainingInterrupted(self._signals.received, checkpoint)
+        return output
+
+    def _issue_warnings_after_load(self, load_result: object) -> None:
+        """Tied tensors are stored once, of which the host warns; others have to be there."""
+        missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
+        foreign = sorted(missing | set(load_result.unexpected_keys))
+        if foreign:
+            raise ValueError(
+                f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
+                f"{foreign[0]}; resume with the model that it was written by."
+            )
+
+    def _matmul_precision(self) -> str:
+        """What float32 matrix products are fastest with, by this machine's measure."""
+        if self.model.device.type != "cpu":
+            return torch.get_float32_matmul_precision()
+        sizes = (self.model.config.d_model, self.model.config.encoder_ffn_dim)
+        chosen = fastest_matmul_precision(self.args.batch_tokens, *sizes)
+        # The same on all ranks, of whose progress only the first one's is saved.
+        dissent = self._sum_over_ranks(torch.tensor([float(chosen != "medium")]))
+        return "highest" if any(dissent) else "medium"
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """As the host's, and counts the real target tokens of the update over all ranks."""
+        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if num_items is not None:
+            self.progress.count(num_items)
+        return batches, num_items
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
+        """As the host's, but only where it clips or logs: it is a pass over all gradients."""
+        by_steps = self.args.logging_strategy == "steps"
+        if (
+            grad_norm is None
+            and by_steps
+            and (self.state.global_step + 1) % self.state.logging_steps
+        ):
+            return None
+        return super()._get_grad_norm(model, grad_norm)
+
+    def evaluate(self, *args: object, **kwargs: object) -> dict[str, float]:
+        """As the host's; how often one evaluates leaves no trace in the training."""
+        started = time.monotonic()
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            metrics = super().evaluate(*args, **kwargs)
+        self.progress.evaluation_seconds += time.monotonic() - started
+        return metrics
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Cross-entropy weighted by tokens, not by batches, and greedy BLEU."""
+        self.model.eval()
+        totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
+        with torch.no_grad():
+            for batch in dataloader:
+                inputs = self._prepare_inputs(batch)
+                count = int((inputs["labels"] != -100).sum())
+                loss = self.model(**inputs, return_logits=False, use_cache=False).loss
+                totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
+        nats, count = self._sum_over_ranks(totals)
+        loss = nats / max(count, 1)
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        if self.validation_pairs and self.is_world_process_zero():
+            metrics["bleu"] = self._greedy_bleu()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        size = len(dataloader.dataset)
+        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As the host's, without figures that assume batches of equal size; also a line of text."""
+        logs = {
+            name: value
+            for name, value in logs.items()
+            if not name.endswith(("_per_second", "_flos", "_runtime", "_preparation_time"))
+        }
+        if "loss" in logs:
+            logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
+            if not math.isfinite(logs["loss"]):
+                raise ValueError(
+                    f"the loss became {logs['loss']} before update {self.state.global_step}; "
+                    "lower learning_rate_factor or raise warmup_steps."
+                )
+        super().log(logs, start_time)
+        if self.is_world_process_zero():
+            _log_line(logs, self.state.global_step, self.state.max_steps)
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Only takes down the name: there is no repository before there is a model to push."""
+        self.hub_model_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        self.push_in_progress = None
+        logger.info("No checkpoint is pushed; call push_to_hub(license=...) after the training.")
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As the host's, without pushing: `push_to_hub` does that, and checks what it pushes."""
+        super().save_model(output_dir, _internal_call=True)
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: object,
+    ) -> "publishing.Publication | None":  # noqa: F821, imported late
+        """Score the model on the validation pairs and publish it as `publish` does.
+
+        Args:
+            commit_message: Not used; the commit says what was published.
+            blocking: Must be True.
+            token: Of the Hub, in the place of the arguments' `hub_token`.
+            revision: Branch, in the place of `hub_revision`.
+            private: In the place of `hub_private_repo`.
+            **kwargs: `license`, `language` (source and target), `data_license`, `data_source`,
+                `with_code`.
+
+        Returns:
+            What was published; None on every rank but the first.
+
+        Raises:
+            ValueError: As for `publish`, or there are no validation pairs to score the model on.
+        """
+        from ..publish.publishing import publish_trained
+
+        if not self.is_world_process_zero():
+            return None
+        return publish_trained(
+            self,
+            token=token or self.args.hub_token,
+            revision=revision or self.args.hub_revision,
+            private=bool(self.args.hub_private_repo if private is None else private),
+            **kwargs,
+        )
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Nothing of a checkpoint is published: it holds the optimizer and the arguments."""
+
+    def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
+        if self.args.world_size > 1:
+            shared = values.to(self.args.device)
+            torch.distributed.all_reduce(shared)
+            values = shared.cpu()
+        return values.tolist()
+
+    def _greedy_bleu(self) -> float:
+        from ..evaluation.scores import corpus_scores
+
+        sources, references = zip(*self.validation_pairs, strict=True)
+        found = translate(
+            self.model,
+            self.processing_class,
+            list(sources),
+            batch_tokens=max(self.args.batch_tokens, 4096),
+            num_beams=1,
+        )
+        scores = corpus_scores(list(found), list(references), target_language=self.target_language)
+        return scores["bleu"]
+
+
+class _RunControl(TrainerCallback):
+    """Stops by clock or signal, seals checkpoints, and keeps the sampler at the right epoch."""
+
+    def __init__(self, trainer: VanillaTransformerTrainer) -> None:
+        self.trainer = trainer
+        self.last_save = time.monotonic()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        # A checkpoint brings its own intervals; those of this start count.
+        state.compute_steps(args, state.max_steps)
+        self.last_save = time.monotonic()
+        self.trainer.progress.start()
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
+        batches = len(self.trainer.train_sampler) // args.world_size
+        updates = math.ceil(batches / args.gradient_accumulation_steps)
+        self.trainer.train_sampler.set_epoch(state.global_step // updates)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        minutes = self.trainer.progress.seconds / 60
+        out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
+        since = (time.monotonic() - self.last_save) / 60
+        save_due = 0 < args.save_every_minutes <= since
+        signum, out_of_time, save_due = self._agree(
+            self.trainer._signals.received, out_of_time, save_due
+        )
+        control.should_save |= bool(signum or out_of_time or save_due)
+        if state.global_step >= state.max_steps:
+            control.should_log = True  # the last updates too, however few
+        if out_of_time and not control.should_training_stop:
+            logger.info("Stopping: %.1f minutes of training are over.", minutes)
+            control.should_training_stop = control.should_log = True
+            control.should_evaluate = args.eval_strategy != "no"
+        if signum:
+            self.trainer._signals.received = signum
+            control.should_training_stop, control.should_evaluate = True, False
+
+    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        self.last_save = time.monotonic()
+        if args.world_size > 1:
+            torch.distributed.barrier()  # every rank has written its random state
+        if args.should_save:
+            self.trainer.progress.save(checkpoint)
+            seal(checkpoint)
+            prune(checkpoint, every=int(args.save_steps), keep=args.checkpoints_to_keep)
+
+    def _agree(self, *values: int) -> list[int]:
+        """The largest of each value over all ranks, so that all of them do the same."""
+        if self.trainer.args.world_size == 1:
+            return [int(value) for value in values]
+        shared = torch.tensor([int(value) for value in values], device=self.trainer.args.device)
+        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
+        return shared.tolist()
+
+
+def _fingerprint(dataset: object) -> str:
+    """Changes with the number, order and lengths of the pairs, and hence with their batches."""
+    digest = hashlib.sha256()
+    for lengths in pair_lengths(dataset):
+        digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _log_line(logs: dict[str, float], step: int, max_steps: int) -> None:
+    if "loss" in logs:
+        logger.info(
+            "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
+            "%.1f minutes so far",
+            *(step, max_steps, logs["loss"], logs["learning_rate"]),
+            *(logs["target_tokens_per_second"], logs["minutes"]),
+        )
+    elif "eval_loss" in logs:
+        bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""
+        logger.info("update %d: validation perplexity %.2f%s", step, logs["eval_perplexity"], bleu)

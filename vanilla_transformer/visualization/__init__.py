@@ -1,0 +1,1 @@
+"""Pictures (Figures 3-5)."""

@@ -1,0 +1,499 @@
+"""Pictures of a model and its training: attention (Figures 3-5), positions, schedule, curves.
+
+Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and registers nothing:
+pyplot and its backend are never touched. `save_figure` writes a figure to a file.
+"""
+
+import itertools
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..batch_translation import generate_ids
+from ..beam_search import evaluation_mode
+from ..modeling_vanilla_transformer import sinusoids
+from ..pipeline import source_tokenizer, target_ids, target_tokenizer
+from ..train.optimization import WARMUP_STEPS, noam_lr
+from .subwords import label, label_width, text_properties, words_and_mix
+from .subwords import token_words as token_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_TITLES = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Attention from target to source",
+}
+_D_MODEL = r"$d_{\mathrm{model}}$"
+_GREY = "0.75"  # frames and grids
+_READABLE = 0.1  # inches that a word needs; where a cell has less, some words are left out
+_MOST_INCHES = 20  # of the cells of an attention map, on either side
+_MOST_PIXELS = 4000  # of a side of a picture
+
+# ------------------------------------------------------------------------------ attention weights
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention weights of one sentence pair, N layers of h heads, and the words they join.
+
+    Position t of the decoder reads `decoder_words[t]` and writes `target_words[t]`: its own
+    self-attention is labelled with the words read, cross-attention with the word being written.
+
+    Attributes:
+        source_words: S words of the source, the end symbol included.
+        target_words: T words of the target, the end symbol included.
+        decoder_words: T' words, the target's pieces shifted right by the start symbol.
+        encoder: (N, h, S, S); the last axis, the words attended to, sums to one.
+        decoder: (N, h, T', T').
+        cross: (N, h, T, S).
+    """
+
+    source_words: list[str]
+    target_words: list[str]
+    decoder_words: list[str]
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+    def words(self, kind: str) -> tuple[list[str], list[str]]:
+        """The words that attend, and those attended to."""
+        return {
+            "encoder": (self.source_words, self.source_words),
+            "decoder": (self.decoder_words, self.decoder_words),
+            "cross": (self.target_words, self.source_words),
+        }[kind]
+
+    def select(
+        self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
+    ) -> tuple[np.ndarray, list[str]]:
+        """Weights of some heads of one layer, (heads, attending, attended to), and their names."""
+        if kind not in _TITLES:
+            raise ValueError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
+        weights = getattr(self, kind)
+        weights = weights[_checked_index("layer", layer, len(weights))]
+        if heads == "mean":
+            return weights.mean(axis=0, keepdims=True), ["mean of heads"]
+        if heads is None:
+            heads = range(len(weights))
+        chosen = [heads] if isinstance(heads, int) else heads
+        if isinstance(chosen, str) or len(chosen) == 0:
+            raise ValueError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
+        indices = [_checked_index("head", head, len(weights)) for head in chosen]
+        return weights[indices], [f"head {index}" for index in indices]
+
+
+def _checked_index(name: str, index: int, count: int) -> int:
+    if not -count <= index < count:
+        raise ValueError(f"got {name}={index}; there are 0 to {count - 1}, and -1 is the last.")
+    return index % count
+
+
+def attention_weights(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: str | None = None,
+    *,
+    merge_words: bool = True,
+    **generation_kwargs: object,
+) -> Attention:
+    """Run a model over a sentence pair and collect the attention weights of all layers and heads.
+
+    The target is read as in training, all positions at once. The model comes back as it was: only
+    eager attention gives weights, so the implementation is switched during the call.
+
+    Args:
+        model: an encoder-decoder model with a language modelling head.
+        tokenizer: its tokenizer.
+        source: the source sentence.
+        target: the target sentence; None translates the source first.
+        merge_words: join the pieces of each word: a word gives the mean of what its pieces give,
+            and receives the sum of what they receive, so that rows still sum to one.
+        **generation_kwargs: for the translation; by default at most 50 tokens more than the source.
+    """
+    inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
+    with evaluation_mode(model), torch.no_grad():
+        if target is None:
+            ids, _ = generate_ids(
+                model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
+            )
+            labels = ids[:, 0, 1:]  # without the start symbol
+        else:
+            labels = torch.tensor(target_ids(model, tokenizer, [target]))
+        labels = labels.to(model.device)
+        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
+        with _eager_attention(model):
+            out = model(
+                **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
+            )
+    reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
+    (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
+        words_and_mix(side, ids[0].tolist(), merge=merge_words)
+        for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, decoder_ids))
+    )
+    return Attention(
+        source_words,
+        target_words,
+        decoder_words,
+        encoder=_over_words(out.encoder_attentions, source_mix, source_mix),
+        decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
+        cross=_over_words(out.cross_attentions, target_mix, source_mix),
+    )
+
+
+@contextmanager
+def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _over_words(
+    attentions: tuple[torch.Tensor, ...], query_mix: np.ndarray, key_mix: np.ndarray
+) -> np.ndarray:
+    """Weights of pieces, N tensors (1, h, Q, K), as weights of words, (N, h, Q', K')."""
+    weights = np.stack([layer[0].double().cpu().numpy() for layer in attentions])
+    return query_mix / query_mix.sum(axis=1, keepdims=True) @ weights @ key_mix.T
+
+
+# ------------------------------------------------------------------------------ attention pictures
+
+
+def plot_attention(
+    attention: Attention,
+    *,
+    kind: str = "cross",
+    layer: int = -1,
+    heads: int | Sequence[int] | str | None = None,
+    title: str | None = None,
+) -> "Figure":
+    """Attention weights as heat maps, one for each head: each row attends to the columns.
+
+    The cells of a long sentence are small, and not all of its words stand beside them.
+
+    Args:
+        attention: from `attention_weights`.
+        kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
+        layer: from 0 as in the model's state dict; -1 is the last.
+        heads: one head, several, None for all, or "mean" for their mean.
+        title: instead of the kind and layer.
+    """
+    weights, names = attention.select(kind, layer=layer, heads=heads)
+    rows, columns = ([label(word) for word in words] for words in attention.words(kind))
+    width, cell = _grid(len(weights), len(rows), len(columns))
+    height = -(-len(weights) // width)
+    step = math.ceil(_READABLE / cell)  # of many words every second, third, ...
+    font_size = min(9.0, 0.75 * 72 * cell * step)
+    left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
+    figure = _new_figure(
+        1.9 + left + width * (len(columns) * cell + 0.25),
+        0.8 + below + height * (len(rows) * cell + 0.35),
+        layout="compressed",
+    )
+    axes = figure.subplots(height, width, squeeze=False)
+    attending, attended = ("target", "source") if kind == "cross" else ("attending", "attended to")
+    strongest = max(float(weights.max()), 1e-9)
+    text = {"fontsize": font_size, **text_properties([*rows, *columns])}
+    for number, (axis, panel) in enumerate(itertools.zip_longest(axes.flat, weights)):
+        if panel is None:
+            axis.set_axis_off()
+            continue
+        image = axis.imshow(panel, cmap="Blues", vmin=0.0, vmax=strongest)
+        turned = 90 if below > cell * step else 0
+        axis.set_xticks(range(0, len(columns), step), columns[::step], rotation=turned, **text)
+        axis.set_yticks(range(0, len(rows), step), rows[::step], **text)
+        # Words stand at the outer panels only: on the left, and below the last of each column.
+        is_left, is_lowest = number % width == 0, number + width >= len(weights)
+        axis.tick_params(length=0, labelleft=is_left, labelbottom=is_lowest)
+        axis.set_xlabel(attended if is_lowest else "")
+        axis.set_ylabel(attending if is_left else "")
+        axis.spines[:].set_color(_GREY)
+        if len(weights) > 1:
+            axis.set_title(names[number], fontsize=10)
+    bar = figure.colorbar(image, ax=axes, shrink=min(1.0, 2.5 / (height * len(rows) * cell)))
+    bar.set_label("attention weight")
+    bar.outline.set_edgecolor(_GREY)
+    _set_title(figure, title or _attention_title(attention, kind, layer, names))
+    return figure
+
+
+def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
+    """Panels side by side, for a picture about 3:2 and full, and the side of a cell in inches."""
+
+    def distance(width: int) -> float:
+        shape = width * columns / (-(-panels // width) * rows)
+        return abs(math.log(shape / 1.5)) + 0.3 * (-panels % width)
+
+    width = min(range(1, panels + 1), key=distance)
+    across, down = width * columns, -(-panels // width) * rows
+    return width, min(max(14 / across, 0.12), 0.32, _MOST_INCHES / max(across, down))
+
+
+def _attention_title(attention: Attention, kind: str, layer: int, names: list[str]) -> str:
+    count = len(getattr(attention, kind))
+    alone = f", {names[0]}" if len(names) == 1 else ""
+    return f"{_TITLES[kind]}, layer {layer % count}{alone}"
+
+
+def plot_attention_lines(
+    attention: Attention,
+    *,
+    kind: str = "encoder",
+    layer: int = -1,
+    heads: int | Sequence[int] | str | None = None,
+    words: Sequence[int] | None = None,
+    title: str | None = None,
+) -> "Figure":
+    """Attention as lines between two columns of words, as in Figures 3-5.
+
+    The words on the left attend to those on the right. The opacity of a line is its weight, its
+    colour the head. Arguments as for `plot_attention`; Figures 3-5 show layer 4 of the encoder.
+    `words` are the positions of the attending words that get lines (Figure 3 has one); None is all.
+    """
+    from matplotlib import colormaps
+    from matplotlib.lines import Line2D
+
+    weights, names = attention.select(kind, layer=layer, heads=heads)
+    queries, keys = ([label(word) for word in words] for words in attention.words(kind))
+    chosen = range(len(queries)) if words is None else words
+    chosen = sorted({_checked_index("word", word, len(queries)) for word in chosen})
+    height = 0.21 * max(len(queries), len(keys))
+    left, right = (0.085 * max(map(label_width, words)) for words in (queries, keys))
+    figure = _new_figure(2.8 + left + right, 1.0 + height + 0.2 * -(-len(names) // 4))
+    axis = figure.subplots()
+    palette = colormaps["tab10" if len(names) <= 10 else "hsv"]
+    colours = palette(np.linspace(0, 0.95, len(names)) if len(names) > 10 else range(len(names)))
+    _draw_lines(axis, weights, chosen, colours)
+    axis.set_ylim(max(len(queries), len(keys)) - 0.4, -0.6)
+    axis.set_axis_off()
+    text = {"fontsize": 10, "va": "center", **text_properties([*queries, *keys])}
+    for row, word in enumerate(queries):
+        colour = "black" if row in chosen else _GREY
+        axis.text(-0.03, row, word, ha="right", color=colour, **text)
+    for row, word in enumerate(keys):
+        axis.text(1.03, row, word, ha="left", **text)
+    if len(names) > 1:
+        handles = [Line2D([], [], color=colour, linewidth=3) for colour in colours]
+        columns = min(4, len(names))
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+        )
+    _set_title(figure, title or _attention_title(attention, kind, layer, names))
+    return figure
+
+
+def _draw_lines(
+    axis: "Axes", weights: np.ndarray, chosen: Sequence[int], colours: np.ndarray
+) -> None:
+    from matplotlib.collections import LineCollection
+
+    heads, _, keys = weights.shape
+    # Heads a little apart, so that lines between the same two words do not hide each other.
+    apart = 0.5 * ((np.arange(heads) + 0.5) / heads - 0.5)
+    triples = [*itertools.product(range(heads), chosen, range(keys))]
+    triples.sort(key=lambda triple: weights[triple])  # the strongest on top
+    lines = [[(0, q + apart[h]), (1, k + apart[h])] for h, q, k in triples]
+    # Rounding may leave a weight a little above one, which is no opacity.
+    rgba = [(*colours[h][:3], min(float(weights[h, q, k]), 1.0)) for h, q, k in triples]
+    axis.add_collection(LineCollection(lines, colors=rgba, linewidths=1.8), autolim=False)
+    axis.set_xlim(0, 1)
+
+
+# ------------------------------------------------------------------ positions, schedule, training
+
+
+def plot_positional_encoding(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    style: str = "sinusoidal",
+    dimensions: Sequence[int] | None = None,
+) -> "Figure":
+    """The sinusoids of Section 3.5: all of them as a heat map, a few as curves.
+
+    Args:
+        d_model: width of the model.
+        length: positions from 0.
+        style: "sinusoidal", or "tensor2tensor" for the authors' code.
+        dimensions: those drawn as curves; None takes two sines and their cosines that show one and
+            two waves or so.
+    """
+    table = sinusoids(torch.arange(length), d_model, style=style).numpy()  # (length, d)
+    if dimensions is None:
+        pairs = [d_model / 2 * math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]
+        layout = (2, 1) if style == "sinusoidal" else (1, d_model // 2)  # of sine and cosine
+        dimensions = [
+            int(pair) * layout[0] + cosine * layout[1] for pair in pairs for cosine in (0, 1)
+        ]
+    dimensions = [_checked_index("dimension", dimension, d_model) for dimension in dimensions]
+    figure = _new_figure(10, 4)
+    heat, curves = figure.subplots(1, 2, width_ratios=(1, 1.2))
+    image = heat.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    heat.set(xlabel="dimension", ylabel="position", title=f"{_D_MODEL} = {d_model}")
+    figure.colorbar(image, ax=heat, pad=0.02)
+    for dimension in dimensions:
+        curves.plot(table[:, dimension], label=f"dimension {dimension}")
+    curves.set(xlabel="position", ylabel="value", xlim=(0, max(length - 1, 1)), ylim=(-1.1, 1.1))
+    curves.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=4, frameon=False)
+    _tidy(curves)
+    return figure
+
+
+def plot_schedule(
+    settings: Iterable[tuple[int, int]] = ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)),
+    *,
+    steps: int = 20_000,
+    factor: float = 1.0,
+) -> "Figure":
+    """The learning rate of Eq. 3 over the updates, for pairs of d_model and warm-up updates."""
+    figure = _new_figure(6.4, 4)
+    axis = figure.subplots()
+    for d_model, warmup in settings:
+        rate = partial(noam_lr, d_model=d_model, warmup_steps=warmup, factor=factor)
+        # 500 points, and the peak, which may lie between two of them.
+        points = sorted({min(warmup, steps), *range(1, steps + 1, -(-steps // 500)), steps})
+        label_text = f"{_D_MODEL} = {d_model}, {warmup} warm-up updates"
+        axis.plot(points, [rate(step) for step in points], label=label_text)
+    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, steps), ylim=(0, None))
+    axis.set_title("Learning rate (Eq. 3)")
+    axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    axis.legend(fontsize=8)
+    _tidy(axis)
+    return figure
+
+
+def plot_training_curves(
+    log_history: Sequence[Mapping[str, object]], *, title: str | None = None
+) -> "Figure":
+    """Loss, perplexity, learning rate and BLEU over the updates, as far as they were logged.
+
+    Args:
+        log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
+            `eval_loss` is drawn.
+        title: of the whole picture.
+    """
+    validation = _series(log_history, "eval_loss")
+    perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
+    perplexity |= _series(log_history, "eval_perplexity")
+    panels = {
+        "loss (nats per token)": (_series(log_history, "loss"), validation),
+        "validation perplexity": ({}, perplexity),
+        "learning rate": (_series(log_history, "learning_rate"), {}),
+        "validation BLEU": ({}, _series(log_history, "eval_bleu")),
+    }
+    panels = {name: curves for name, curves in panels.items() if any(curves)}
+    width = 1 if len(panels) < 2 else 2
+    height = max(1, -(-len(panels) // 2))
+    figure = _new_figure(4.6 * width, 3.0 * height)
+    axes = [*figure.subplots(height, width, squeeze=False).flat]
+    steps = [step for curves in panels.values() for curve in curves for step in curve]
+    for axis, (name, curves) in zip(axes, panels.items(), strict=False):
+        _draw_curves(axis, name, *curves)
+        axis.set_xlim(0, 1.02 * max(steps) or 1)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    if not panels:
+        figure.text(0.5, 0.5, "nothing was logged", ha="center", va="center")
+    if title:
+        _set_title(figure, title)
+    return figure
+
+
+def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, float]:
+    """Values of one key by update; a later entry replaces one of the same update."""
+    entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
+    return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
+
+
+def _draw_curves(
+    axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
+) -> None:
+    # Beside a plain loss, one of smoothed labels says what it is.
+    first = "training (smoothed)" if validation else "training"
+    for kind, curve, colour in ((first, training, "C0"), ("validation", validation, "C1")):
+        # A single point would make no line.
+        marker = "o" if len(curve) == 1 or kind == "validation" else None
+        if curve:
+            points = zip(*curve.items(), strict=True)
+            axis.plot(*points, colour, marker=marker, markersize=3, label=kind)
+    if training and validation:
+        axis.legend(fontsize=8)
+    if name == "learning rate":
+        axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    elif not training:
+        best = max if "BLEU" in name else min
+        name = f"{name} (best {best(validation.values()):.4g})"
+    if "perplexity" in name and max(validation.values()) > 10 * min(validation.values()):
+        axis.set_yscale("log", subs=(2, 5))
+        for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            which("{x:g}")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(title=name, xlabel="update")
+    _tidy(axis)
+
+
+# ------------------------------------------------------------------------------------ the figure
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
+    """Write a figure to a file, in the format of its ending; a crash leaves the old one.
+
+    Args:
+        figure: what a `plot_` function returned.
+        path: the file.
+        dpi: pixels of an inch; fewer where a side of the picture would have more than 4,000.
+
+    Raises:
+        ValueError: if no picture has that ending.
+    """
+    path = Path(path)
+    aside = path.with_name(f"{path.name}.partial")
+    form = path.suffix.lstrip(".").lower() or "png"
+    formats = figure.canvas.get_supported_filetypes()
+    if form not in formats:
+        raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
+    dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
+    try:
+        with warnings.catch_warnings():
+            # Characters without a font were reported once, with the remedy, when it was drawn.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def _new_figure(width: float, height: float, layout: str = "constrained") -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'."
+        ) from error
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def _set_title(figure: "Figure", title: str) -> None:
+    figure.suptitle(title, fontsize=11, **text_properties([title]))
+
+
+def _tidy(axis: "Axes") -> None:
+    axis.grid(color=_GREY, linewidth=0.5, alpha=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
