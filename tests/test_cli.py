@@ -14,8 +14,8 @@ import pytest
 import yaml
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
-from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.cli import main
+from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import pytest
 from test_cli import error_of
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
-from vanilla_transformer import pipeline
+from vanilla_transformer import batch_translation
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train.run import run_recipe
@@ -115,7 +115,7 @@ def test_beams_are_the_models_own_unless_they_are_given(run, source, tmp_path, m
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     search = json.loads((copy / "generation_config.json").read_text())
     (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
-    calls = recorded(monkeypatch, pipeline, "translate_nbest")
+    calls = recorded(monkeypatch, batch_translation, "translate_nbest")
     for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
         assert main(["translate", str(copy), str(source), *options]) == 0
         assert calls.pop()[1]["num_beams"] == beams

@@ -130,7 +130,7 @@ def test_everything_is_put_back(fails):
         with cpu_training_settings(model, matmul_precision="medium"):
             assert model.config._attn_implementation == "eager"
             assert torch.get_float32_matmul_precision() == "medium"
-            fast = [module for module in model.modules() if type(module) is FastDropout]
+            fast = [module for module in model.modules() if isinstance(module, FastDropout)]
             assert len(fast) == kinds.count(nn.Dropout) > 0
             assert list(model.state_dict()) == keys
             if fails:

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import EvalPrediction, PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import translate
 from vanilla_transformer.evaluation import scores as ours
-from vanilla_transformer.pipeline import translate
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 

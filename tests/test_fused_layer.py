@@ -4,17 +4,21 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 from wandering_model import make_model, make_sources
 
-from vanilla_transformer import prepacking
 from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.fused_layer import FusedLayer, is_fusable
-from vanilla_transformer.incremental import PlainLayer
-from vanilla_transformer.layer_memory import FoldedSource, GrowingRows, LayerMemory
+from vanilla_transformer.fast import onednn
+from vanilla_transformer.fast.incremental_decoding import (
+    FoldedSource,
+    FusedLayer,
+    GrowingRows,
+    LayerMemory,
+    ModuleLayer,
+    is_fusable,
+)
 
 pytestmark = pytest.mark.skipif(
-    not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
+    not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
 )
 
 KINDS = {
@@ -31,7 +35,7 @@ KINDS = {
 @pytest.mark.parametrize("aligns", [False, True])
 @pytest.mark.parametrize("folds", [False, True])
 def test_a_fused_layer_computes_what_its_modules_do(smallest, kind, aligns, folds, monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    monkeypatch.setattr(onednn, "SMALLEST", smallest)
     monkeypatch.setattr(FoldedSource, "is_smaller", lambda cross, keys: folds)
     layer = make_model(**KINDS[kind]).float().model.decoder.layers[1]
     torch.manual_seed(0)
@@ -47,7 +51,7 @@ def compare(layer, aligns):
     """Three positions of 1, 4 and 2 hypotheses, by both ways."""
     source = torch.randn(3, 5, 16)
     sides = []
-    for kind_of in (PlainLayer, FusedLayer):
+    for kind_of in (ModuleLayer, FusedLayer):
         alignments = GrowingRows(2) if aligns else None
         sides.append((kind_of(layer, LayerMemory(layer, source, 2)), alignments))
     source_mask = torch.zeros(3, 1, 1, 5).masked_fill(torch.rand(3, 1, 1, 5) < 0.3, -1e4)
@@ -86,53 +90,6 @@ def test_search_over_folded_sources_finds_what_it_finds_without(lengths, monkeyp
     assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
-class Other(nn.Linear):
-    """Not a plain linear layer: it may compute anything."""
-
-
-def subclass(layer):
-    layer.feed_forward.fc1 = Other(16, 32)
-
-
-def adapter(layer):
-    layer.self_attn.v_proj = nn.Sequential(layer.self_attn.v_proj)
-
-
-def hook(layer):
-    layer.cross_attn_norm.register_forward_hook(lambda module, arguments, output: output * 2)
-
-
-def hook_of_the_layer(layer):
-    layer.self_attn.register_forward_pre_hook(lambda module, arguments: None)
-
-
-def own_forward(layer):
-    layer.feed_forward.forward = lambda x: x
-
-
-def no_bias(layer):
-    layer.cross_attn.out_proj.bias = None
-
-
-@pytest.mark.parametrize(
-    "change", [subclass, adapter, hook, hook_of_the_layer, own_forward, no_bias]
-)
-def test_what_might_compute_otherwise_is_called(change, monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", 0)
-    model, batch = make_model().float(), make_sources([4, 7])
-    plain = beam_search(model, *batch, num_return_sequences=4)
-    change(model.model.decoder.layers[0])
-    with torch.inference_mode():
-        fusable = [is_fusable(layer) for layer in model.model.decoder.layers]
-    assert fusable == [False, True]
-    found = beam_search(model, *batch, num_return_sequences=4)
-    expected = beam_search(model, *batch, num_return_sequences=4, prepack=False)
-    assert torch.equal(found.sequences, expected.sequences)
-    torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)
-    if change not in (adapter, hook_of_the_layer, no_bias):  # these compute the same
-        assert not torch.equal(found.scores, plain.scores), "the change had no effect"
-
-
 def test_an_activation_that_others_act_on_is_called():
     model, batch = make_model().float(), make_sources([4, 7])
     calls = []
@@ -143,7 +100,7 @@ def test_an_activation_that_others_act_on_is_called():
 
 
 def test_changed_weights_are_seen(monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", 0)
+    monkeypatch.setattr(onednn, "SMALLEST", 0)
     model, batch = make_model().float(), make_sources([4, 7])
     options = {"num_return_sequences": 4, "max_new_tokens": 4}
     beam_search(model, *batch, **options)

@@ -1,6 +1,7 @@
 """Translating: order, batches, lengths, the Hugging Face pipeline."""
 
 import ast
+import contextlib
 import json
 import shutil
 import sys
@@ -23,20 +24,17 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.logging import disable_progress_bar
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    prepacking,
-)
-from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
-from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
-from vanilla_transformer.pipeline import (
-    VanillaTransformerTranslationPipeline,
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import (
     length_sorted_batches,
-    register_pipeline,
     translate,
     translate_nbest,
+    translate_windows,
 )
+from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
+from vanilla_transformer.cli.translate import arriving
+from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 from vanilla_transformer.publish.remote_code import embed_code
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
@@ -169,7 +167,7 @@ def test_nothing_is_read_before_it_is_asked_and_no_more_than_a_window(model, tok
 
 
 def test_windows_grow_to_the_largest(model, tokenizer, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.pipeline.FIRST_WINDOW", 2)
+    monkeypatch.setattr("vanilla_transformer.batch_translation.FIRST_WINDOW", 2)
     read = []
     source = (read.append(n) or "x" for n in count())
     results = translate(model, tokenizer, source, window=5, num_beams=1, max_new_tokens=1)
@@ -180,6 +178,14 @@ def test_windows_grow_to_the_largest(model, tokenizer, monkeypatch):
     assert sorted(set(sizes)) == [2, 6, 11, 16]
 
 
+def answers(model, tokenizer, lines, **options):
+    """What the command line makes of lines that arrive one by one."""
+    found = translate_windows(model, tokenizer, arriving(lines, most=3), **options)
+    with contextlib.closing(found):
+        for translations in found:
+            yield translations[0].text
+
+
 def test_a_silent_source_is_answered(model, tokenizer):
     said, answered = threading.Semaphore(0), []
 
@@ -188,7 +194,7 @@ def test_a_silent_source_is_answered(model, tokenizer):
             said.acquire(timeout=60)
             yield text
 
-    results = translate(model, tokenizer, terminal(), max_wait=0.01, num_beams=1)
+    results = answers(model, tokenizer, terminal(), num_beams=1)
     for _ in range(3):  # each line is typed only after the answer to the one before
         said.release()
         answered.append(next(results))
@@ -198,7 +204,7 @@ def test_a_silent_source_is_answered(model, tokenizer):
 
 def test_waiting_changes_no_translation_and_no_order(model, tokenizer):
     expected = list(translate(model, tokenizer, TEXTS, num_beams=2))
-    waiting = translate(model, tokenizer, iter(TEXTS), num_beams=2, window=3, max_wait=0.01)
+    waiting = answers(model, tokenizer, iter(TEXTS), num_beams=2)
     assert list(waiting) == expected
 
 
@@ -207,7 +213,7 @@ def test_an_error_of_the_source_arrives_after_the_answers(model, tokenizer):
         yield "one"
         raise OSError("the disk is gone")
 
-    results = translate(model, tokenizer, broken(), max_wait=0.01, max_new_tokens=2)
+    results = answers(model, tokenizer, broken(), max_new_tokens=2)
     next(results)
     with pytest.raises(OSError, match="the disk is gone"):
         next(results)
@@ -216,9 +222,7 @@ def test_an_error_of_the_source_arrives_after_the_answers(model, tokenizer):
 def test_a_reading_thread_ends_when_nobody_reads(model, tokenizer):
     before = threading.active_count()
     endless = ("x" for _ in count())
-    results = translate(
-        model, tokenizer, endless, max_wait=0.01, window=2, num_beams=1, max_new_tokens=1
-    )
+    results = answers(model, tokenizer, endless, num_beams=1, max_new_tokens=1)
     next(results)
     results.close()
     deadline = time.monotonic() + 10
@@ -282,7 +286,6 @@ def test_progress_is_shown_when_asked(model, tokenizer, capsys):
 
 def test_no_sentences_give_no_translations(model, tokenizer):
     assert list(translate(model, tokenizer, [])) == []
-    assert list(translate(model, tokenizer, [], max_wait=0.01)) == []
     assert list(translate(model, tokenizer, ["", " \n"])) == ["", ""]
 
 
@@ -403,16 +406,6 @@ def test_n_best_lists_are_those_of_the_search_in_order(model, tokenizer):
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         alone = beam_search(model, ids, num_beams=3, num_return_sequences=3)
         assert [score for _, score in translations] == pytest.approx(alone.scores[0].tolist())
-
-
-def test_packed_weights_are_not_kept_beside_a_training_model(tokenizer, monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", 0)
-    model = make_model(len(tokenizer)).float()
-    with torch.inference_mode():
-        kept = prepacking._can_pack()
-    for training in (False, True):
-        list(translate(model.train(training), tokenizer, ["one"], max_new_tokens=2))
-        assert (model.lm_head in prepacking._PACKED) == (kept and not training)
 
 
 # ------------------------------------------------------------------------------- the pipeline

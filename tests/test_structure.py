@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from vanilla_transformer.publish.remote_code import code_files
+
 ROOT = Path(__file__).parents[1] / "vanilla_transformer"
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -17,19 +19,15 @@ HUB = {
     "configuration_vanilla_transformer": set(),
     "loss": set(),
     "modeling_vanilla_transformer": {"configuration_vanilla_transformer", "loss"},
-    "prepacking": set(),
-    "layer_memory": {"modeling_vanilla_transformer"},
-    "fused_layer": {"modeling_vanilla_transformer", "layer_memory", "prepacking"},
-    "incremental": {"modeling_vanilla_transformer", "fused_layer", "layer_memory"},
-    "search": {"incremental"},
-    "beam_search": {"modeling_vanilla_transformer", "incremental", "prepacking", "search"},
-    "batch_translation": {"configuration_vanilla_transformer", "beam_search"},
-    "pipeline": {"beam_search", "batch_translation", "prepacking", "target_tokenizer"},
     "target_tokenizer": set(),
+    "beam_search": {"modeling_vanilla_transformer"},
+    "batch_translation": {"configuration_vanilla_transformer", "beam_search", "target_tokenizer"},
+    "pipeline": {"batch_translation"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import, beside the top level and itself.
 FOLDERS = {
+    "fast": set(),
     "storage": set(),
     "data": set(),
     "evaluation": set(),
@@ -37,7 +35,7 @@ FOLDERS = {
     "convert": {"storage"},
     "recipes": {"data"},
     "publish": {"recipes", "storage", "train", "visualization"},
-    "train": {"data", "evaluation", "publish", "recipes", "storage", "visualization"},
+    "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
     "cli": {"convert", "publish", "recipes", "storage", "train", "visualization"},
 }
 # Come with an extra, or are slow to import.
@@ -113,7 +111,7 @@ def test_imports_follow_the_picture(path):
     elif room(path) in FOLDERS:
         assert imported - {"__version__"} <= {*HUB, *FOLDERS[room(path)]}
     else:
-        assert imported <= set(HUB)
+        assert imported <= {*HUB, "fast"}
 
 
 def test_hub_files_travel_alone(path):
@@ -127,6 +125,27 @@ def test_hub_files_travel_alone(path):
             assert node.level == 1
             assert node.module
             assert "." not in node.module
+
+
+def test_code_that_travels_is_the_plain_path(path):
+    """No caches of weights, no threads, no operators private to torch, no forward replaced."""
+    if room(path) not in HUB:
+        pytest.skip("stays at home")
+    tree = parsed(path)
+    assert not {"weakref", "threading", "queue", "ctypes"} & set(libraries(ast.walk(tree)))
+    assert "torch.ops" not in ast.unparse(tree)
+    targets = [
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+    ]
+    assert not [target for target in targets if target.attr in ("forward", "__class__")]
+
+
+def test_what_travels_is_written_down():
+    assert {path.stem for path in code_files()} == set(HUB)
 
 
 def test_nothing_imports_the_package_by_its_own_name_or_the_scripts(path):

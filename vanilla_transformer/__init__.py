@@ -2,20 +2,16 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from .beam_search import BeamSearchOutput, beam_search, paper_beam_search
+from .batch_translation import Translation, translate, translate_nbest
+from .beam_search import FASTER_DECODERS, BeamSearchOutput, beam_search, paper_beam_search
 from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from .fast import incremental_decoder
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
-from .pipeline import (
-    Translation,
-    VanillaTransformerTranslationPipeline,
-    register_pipeline,
-    translate,
-    translate_nbest,
-)
+from .pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 
 __version__ = "0.1.0"
 
@@ -25,6 +21,8 @@ AutoModelForSeq2SeqLM.register(
     VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
 )
 register_pipeline()  # pipeline("translate", model=...)
+if incremental_decoder not in FASTER_DECODERS:
+    FASTER_DECODERS.append(incremental_decoder)
 
 __all__ = [
     "PRESETS",

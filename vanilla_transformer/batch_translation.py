@@ -1,4 +1,5 @@
-"""Which search decodes a batch: the paper's (Section 6.1), or one of the host library's.
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""Many sentences from text to text (Section 6.1): batches of similar length, results in order.
 
 Models of this package are decoded by `beam_search`; other models, and arguments of `generate` that
 it does not have (sampling, assistants, penalties on repetition, ...), go to `model.generate`.
@@ -8,15 +9,28 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import closing
+from itertools import islice
+from typing import NamedTuple
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from tqdm.auto import tqdm
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.utils import ModelOutput
 
 from .beam_search import EXTRA_TOKENS, beam_search, evaluation_mode, longest_sequence, with_start
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .target_tokenizer import target_tokenizer
 
+FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
 # Arguments of `generate` that the paper's search has too; and those values of others that it means.
 SEARCH_OPTIONS = {"num_beams", "length_penalty", "num_return_sequences", "suppress_tokens"}
 SEARCH_OPTIONS |= {"max_new_tokens", "max_length"}
@@ -29,6 +43,272 @@ _FOREIGN = (
     *("renormalize_logits", "stop_strings", "max_time", "guidance_scale", "watermarking_config"),
 )
 _FOREIGN_FACTORS = ("repetition_penalty", "encoder_repetition_penalty")  # 1 changes nothing
+
+
+class Translation(NamedTuple):
+    """One translation of a sentence."""
+
+    text: str
+    score: (
+        float | None
+    )  # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
+
+
+def length_sorted_batches(
+    lengths: Sequence[int], max_tokens: int, max_sentences: int
+) -> Iterator[list[int]]:
+    """Groups the indices of similar lengths, longest first, within a budget of padded tokens.
+
+    A length beyond the budget makes a batch alone. The longest come first, so that too large a
+    budget fails at once rather than late.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    start = 0
+    while start < len(order):
+        size = max(1, min(max_sentences, max_tokens // max(1, lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def pad_ids(rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """One batch of rows, filled on the right with the value, and its mask: both (B, longest)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.full((len(rows), int(lengths.max())), value)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = torch.as_tensor(row)
+    mask = (torch.arange(ids.size(1)) < lengths[:, None]).long()
+    return ids, mask
+
+
+def translate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    window: int = 2048,
+    progress: bool = False,
+    **generation_kwargs: object,
+) -> Iterator[str]:
+    """Translates many sentences: fast, in order, and within bounded memory.
+
+    Reads a window of sentences, decodes it in batches of similar length, and yields its
+    translations in the order of the sources before it reads on. Windows grow from 64 sentences to
+    `window`, so that first results come soon. A blank sentence gives an empty one.
+
+    Args:
+        model: A sequence-to-sequence model; on return in the mode (training or not) it was in.
+        tokenizer: Its tokenizer.
+        sentences: Any iterable of strings, an endless one too.
+        batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
+            decoded alone.
+        max_sentences: Most sentences of a batch.
+        window: Most sentences held at a time.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`, `num_beams` for one.
+
+    Returns:
+        An iterator over one translation per sentence. Nothing is read before it is asked.
+
+    Raises:
+        ValueError: An argument is out of range, an element is not a string, or a sentence is longer
+            than the model's table of positions.
+    """
+    if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
+        raise ValueError(
+            "Got num_return_sequences > 1, but translate yields one translation per sentence; "
+            "translate_nbest gives several."
+        )
+    options = {"batch_tokens": batch_tokens, "max_sentences": max_sentences, "window": window}
+    options |= {"progress": progress, **generation_kwargs}
+    return _firsts(translate_nbest(model, tokenizer, sentences, **options))
+
+
+def translate_nbest(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    window: int = 2048,
+    progress: bool = False,
+    **generation_kwargs: object,
+) -> Iterator[list[Translation]]:
+    """Translates as `translate` does, and yields the best translations of each sentence.
+
+    Args:
+        model: See `translate`, for this and the other arguments.
+        tokenizer: Its tokenizer.
+        sentences: Any iterable of strings.
+        batch_tokens: Budget of a batch.
+        max_sentences: Most sentences of a batch.
+        window: Most sentences held at a time.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`; `num_return_sequences` translations
+            are asked for. A short limit on the length may leave fewer.
+
+    Returns:
+        An iterator over a list for each sentence, the best translation first; a blank sentence has
+        one, empty, with score 0.
+
+    Raises:
+        ValueError: See `translate`.
+    """
+    if isinstance(sentences, (str, bytes)):
+        raise ValueError("Got one string; translate takes an iterable of them: [text].")
+    if window < 1:
+        raise ValueError(f"Got window={window}; it must be at least 1.")
+    return translate_windows(
+        model,
+        tokenizer,
+        _windows(sentences, window),
+        batch_tokens=batch_tokens,
+        max_sentences=max_sentences,
+        total=len(sentences) if isinstance(sentences, Sized) else None,
+        progress=progress,
+        **generation_kwargs,
+    )
+
+
+def translate_windows(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    windows: Iterator[list[str]],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    total: int | None = None,
+    progress: bool = False,
+    **generation_kwargs: object,
+) -> Iterator[list[Translation]]:
+    """Translate as `translate_nbest` does, lists of sentences as they are handed over.
+
+    The translations of a list are yielded before the next one is asked for.
+
+    Args:
+        model: See `translate`, for this and the other arguments.
+        tokenizer: Its tokenizer.
+        windows: An iterator over lists of sentences.
+        batch_tokens: Budget of a batch.
+        max_sentences: Most sentences of a batch.
+        total: Number of sentences, for the progress bar; None if nobody knows.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`.
+
+    Returns:
+        An iterator over a list of translations for each sentence.
+
+    Raises:
+        ValueError: See `translate`.
+    """
+    for name, value in (("batch_tokens", batch_tokens), ("max_sentences", max_sentences)):
+        if value < 1:
+            raise ValueError(f"Got {name}={value}; it must be at least 1.")
+    budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
+    bar = tqdm(total=total, unit="sentence", disable=not progress)
+    return _stream(model, tokenizer, windows, budget, max_sentences, bar, generation_kwargs)
+
+
+def encode(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], first: int = 1
+) -> list[list[int]]:
+    """Ids of each text, none for a blank one; errors count the texts from `first`."""
+    for number, text in enumerate(texts, start=first):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"Input {number} is of type {type(text).__name__}, not a string; of a data "
+                "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
+            )
+    encoded: list[list[int]] = [[] for _ in texts]
+    wanted = [index for index, text in enumerate(texts) if text.strip()]
+    if wanted:
+        # verbose=False: its warning about long inputs is not true of sinusoids.
+        ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
+        for index, row in zip(wanted, ids, strict=True):
+            encoded[index] = row
+    table = longest_sequence(model)
+    for number, row in enumerate(encoded, start=first):
+        if table is not None and len(row) > table:
+            raise ValueError(
+                f"Input {number} has {len(row)} tokens, but the model's positions end at "
+                f"{table} (max_position_embeddings); split it into shorter sentences."
+            )
+    return encoded
+
+
+def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:
+    with closing(found):
+        for translations in found:
+            yield translations[0].text
+
+
+def _stream(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    windows: Iterator[list[str]],
+    budget: int,
+    max_sentences: int,
+    bar: tqdm,
+    generation_kwargs: dict[str, object],
+) -> Iterator[list[Translation]]:
+    """Translations of each window in its own order, decoded in the order of length."""
+    done = 0
+    with bar, closing(windows):
+        for texts in windows:
+            sources = encode(model, tokenizer, texts, first=done + 1)
+            results = [[Translation("", 0.0)] for _ in texts]
+            filled = [index for index, source in enumerate(sources) if source]
+            bar.update(len(texts) - len(filled))
+            lengths = [len(sources[index]) for index in filled]
+            for batch in length_sorted_batches(lengths, budget, max_sentences):
+                indices = [filled[position] for position in batch]
+                ids, mask = pad_ids([sources[index] for index in indices], tokenizer.pad_token_id)
+                found, scores = generate_ids(
+                    model, ids.to(model.device), mask.to(model.device), **generation_kwargs
+                )
+                for index, translations in zip(
+                    indices, _translations(tokenizer, found, scores), strict=True
+                ):
+                    results[index] = translations
+                bar.update(len(batch))
+            done += len(texts)
+            yield from results
+
+
+def _translations(
+    tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, scores: torch.Tensor | None
+) -> Iterator[list[Translation]]:
+    """Translations of each source, from ids, (B, n, T), and scores, (B, n)."""
+    texts = decode(tokenizer, ids.flatten(0, 1))
+    count = ids.size(1)
+    for index in range(ids.size(0)):
+        values = [None] * count if scores is None else scores[index].tolist()
+        found = map(Translation, texts[index * count : (index + 1) * count], values)
+        # A score of minus infinity marks a place for which there was no translation.
+        yield [item for item in found if item.score is None or item.score > -math.inf] or [
+            Translation("", -math.inf)
+        ]
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
+    """Texts of target ids, (rows, T), without special tokens and otherwise untouched."""
+    return target_tokenizer(tokenizer).batch_decode(
+        ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+
+
+def _windows(sentences: Iterable[str], window: int) -> Iterator[list[str]]:
+    """Cut the sentences into windows that double in size up to `window`."""
+    source = iter(sentences)
+    size = min(window, FIRST_WINDOW)
+    while texts := list(islice(source, size)):
+        yield texts
+        size = min(window, 2 * size)
+
+
+# ------------------------------------------------------ which search decodes a batch
 
 
 class SourceLengthLimit(StoppingCriteria):
@@ -96,11 +376,7 @@ def generate_ids(
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> bool:
     """Whether these arguments of `generate` leave the search to `beam_search`."""
-    # By name: a model that came with its code from the Hub is of a class of its own.
-    names = {f"{kind.__module__.split('.')[-1]}.{kind.__name__}" for kind in type(model).__mro__}
-    kind = VanillaTransformerConfig.model_type
-    ours = f"modeling_{kind}.VanillaTransformerForConditionalGeneration" in names
-    if not ours or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
+    if not _is_ours(model) or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         return False
     if any(
         name not in SEARCH_OPTIONS and _NO_CHANGE.get(name) is not value
@@ -111,6 +387,17 @@ def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> 
     return not any(getattr(config, name, None) for name in _FOREIGN) and not any(
         getattr(config, name, None) not in (None, 1) for name in _FOREIGN_FACTORS
     )
+
+
+def _is_ours(model: PreTrainedModel) -> bool:
+    """Whether it is a model of this package, a subclass of it, or one with adapters of PEFT's."""
+    adapters = getattr(model, "active_peft_config", None)
+    if adapters is not None and not adapters.is_prompt_learning:  # a prompt is `generate`'s to add
+        model = model.get_base_model()
+    # By name: a model that came with its code from the Hub is of a class of its own.
+    names = {f"{kind.__module__.split('.')[-1]}.{kind.__name__}" for kind in type(model).__mro__}
+    own = f"modeling_{VanillaTransformerConfig.model_type}"
+    return f"{own}.VanillaTransformerForConditionalGeneration" in names
 
 
 def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> dict[str, object]:
@@ -148,3 +435,6 @@ def _bounds_length(options: dict[str, object]) -> bool:
     if isinstance(config, GenerationConfig):
         bounds += [config.max_new_tokens, config.max_length]
     return any(bound is not None for bound in bounds)
+
+
+__all__ = ["Translation", "generate_ids", "translate", "translate_nbest", "translate_windows"]

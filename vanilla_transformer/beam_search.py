@@ -6,36 +6,46 @@ A hypothesis of L tokens, `</s>` among them, scores log P(Y | X) / ((5 + L) / 6)
 that end may enter the `beam` best ended ones, and the best `beam` others live on. A sentence is
 done when its ended hypotheses beat whatever its best living one can still become, or at its limit.
 
+The search calls the model itself, `model(...)` with its cache, whatever its user has made of it.
+`FASTER_DECODERS` may compute the same in fewer calls.
+
 Deviation: the authors apply bound and limit to the whole batch, so that a translation may depend on
 its neighbours. Here each sentence has its own, and leaves the batch when it is done.
 
 Shapes: B sources still searched, n hypotheses returned of each, w = number of living hypotheses of
-each (1, then the beam), C candidates, S source length, t tokens so far, T longest, V vocabulary.
+each (1, then the beam), C candidates, S source length, t tokens so far, T longest, V vocabulary,
+R rows: one for each hypothesis at each position.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import (
+    EncoderDecoderCache,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
     StoppingCriteriaList,
 )
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
-from .incremental import IncrementalDecoder
-from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from .prepacking import packed_linears
-from .search import Search
+from .modeling_vanilla_transformer import (
+    MultiHeadAttention,
+    VanillaTransformerForConditionalGeneration,
+    eager_attention_forward,
+)
 
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
+BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
 # What `generate` makes of settings that this search has too.
 _SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}
 
@@ -102,8 +112,8 @@ def beam_search(
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Decoder layer whose heads are averaged for it, counted as a list's; None:
             the last but one, which aligns words best (Garg et al., 2019, arXiv 1909.02074).
-        prepack: Whether to keep a second copy of the weights, laid out for speed, where the
-            processor gains by it; see `prepacking` and `fused_layer`.
+        prepack: Whether the package's fast path may keep a second copy of the weights, laid out for
+            the processor; see `fast`.
 
     Returns:
         The n best hypotheses of each source.
@@ -116,20 +126,19 @@ def beam_search(
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
-    packed = packed_linears(*([model] if prepack else []))
-    with evaluation_mode(model), torch.inference_mode(), packed:
-        if encoder_outputs is None:
-            encoder_outputs = model.model.encoder(input_ids, attention_mask=attention_mask)
-        source = encoder_outputs[0]  # (B, S, d)
-        mask = attention_mask
-        mask = torch.ones(source.shape[:2], device=source.device) if mask is None else mask
+    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
+    mask = attention_mask
+    mask = torch.ones(sources.shape[:2], device=sources.device) if mask is None else mask
+    weights = returned_attention_weights(model) if return_alignments else nullcontext()
+    with evaluation_mode(model), torch.inference_mode(), weights:
         limits = _limits(model, mask.long(), *bounds)  # (B,)
-        decoder = IncrementalDecoder(
-            *(model, source, mask),
+        decoder = _decoder(
+            model,
+            Inputs(input_ids, mask, encoder_outputs),
             width=num_beams,
             length=int(limits.max()),
             alignment_layer=layer,
-            fuse=prepack,
+            prepack=prepack,
         )
         search = Search(
             limits,
@@ -229,6 +238,32 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+@contextmanager
+def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
+    """Let the attention return its weights: within it, `sdpa` is `eager`, the same formula.
+
+    Any other implementation stays, since it may be another formula; one that returns no weights is
+    refused where they are missed.
+    """
+    before = model.config._attn_implementation
+    if not eager_may_replace(model):
+        yield
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def eager_may_replace(model: PreTrainedModel) -> bool:
+    """Whether the attention is the host's `sdpa`, and `eager` what this package made it."""
+    attention = ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, None)
+    # As the model finds it when it is called; other architectures have one of their own.
+    eager = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
+    return attention is sdpa_attention_forward and eager is eager_attention_forward
+
+
 def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
     """An id of the generation config, as `generate` takes it, or else of the model's config."""
     value = getattr(model.generation_config, f"{name}_token_id", None)
@@ -278,7 +313,7 @@ def _padded_prefix(
             f"Got {len(prefix)} prefixes for {limits.numel()} sources; give one for each source, "
             "an empty one where a translation is free."
         )
-    entries = model.model.decoder.embed_tokens.num_embeddings
+    entries = model.config.target_vocab_size
     rows = [torch.as_tensor(ids, dtype=torch.long, device=limits.device) for ids in prefix]
     for number, (row, limit) in enumerate(zip(rows, limits.tolist(), strict=True), start=1):
         if row.numel() > limit:
@@ -297,7 +332,7 @@ def _padded_prefix(
 
 
 def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
-    layers = len(model.model.decoder.layers)
+    layers = model.config.decoder_layers
     chosen = max(layers - 2, 0) if layer is None else layer
     if not -layers <= chosen < layers:
         raise ValueError(f"Got alignment_layer={layer}; allowed are {-layers} to {layers - 1}.")
@@ -318,6 +353,351 @@ def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int 
         raise ValueError("Got neither max_extra_tokens nor max_new_tokens; give a bound.")
     if extra is not None and extra < 0:
         raise ValueError(f"Got max_extra_tokens={extra}; it must be at least 0.")
+
+
+# ------------------------------------------------------ the model, one position at a time
+
+
+class Inputs(NamedTuple):
+    """Sources of a search: ids, or what the encoder gave for them."""
+
+    input_ids: Tensor | None  # (B, S)
+    attention_mask: Tensor  # 1 at tokens and 0 at padding, (B, S)
+    encoder_outputs: BaseModelOutput | None  # last_hidden_state, (B, S, d)
+
+
+class Decoder(Protocol):
+    """A model over some sources, called once for each position of all their hypotheses."""
+
+    rows: int  # R so far
+    alignment_layer: int | None  # whose attention to the source is kept; None: none is
+
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
+        """Logits of the next token, (B, w, V), after the last tokens of the hypotheses, (B, w).
+
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. Its row at
+        this position is `rows`, as it was before the call, plus its number.
+        """
+
+    def keep(self, order: Tensor) -> None:
+        """Keep the sources of `order`, (B',); the others leave the batch."""
+
+    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
+        """Attention to the source, (b, n, t, S), at rows, (b, n, t), of the sources marked, (B,).
+
+        Zeros where a row is negative.
+        """
+
+
+class ModelDecoder:
+    """`Decoder` by `model(...)` and its cache, whatever the user has made of the model."""
+
+    def __init__(
+        self, model: PreTrainedModel, inputs: Inputs, *, alignment_layer: int | None
+    ) -> None:
+        self.model, self.inputs, self.alignment_layer = model, inputs, alignment_layer
+        self.cache: EncoderDecoderCache | None = None
+        self.cached = torch.arange(len(inputs.attention_mask), device=inputs.attention_mask.device)
+        self.rows, self.width = 0, 1  # width: hypotheses of each source in the cache
+        self.alignments: list[Tensor] = []  # at each position, (B, w, S)
+
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
+        """See `Decoder`."""
+        batch, width = tokens.shape
+        mask = self.inputs.attention_mask.repeat_interleave(width, 0)
+        if self.cache is None:  # one hypothesis of each source
+            source = {"input_ids": self.inputs.input_ids}
+            if self.inputs.encoder_outputs is not None:
+                source = {"encoder_outputs": self.inputs.encoder_outputs}
+        else:
+            parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
+            self.cache.reorder_cache((self.cached[:, None] * self.width + parents).flatten())
+            states = self.inputs.encoder_outputs[0].repeat_interleave(width, 0)  # (B * w, S, d)
+            source = {"encoder_outputs": BaseModelOutput(states)}
+        wanted = {} if self.alignment_layer is None else {"output_attentions": True}
+        outputs = self.model(
+            **source,
+            attention_mask=mask,
+            decoder_input_ids=tokens.view(-1, 1),
+            past_key_values=self.cache,
+            use_cache=True,
+            return_dict=True,
+            **wanted,
+        )
+        if wanted:
+            self.alignments.append(self._alignments(outputs).unflatten(0, (batch, width)))
+        if self.cache is None:
+            states = BaseModelOutput(outputs.encoder_last_hidden_state)
+            self.inputs = self.inputs._replace(encoder_outputs=states)
+        self.cache, self.cached = outputs.past_key_values, torch.arange(batch, device=mask.device)
+        self.rows, self.width = self.rows + width, width
+        return outputs.logits[:, -1].unflatten(0, (batch, width))
+
+    def _alignments(self, outputs: Seq2SeqLMOutput) -> Tensor:
+        """Mean of the heads' attention to the source at the last position, (B * w, S)."""
+        if len(outputs.cross_attentions) != self.model.config.decoder_layers:
+            raise ValueError(
+                f"An attention of the model ({self.model.config._attn_implementation}) returns no "
+                'weights; for alignments take another: model.set_attn_implementation("eager").'
+            )
+        return outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)
+
+    def keep(self, order: Tensor) -> None:
+        """See `Decoder`."""
+        _, mask, states = self.inputs
+        self.inputs = Inputs(None, mask[order], BaseModelOutput(states[0][order]))
+        self.cached = self.cached[order]
+        self.alignments = [weights[order] for weights in self.alignments]
+
+    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`."""
+        return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
+
+
+def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
+    """Weights on the source, (b, R, S), at rows, (b, n, t); zeros where a row is negative."""
+    index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
+    picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
+    return picked.masked_fill(rows[..., None] < 0, 0)
+
+
+# Asked for a decoder of a model before `ModelDecoder` is taken; None leaves it to that. The package
+# puts its own here (`fast`), code that travels with a checkpoint has none.
+FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
+
+
+def _decoder(
+    model: PreTrainedModel,
+    inputs: Inputs,
+    *,
+    width: int,
+    length: int,
+    alignment_layer: int | None,
+    prepack: bool,
+) -> Decoder:
+    """What decodes at most `length` positions of `width` hypotheses of each source."""
+    for faster in FASTER_DECODERS:
+        sizes = {"width": width, "length": length, "prepack": prepack}
+        found = faster(model, inputs, alignment_layer=alignment_layer, **sizes)
+        if found is not None:
+            return found
+    return ModelDecoder(model, inputs, alignment_layer=alignment_layer)
+
+
+# ------------------------------------------------------ the search
+
+
+def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
+    """((5 + L) / 6)^alpha of a hypothesis of L tokens."""
+    return ((5 + length) / 6) ** alpha
+
+
+def keep_order(keep: Tensor) -> Tensor:
+    """Places of the rows to keep, (B',): those beyond B' in the places of those that leave."""
+    kept = keep.nonzero().squeeze(1)
+    order = torch.arange(kept.numel(), device=keep.device)
+    holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
+    order[holes] = kept[kept.numel() - holes.numel() :]
+    return order
+
+
+class Search:
+    """A search of B sentences, each of which has its own bound and limit.
+
+    A history, (B, hypotheses, 2, t), holds the tokens of a hypothesis and the decoder's rows that
+    predicted them; -1 behind the end of those that have ended.
+    """
+
+    def __init__(
+        self,
+        limits: Tensor,
+        dtype: torch.dtype,
+        *,
+        num_beams: int,
+        alpha: float,
+        num_return_sequences: int,
+        start: int,
+        pad: int,
+        ends: Sequence[int],
+        never: Sequence[int],
+        prefix: Tensor | None,
+    ) -> None:
+        """Begins with one hypothesis of each sentence, the start symbol.
+
+        Args:
+            limits: Most tokens of each translation, (B,).
+            dtype: Of the scores.
+            num_beams: Hypotheses that live at each position.
+            alpha: Exponent of the length penalty.
+            num_return_sequences: n.
+            start: Id that each translation begins with.
+            pad: Id behind the end of a translation.
+            ends: Ids that end a translation.
+            never: Ids never produced.
+            prefix: Ids with which translations begin, (B, longest), -1 behind each; None: none.
+        """
+        batch, device = limits.numel(), limits.device
+        self.beam, self.alpha, self.count, self.pad = num_beams, alpha, num_return_sequences, pad
+        self.ends, self.never = limits.new_tensor(ends), limits.new_tensor(never)
+        # The authors look at twice the beam, so that enough go on when others end.
+        self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))
+        self.limits, self.prefix = limits, prefix
+        self.limit_penalties = length_penalty_of(limits.to(dtype), alpha)  # (B,)
+        self.sentences = torch.arange(batch, device=device)  # places in the batch as it was given
+        self.tokens = limits.new_full((batch, 1), start)  # (B, w)
+        self.scores = torch.zeros((batch, 1), dtype=dtype, device=device)  # log P, (B, w)
+        self.history = limits.new_empty((batch, 1, 2, 0))
+        self.ended_scores = torch.full((batch, num_beams), -torch.inf, dtype=dtype, device=device)
+        self.ended_history = limits.new_empty((batch, num_beams, 2, 0))  # as of the last end
+        self.room = self.scores.new_empty(0)
+        self.results: list[tuple[Tensor, ...]] = []
+
+    def run(self, decoder: Decoder) -> None:
+        """Searches until every sentence is done."""
+        while self.sentences.numel():
+            row = decoder.rows
+            logits = decoder.step(self.tokens, self.history[:, :, 1])  # (B, w, V)
+            log_probs = self._log_probs(logits)
+            self._forbid(log_probs)
+            self._grow(log_probs, row)
+            done = self._done()
+            if done.any():
+                self._report(done, decoder)
+                order = keep_order(~done)
+                self._keep(order)
+                decoder.keep(order)
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        """Normalizes logits, (B, w, V), in float32 at least."""
+        if logits.dtype != self.scores.dtype:
+            return logits.log_softmax(-1, dtype=self.scores.dtype)
+        # Into the same memory at each step: fresh pages for so large a tensor cost time.
+        if self.room.numel() < logits.numel():
+            self.room = torch.empty_like(logits).flatten()
+        return torch.log_softmax(logits, -1, out=self.room[: logits.numel()].view_as(logits))
+
+    def _forbid(self, log_probs: Tensor) -> None:
+        """Leaves of the next tokens, (B, w, V), those that may be produced."""
+        position = self.history.size(-1)
+        if self.prefix is None or position >= self.prefix.size(1):
+            log_probs.index_fill_(-1, self.never, -torch.inf)
+            return
+        forced = self.prefix[:, position, None]  # (B, 1), -1 where the prefix is over
+        ids = torch.arange(log_probs.size(-1), device=forced.device)
+        barred = torch.where(forced < 0, torch.isin(ids, self.never), ids != forced)  # (B, V)
+        log_probs.masked_fill_(barred[:, None], -torch.inf)
+
+    def _grow(self, log_probs: Tensor, row: int) -> None:
+        """Extends the living hypotheses by one token each, from log_probs, (B, w, V)."""
+        # The best of each hypothesis before the best of all: its score is the same for all its V.
+        best, tokens = best_tokens(log_probs, min(self.candidates, log_probs.size(-1)))  # (B, w, c)
+        scores = (self.scores[..., None] + best).flatten(1)  # (B, w * c)
+        scores, picked = scores.topk(min(self.candidates, scores.size(1)))  # (B, C), sorted
+        tokens = tokens.flatten(1).gather(1, picked)  # (B, C)
+        ended = torch.isin(tokens, self.ends)
+        any_ended = bool(ended.any())
+        if not any_ended:  # the others are of no use then
+            scores, tokens, picked = (part[:, : self.beam] for part in (scores, tokens, picked))
+        parents = picked // best.size(-1)  # (B, C)
+        newest = torch.stack((tokens, parents + row), dim=-1)[..., None]  # (B, C, 2, 1)
+        history = torch.cat((_pick(self.history, parents), newest), dim=-1)  # (B, C, 2, t)
+        if any_ended:
+            self._end(scores.masked_fill(~ended, -torch.inf), history)
+            scores = scores.masked_fill(ended, -torch.inf)
+            scores, picked = scores.topk(min(self.beam, scores.size(1)))
+            history = _pick(history, picked)
+        self.scores, self.history, self.tokens = scores, history, history[:, :, 0, -1]
+
+    def _end(self, scores: Tensor, history: Tensor) -> None:
+        """Sorts candidates, (B, C), in among the ended; those that live score -inf."""
+        penalized = scores / length_penalty_of(history.size(-1), self.alpha)
+        pool = torch.cat((self.ended_scores, penalized), dim=1)  # (B, beam + C)
+        self.ended_scores, picked = pool.topk(self.beam)
+        self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
+
+    def _ended_so_far(self, history: Tensor) -> Tensor:
+        """Histories of the ended, (B, beam, 2, t), as long as these."""
+        longer = history.size(-1) - self.ended_history.size(-1)
+        return nn.functional.pad(self.ended_history, (0, longer), value=-1)
+
+    def _done(self) -> Tensor:
+        """Which sentences, (B,), are done: nothing better can come, nothing lives, or the limit.
+
+        The authors wait until the worst of all ended hypotheses beats the bound. As what ends later
+        cannot beat the bound, the n best are final, and the same, once the n-th of them does.
+        """
+        best = self.scores[:, 0]
+        decided = self.ended_scores[:, self.count - 1] > best / self.limit_penalties
+        return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
+
+    def _report(self, done: Tensor, decoder: Decoder) -> None:
+        """Notes the n best of the sentences that are done: the ended ones, then living ones."""
+        penalty = length_penalty_of(self.history.size(-1), self.alpha)
+        scores = torch.cat((self.ended_scores, self.scores / penalty), dim=1)[done]
+        history = torch.cat((self._ended_so_far(self.history), self.history), dim=1)[done]
+        missing = scores == -torch.inf
+        finished = (torch.arange(scores.size(1), device=scores.device) < self.beam) & ~missing
+        # Both parts are sorted; what is missing goes behind them.
+        picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]  # (B, n)
+        scores, finished = scores.gather(1, picked), finished.gather(1, picked)
+        history = _pick(history, picked)
+        history = history.masked_fill((scores == -torch.inf)[..., None, None], -1)
+        alignments = ()
+        if decoder.alignment_layer is not None:
+            alignments = (decoder.alignments_of(done, history[:, :, 1]),)
+        self.results.append((self.sentences[done], scores, finished, history[:, :, 0], *alignments))
+
+    def _keep(self, order: Tensor) -> None:
+        """Keeps the sentences of `order`, (B',)."""
+        for name in (
+            *("sentences", "limits", "limit_penalties", "tokens", "scores", "history"),
+            *("ended_scores", "ended_history"),
+        ):
+            setattr(self, name, getattr(self, name)[order])
+        if self.prefix is not None:
+            self.prefix = self.prefix[order]
+
+    def result(self) -> dict[str, Tensor]:
+        """The fields of `BeamSearchOutput`, in the order in which the sources were given."""
+        longest = max((tokens.size(-1) for _, _, _, tokens, *_ in self.results), default=0)
+        parts = []
+        for sentences, scores, finished, tokens, *alignments in self.results:
+            room = longest - tokens.size(-1)
+            tokens = nn.functional.pad(tokens, (0, room), value=-1)
+            rows = [nn.functional.pad(part, (0, 0, 0, room)) for part in alignments]
+            parts.append((sentences, scores, finished, tokens, *rows))
+        order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
+        back = order.argsort()
+        return {
+            "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
+            "scores": scores[back],
+            "lengths": (tokens >= 0).sum(-1)[back],
+            "finished": finished[back],
+            "alignments": alignments[0][back] if alignments else None,
+        }
+
+
+def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of the last dimension, (..., V), and their places, as `topk` has them.
+
+    On a CPU they are looked for in those `count` blocks that hold the largest maxima: one pass that
+    only compares, several times as fast as sorting by selection in all of V.
+    """
+    blocks = log_probs.size(-1) // BLOCK
+    if log_probs.device.type != "cpu" or blocks < 4 * count:
+        return log_probs.topk(count)
+    whole = log_probs[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))
+    places = whole.amax(-1).topk(count).indices  # (..., count)
+    chosen = whole.gather(-2, places[..., None].expand(*places.shape, BLOCK)).flatten(-2)
+    best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)
+    places = nn.functional.pad(places, (0, 1), value=blocks)  # what is left over, as one block more
+    return best, places.gather(-1, picked // BLOCK) * BLOCK + picked % BLOCK
+
+
+def _pick(history: Tensor, picked: Tensor) -> Tensor:
+    """The picked, (B, m), of the hypotheses, (B, hypotheses, 2, t)."""
+    index = picked[:, :, None, None].expand(-1, -1, *history.shape[2:])
+    return history.gather(1, index)
 
 
 __all__ = ["BeamSearchOutput", "beam_search", "paper_beam_search"]

@@ -317,6 +317,12 @@ def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
         raise ValueError(f"{name} holds {got}; allowed are {allowed}. Was another tokenizer used?")
 
 
+def is_untouched(linear: nn.Module) -> bool:
+    """Whether a module is nothing but its product: no adapter, no hook, no forward of its own."""
+    hooks = linear._forward_hooks or linear._forward_pre_hooks
+    return type(linear) is nn.Linear and not hooks and "forward" not in linear.__dict__
+
+
 class Stack(VanillaTransformerPreTrainedModel):
     """What encoder and decoder share: embeddings, positions, N layers, and dropout on the sums."""
 
@@ -581,8 +587,8 @@ class VanillaTransformerForConditionalGeneration(
         loss = logits = None
         if return_logits is None:
             return_logits = labels is None or not self.training
-        # The loss alone knows nothing of a bias, nor of an adapter around the softmax.
-        if return_logits or self.config.lm_head_bias or type(self.lm_head) is not nn.Linear:
+        # The loss alone knows nothing of a bias, nor of an adapter or hook around the softmax.
+        if return_logits or self.config.lm_head_bias or not is_untouched(self.lm_head):
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0

@@ -3,10 +3,12 @@
 import argparse
 import contextlib
 import os
+import queue
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -20,6 +22,7 @@ _TRANSLATE_EXAMPLE = """example:
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 """
+_PAUSE = 0.2  # seconds without a line after which those that arrived are translated
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -64,8 +67,7 @@ def _heads(text: str) -> list[int] | str:
 def _translate(options: argparse.Namespace) -> int:
     from transformers.utils.logging import disable_progress_bar
 
-    from ..batch_translation import generation_option
-    from ..pipeline import translate_nbest
+    from ..batch_translation import generation_option, translate_nbest, translate_windows
     from ..storage.saved_model import load_saved_tokenizer
 
     disable_progress_bar()  # of loading
@@ -83,16 +85,16 @@ def _translate(options: argparse.Namespace) -> int:
         target = stack.enter_context(_output(options.output))
         first = _FirstLine(_lines(source, options.file or "standard input"))
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
-        found = translate_nbest(
-            model,
-            tokenizer,
-            first,
-            batch_tokens=options.batch_tokens,
-            max_wait=0.2 if waits else None,
-            progress=not waits and sys.stderr.isatty() and not target.isatty(),
-            num_beams=max(num_beams, options.nbest or 1),
-            num_return_sequences=options.nbest or 1,
-        )
+        search = {
+            "batch_tokens": options.batch_tokens,
+            "num_beams": max(num_beams, options.nbest or 1),
+            "num_return_sequences": options.nbest or 1,
+        }
+        if waits:
+            found = translate_windows(model, tokenizer, arriving(first), **search)
+        else:
+            progress = sys.stderr.isatty() and not target.isatty()
+            found = translate_nbest(model, tokenizer, first, progress=progress, **search)
         for number, translations in enumerate(found):
             if options.attention and number == first.number:
                 pair = (first.text, translations[0].text)
@@ -158,6 +160,65 @@ class _FirstLine:
             if self.number is None and line.strip():
                 self.text, self.number = line, number
             yield line
+
+
+def arriving(lines: Iterable[str], *, most: int = 2048) -> Iterator[list[str]]:
+    """Lists of the lines that have arrived; after a pause somebody may be waiting for an answer."""
+    arrivals = _Arrivals(lines, most)
+    try:
+        while arrived := arrivals.take(most):
+            yield arrived
+    finally:
+        arrivals.stop()
+
+
+class _Arrivals:
+    """Lines as they arrive: a thread waits for them, so that the reader need not."""
+
+    def __init__(self, lines: Iterable[str], capacity: int) -> None:
+        self.ended = False
+        self.error: BaseException | None = None
+        self.stopped = threading.Event()
+        self.queue: queue.Queue[tuple[object, bool]] = queue.Queue(maxsize=capacity)
+        # A daemon: nothing can interrupt a thread that waits for a terminal.
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def take(self, size: int) -> list[object]:
+        """At least one line and up to `size`; none at the end."""
+        taken: list[object] = []
+        while len(taken) < size and not self.ended:
+            try:
+                item, more = self.queue.get(timeout=_PAUSE if taken else None)
+            except queue.Empty:  # silence: somebody may be waiting for an answer
+                break
+            if more:
+                taken.append(item)
+            self.ended = not more
+        if not taken and self.error is not None:
+            raise self.error
+        return taken
+
+    def stop(self) -> None:
+        """Lets the thread end as soon as its source lets it."""
+        self.stopped.set()
+
+    def _read(self, lines: Iterable[str]) -> None:
+        try:
+            for line in lines:
+                if not self._put(line, True):
+                    return
+        except BaseException as error:  # it belongs to the thread that takes, which raises it
+            self.error = error
+        self._put(None, False)
+
+    def _put(self, item: object, more: bool) -> bool:
+        while not self.stopped.is_set():
+            try:
+                self.queue.put((item, more), timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
 
 
 def _translation_lines(

@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, StoppingCriteria
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..batch_translation import pad_ids
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
-from ..pipeline import pad_ids
 from ..storage.saved_model import read_json
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"

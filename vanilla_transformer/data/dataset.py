@@ -198,7 +198,8 @@ def tokenize_pairs(
     if _reads_sources_only(tokenizer):
         raise ValueError(
             f"{type(tokenizer).__name__} reads sources only: the targets of its model have a "
-            "vocabulary of their own; make labels with vanilla_transformer.pipeline.target_ids."
+            "vocabulary of their own; make labels with target_ids of "
+            "vanilla_transformer.target_tokenizer."
         )
     if not {"source", "target"} <= set(dataset.column_names):
         raise ValueError(

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from ..batch_translation import length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
-from ..pipeline import length_sorted_batches, pad_ids, target_ids, target_tokenizer, translate
+from ..target_tokenizer import target_ids, target_tokenizer
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU

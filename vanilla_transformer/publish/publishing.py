@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from ..pipeline import translate
+from ..batch_translation import translate
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
 from .card import (

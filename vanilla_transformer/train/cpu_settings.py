@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from ..beam_search import eager_may_replace
+
 logger = logging.getLogger(__name__)
 
 # A run must be the same when it is repeated: equals in speed may not win by chance.
@@ -24,6 +26,9 @@ _CLEARLY_SLOWER = 1.2
 _FLOAT32_ERROR = 1e-4
 # Of glibc's malloc.h, and of its manual: larger blocks are always fetched from the kernel.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
+
+
+_DROPOUT = nn.Dropout.forward  # as torch has it; whoever replaces it wants another one
 
 
 class FastDropout(nn.Dropout):
@@ -46,14 +51,29 @@ class FastDropout(nn.Dropout):
         return (x * kept.view(torch.uint8)).mul_(2**16 / (2**16 - dropped))
 
 
+class FastDropoutOfSums(FastDropout):
+    """Dropout on the sums of embeddings and positions, which autocast makes its own dtype first.
+
+    All residual connections that follow have that dtype then.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As `FastDropout`."""
+        if torch.is_autocast_enabled("cpu"):
+            x = x.to(torch.get_autocast_dtype("cpu"))
+        return super().forward(x)
+
+
 @contextlib.contextmanager
 def cpu_training_settings(
     model: nn.Module, *, matmul_precision: str | None = None
 ) -> Iterator[None]:
     """On a CPU: eager attention, the faster float32 products, cheap dropout masks, kept memory.
 
-    Under bfloat16 autocast the residual connections of both stacks are bfloat16 too, parameters
-    and their gradients float32 as ever: products would otherwise convert each of their inputs.
+    Only `sdpa` becomes `eager`, and only plain dropout is replaced: what a user has made of either
+    is trained as it is. Under bfloat16 autocast the residual connections of both stacks are
+    bfloat16 too, parameters and their gradients float32 as ever: products would otherwise convert
+    each of their inputs.
 
     Args:
         model: on another device it is left as it is.
@@ -64,36 +84,63 @@ def cpu_training_settings(
         return
     precision = torch.get_float32_matmul_precision()
     attention = model.config._attn_implementation
-    dropouts = [module for module in model.modules() if type(module) is nn.Dropout]
+    trained = "eager" if eager_may_replace(model) else attention
     logger.info(
-        "Training on a CPU: eager attention (was %s), float32 matmul precision %s (was %s), "
+        "Training on a CPU: %s attention (was %s), float32 matmul precision %s (was %s), "
         "dropout masks of 16 random bits; freed memory is kept for the next update.",
-        *(attention, matmul_precision or precision, precision),
+        trained,
+        attention,
+        matmul_precision or precision,
+        precision,
     )
-    # Section 5.4: both stacks drop out of the sums of embeddings and positions.
-    sums = [module.dropout for module in model.modules() if hasattr(module, "embed_positions")]
-    hooks = [dropout.register_forward_pre_hook(_in_autocast_dtype) for dropout in sums]
     try:
-        model.set_attn_implementation("eager")
+        if trained != attention:
+            model.set_attn_implementation(trained)
         torch.set_float32_matmul_precision(matmul_precision or precision)
-        for module in dropouts:
-            module.__class__ = FastDropout  # the same p, no tensors: only how the mask is drawn
+        _set_fast_dropout(model)
         with _kept_memory():
             yield
     finally:
-        for hook in hooks:
-            hook.remove()
-        for module in dropouts:
-            module.__class__ = nn.Dropout
+        _set_plain_dropout(model)
         torch.set_float32_matmul_precision(precision)
-        model.set_attn_implementation(attention)
+        if trained != attention:
+            model.set_attn_implementation(attention)
 
 
-def _in_autocast_dtype(dropout: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The sums of embeddings and positions in the dtype of autocast, and all that follows them."""
-    if not torch.is_autocast_enabled("cpu"):
-        return inputs
-    return (inputs[0].to(torch.get_autocast_dtype("cpu")),)
+@contextlib.contextmanager
+def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
+    """Within it a model in training is without our dropout and without accelerate's autocast."""
+    replaced = [module for module in model.modules() if isinstance(module, FastDropout)]
+    autocast = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
+    _set_plain_dropout(model)
+    if autocast is not None:
+        model.forward = model._original_forward
+    try:
+        yield
+    finally:
+        if replaced:
+            _set_fast_dropout(model)
+        if autocast is not None:
+            model.forward = autocast
+
+
+def _set_fast_dropout(model: nn.Module) -> None:
+    """Let plain dropout draw its masks fast; p stays, and so do hooks."""
+    if nn.Dropout.forward is not _DROPOUT:
+        return
+    for module in model.modules():
+        # Section 5.4: both stacks drop out of the sums of embeddings and positions.
+        if hasattr(module, "embed_positions") and type(module.dropout) is nn.Dropout:
+            module.dropout.__class__ = FastDropoutOfSums
+    for module in model.modules():
+        if type(module) is nn.Dropout:
+            module.__class__ = FastDropout
+
+
+def _set_plain_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, FastDropout):
+            module.__class__ = nn.Dropout
 
 
 @contextlib.contextmanager

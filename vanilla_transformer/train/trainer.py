@@ -24,12 +24,13 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
+from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
-from ..pipeline import translate
+from ..fast import release
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
-from .cpu_settings import cpu_training_settings, fastest_matmul_precision
+from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
 from .interruption import Signals, TrainingInterrupted
 from .optimization import noam_schedule, paper_adam
 
@@ -397,14 +398,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         from ..evaluation.scores import corpus_scores
 
         sources, references = zip(*self.validation_pairs, strict=True)
-        found = translate(
-            self.model,
-            self.processing_class,
-            list(sources),
-            batch_tokens=max(self.args.batch_tokens, 4096),
-            num_beams=1,
-        )
-        scores = corpus_scores(list(found), list(references), target_language=self.target_language)
+        with as_its_user_made_it(self.model):
+            found = translate(
+                self.model,
+                self.processing_class,
+                list(sources),
+                batch_tokens=max(self.args.batch_tokens, 4096),
+                num_beams=1,
+            )
+            hypotheses = list(found)
+        release(self.model)  # the weights will change, and their packed copies be of no use
+        scores = corpus_scores(hypotheses, list(references), target_language=self.target_language)
         return scores["bleu"]
 
 

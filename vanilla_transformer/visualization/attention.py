@@ -8,8 +8,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import generate_ids
-from ..beam_search import evaluation_mode
+from ..beam_search import evaluation_mode, returned_attention_weights
 from ..modeling_vanilla_transformer import sinusoids
-from ..pipeline import source_tokenizer, target_ids, target_tokenizer
+from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 from ..train.optimization import WARMUP_STEPS, noam_lr
 from .subwords import label, label_width, text_properties, words_and_mix
 from .subwords import token_words as token_words
@@ -112,8 +111,8 @@ def attention_weights(
 ) -> Attention:
     """Run a model over a sentence pair and collect the attention weights of all layers and heads.
 
-    The target is read as in training, all positions at once. The model comes back as it was: only
-    eager attention gives weights, so the implementation is switched during the call.
+    The target is read as in training, all positions at once. The model comes back as it was: `sdpa`
+    returns no weights, so during the call it is `eager`, the same formula.
 
     Args:
         model: an encoder-decoder model with a language modelling head.
@@ -123,6 +122,9 @@ def attention_weights(
         merge_words: join the pieces of each word: a word gives the mean of what its pieces give,
             and receives the sum of what they receive, so that rows still sum to one.
         **generation_kwargs: for the translation; by default at most 50 tokens more than the source.
+
+    Raises:
+        ValueError: the model's attention returns no weights.
     """
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
     with evaluation_mode(model), torch.no_grad():
@@ -135,10 +137,17 @@ def attention_weights(
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(model.device)
         decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
-        with _eager_attention(model):
+        with returned_attention_weights(model):
             out = model(
                 **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
             )
+    attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
+    layers = (model.config.encoder_layers, model.config.decoder_layers, model.config.decoder_layers)
+    if tuple(map(len, attentions)) != layers:
+        raise ValueError(
+            f"an attention of the model ({model.config._attn_implementation}) returns no weights "
+            'that could be drawn; take another: model.set_attn_implementation("eager").'
+        )
     reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
     (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
         words_and_mix(side, ids[0].tolist(), merge=merge_words)
@@ -152,16 +161,6 @@ def attention_weights(
         decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
         cross=_over_words(out.cross_attentions, target_mix, source_mix),
     )
-
-
-@contextmanager
-def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    before = model.config._attn_implementation
-    try:
-        model.set_attn_implementation("eager")
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _over_words(

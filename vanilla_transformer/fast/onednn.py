@@ -1,10 +1,12 @@
-# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Linear layers whose weights lie as oneDNN's kernels read them, for the few rows of one position.
+"""Linear layers with weights pre-packed in oneDNN's layout, for decoding steps with few rows.
 
 A decoding step multiplies a handful of rows by every weight of the decoder. The library that torch
-calls for that rearranges the weight each time, or does badly without; laid out once, the same
-product takes a quarter to two thirds of the time. The operators are private to torch (they are what
-its compiler emits): this file alone knows them, and does without where they are missing.
+calls for that rearranges the weight each time, or does badly without; packed once, the same product
+takes a quarter to two thirds of the time. The operators are private to torch (its compiler emits
+them): only this file uses them, and does without where they are missing.
+
+A packed copy is used only while its parameters hold what they held when it was made. A search looks
+at all of them before it begins, since a write through `.data` or NumPy moves no version counter.
 """
 
 import functools
@@ -17,17 +19,20 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from .plain import change_of
+
 SMALLEST = 2**18  # entries of a weight; for smaller ones the call costs more than it gains
 MOST_ROWS = 192  # of an input; more are multiplied faster by the weight as it is
 _ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any number
+_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits: one pass at full speed
 
 
 class _Seen(NamedTuple):
     """A parameter as it was: what tells that it has changed."""
 
     identity: tuple[object, ...]
-    places: Tensor  # of the sample, counted through the whole parameter
-    sample: Tensor  # entries of every row and column: what `.data` changes, no counter tells
+    sums: Tensor  # of the bits of each row, as whole numbers: a write to any entry changes one
+    diagonal: Tensor  # entries of every row and column: exchanged columns leave the sums
 
 
 class PackedLinear(NamedTuple):
@@ -100,14 +105,19 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
     try:
         can_pack = _can_pack()
         for module in (module for root in roots if can_pack for module in root.modules()):
-            is_free = "forward" not in module.__dict__  # of a block around this one
-            if is_free and _is_plain(module) and module.weight.numel() >= SMALLEST:
+            # Of nested blocks the outer one packs.
+            if not _is_packing(module) and _is_plain(module) and module.weight.numel() >= SMALLEST:
                 module.forward = _Packing(module)
                 replaced.append(module)
         yield
     finally:
         for module in replaced:
             module.__dict__.pop("forward", None)
+
+
+def _is_packing(module: nn.Module) -> bool:
+    """Whether a block of `packed_linears` around this call packs it already."""
+    return isinstance(module.__dict__.get("forward"), _Packing)
 
 
 def packable(module: nn.Module) -> bool:
@@ -120,10 +130,10 @@ def packable(module: nn.Module) -> bool:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    if type(module) is not nn.Linear or is_hooked(module):
+    if type(module) is not nn.Linear or not (_is_packing(module) or change_of(module) is None):
         return False
     weight = module.weight
-    if type(weight) not in (nn.Parameter, Tensor) or weight.device.type != "cpu":
+    if weight.device.type != "cpu":
         return False
     if not weight.is_contiguous() or weight.is_inference():
         return False
@@ -175,12 +185,6 @@ def release(model: nn.Module) -> None:
         _PACKED.pop(module, None)
 
 
-def is_hooked(module: nn.Module) -> bool:
-    """Whether others act on it: a forward of its own (accelerate), or hooks."""
-    is_foreign = not isinstance(module.__dict__.get("forward"), (type(None), _Packing))
-    return bool(is_foreign or module._forward_pre_hooks or module._forward_hooks)
-
-
 def _has_many_rows(x: Tensor) -> bool:
     return x.numel() > MOST_ROWS * x.size(-1)
 
@@ -209,16 +213,31 @@ def _identity(parameter: Tensor) -> tuple[object, ...]:
 
 
 def _see(parameter: Tensor) -> _Seen:
-    columns = parameter.size(-1)
-    rows = parameter.numel() // columns
-    diagonal = torch.arange(max(rows, columns))  # as long as the longer side, and wound around
-    places = diagonal % rows * columns + diagonal % columns
-    return _Seen(_identity(parameter), places, parameter.take(places))
+    parameter = parameter.detach()
+    return _Seen(
+        _identity(parameter), _sums_of_bits(parameter), parameter.take(_diagonal(parameter))
+    )
 
 
 def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
     return all(
         _identity(parameter) == known.identity
-        and torch.equal(parameter.take(known.places), known.sample)
+        and torch.equal(parameter.take(_diagonal(parameter)), known.diagonal)
+        and torch.equal(_sums_of_bits(parameter), known.sums)
         for parameter, known in zip(parameters, seen, strict=True)
     )
+
+
+def _sums_of_bits(parameter: Tensor) -> Tensor:
+    """Sums of each row's bits, read as whole numbers that wrap around: exact, unlike floats'."""
+    width = parameter.size(-1) * parameter.element_size()
+    word = next(kind for kind in _WORDS if width % kind.itemsize == 0)
+    return parameter.detach().view(word).sum(-1, dtype=word)
+
+
+def _diagonal(parameter: Tensor) -> Tensor:
+    """Places of a diagonal as long as the longer side, wound around, in the whole parameter."""
+    columns = parameter.size(-1)
+    rows = parameter.numel() // columns
+    places = torch.arange(max(rows, columns))
+    return places % rows * columns + places % columns

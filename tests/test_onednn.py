@@ -10,18 +10,18 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
-from vanilla_transformer import prepacking
 from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.prepacking import packed_linear, packed_linears, packed_together, release
+from vanilla_transformer.fast import onednn
+from vanilla_transformer.fast.onednn import packed_linear, packed_linears, packed_together, release
 
 pytestmark = pytest.mark.skipif(
-    not torch.inference_mode()(prepacking._can_pack)(), reason="oneDNN packs nothing here"
+    not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
 )
 
 
 @pytest.fixture(autouse=True)
 def _small_ones_too(monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", 0)
+    monkeypatch.setattr(onednn, "SMALLEST", 0)
 
 
 @pytest.fixture
@@ -88,13 +88,13 @@ def test_the_search_uses_packed_layers(beams, rows, length, products_of_a_layer)
 
 
 def test_many_rows_are_multiplied_by_the_weight_as_it_is(layer, monkeypatch):
-    monkeypatch.setattr(prepacking, "MOST_ROWS", 6)
+    monkeypatch.setattr(onednn, "MOST_ROWS", 6)
     for shape, expected in [((7, 24), []), ((2, 4, 24), []), ((6, 24), [6]), ((2, 3, 24), [6])]:
         x = torch.randn(shape)
         with Products() as products:
             found = packed_output(layer, x)
         assert products.rows == expected
-        assert (layer in prepacking._PACKED) == bool(expected), "packed before it is of use"
+        assert (layer in onednn._PACKED) == bool(expected), "packed before it is of use"
         torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
 
 
@@ -102,7 +102,7 @@ def test_many_rows_are_multiplied_by_the_weight_as_it_is(layer, monkeypatch):
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (300,)])
 def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    monkeypatch.setattr(onednn, "SMALLEST", smallest)
     torch.manual_seed(0)
     parts = [nn.Linear(24, width) for width in (40, 8, 16)[:layers]]
     x = torch.randn(*rows, 24)
@@ -127,7 +127,7 @@ def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypa
 @pytest.mark.parametrize("name", ["weight", "bias"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_product_of_several_layers_sees_a_change_of_any(smallest, name, number, monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", smallest)
+    monkeypatch.setattr(onednn, "SMALLEST", smallest)
     parts, x = [nn.Linear(24, 40), nn.Linear(24, 8)], torch.randn(2, 24)
     owner = nn.Sequential(*parts)
     with torch.inference_mode():
@@ -208,19 +208,19 @@ def test_a_change_of_any_row_or_column_is_seen(inputs, outputs):
 
 def test_unchanged_weights_are_packed_once(layer, monkeypatch):
     packed_output(layer, torch.ones(1, 24))
-    first = prepacking._PACKED[layer].product.packed
+    first = onednn._PACKED[layer].product.packed
     packed_output(layer, torch.ones(1, 24))
-    assert prepacking._PACKED[layer].product.packed is first
+    assert onednn._PACKED[layer].product.packed is first
 
 
 def test_copies_are_freed_with_the_module_or_by_release():
     layer = nn.Linear(24, 40)  # which nobody else holds
     packed_output(layer, torch.ones(1, 24))
-    assert layer in prepacking._PACKED
+    assert layer in onednn._PACKED
     release(nn.Sequential(layer))
-    assert layer not in prepacking._PACKED
+    assert layer not in onednn._PACKED
     packed_output(layer, torch.ones(1, 24))
-    kept = weakref.ref(prepacking._PACKED[layer].product.packed)
+    kept = weakref.ref(onednn._PACKED[layer].product.packed)
     assert kept() is not None
     del layer
     gc.collect()
@@ -279,7 +279,7 @@ def test_nothing_is_packed_where_gradients_or_autocast_are_wanted(layer):
 
 
 def test_small_weights_stay(monkeypatch):
-    monkeypatch.setattr(prepacking, "SMALLEST", 24 * 40)
+    monkeypatch.setattr(onednn, "SMALLEST", 24 * 40)
     small, large = nn.Linear(24, 39), nn.Linear(24, 40)
     with torch.inference_mode(), packed_linears(nn.Sequential(small, large)):
         assert not is_packed(small)
@@ -287,7 +287,7 @@ def test_small_weights_stay(monkeypatch):
 
 
 def test_without_the_operators_layers_compute_plainly(layer, monkeypatch):
-    monkeypatch.setattr(prepacking, "_can_pack", lambda: False)
+    monkeypatch.setattr(onednn, "_can_pack", lambda: False)
     x = torch.randn(2, 24)
     with torch.inference_mode(), packed_linears(layer):
         assert torch.equal(layer(x), layer(x))

@@ -5,10 +5,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
-from vanilla_transformer import incremental, prepacking
 from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.incremental import FORGET_EVERY, IncrementalDecoder
-from vanilla_transformer.layer_memory import GrowingRows
+from vanilla_transformer.fast import incremental_decoding, onednn
+from vanilla_transformer.fast.incremental_decoding import (
+    FORGET_EVERY,
+    GrowingRows,
+    IncrementalDecoder,
+)
 
 LAYERS, WIDTH = 2, 128
 
@@ -16,8 +19,8 @@ LAYERS, WIDTH = 2, 128
 @pytest.mark.parametrize("forget_every", [1, 3, 100])
 def test_steps_equal_the_whole_decoder_whatever_their_ancestors(forget_every, monkeypatch):
     """Hypotheses branch and die at random; each is decoded whole as well."""
-    monkeypatch.setattr(incremental, "FIRST_POSITIONS", 2)  # so that all that grows does
-    monkeypatch.setattr(incremental, "FORGET_EVERY", forget_every)
+    monkeypatch.setattr(incremental_decoding, "FIRST_POSITIONS", 2)  # so that all that grows does
+    monkeypatch.setattr(incremental_decoding, "FORGET_EVERY", forget_every)
     model, (ids, mask) = make_model(), make_sources([5, 3])
     with torch.inference_mode():
         source = model.model.encoder(ids, attention_mask=mask).last_hidden_state
@@ -52,7 +55,7 @@ def test_a_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monk
     options = {"num_return_sequences": 4, "return_alignments": True, "max_new_tokens": 30}
     found = []
     for every in (1000, forget_every):
-        monkeypatch.setattr(incremental, "FORGET_EVERY", every)
+        monkeypatch.setattr(incremental_decoding, "FORGET_EVERY", every)
         found.append(beam_search(model, *batch, **options))
     assert torch.equal(found[0].sequences, found[1].sequences)
     torch.testing.assert_close(found[0].scores, found[1].scores)
@@ -119,10 +122,10 @@ class Meter(TorchDispatchMode):
 @pytest.fixture(scope="module", params=["fused", "plain"])
 def costs(request):
     """Operators and bytes of a whole search for each length of translation, 8 sentences, beam 4."""
-    if request.param == "fused" and not torch.inference_mode()(prepacking._can_pack)():
+    if request.param == "fused" and not torch.inference_mode()(onednn._can_pack)():
         pytest.skip("oneDNN packs nothing here")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepacking, "SMALLEST", 0)
+        patch.setattr(onednn, "SMALLEST", 0)
         return {"kind": request.param, **measured_costs(prepack=request.param == "fused")}
 
 

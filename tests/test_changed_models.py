@@ -1,0 +1,417 @@
+"""Whatever a user has made of a model is what is decoded, drawn, evaluated and trained.
+
+The oracle is a slow beam search over `model(...)` without a cache. Each change must matter, or the
+row would prove nothing.
+"""
+
+import logging
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from reference import authors_search
+from test_pipeline import tokenizer  # noqa: F401, a fixture
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from wandering_model import END, make_model
+
+from vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    beam_search,
+    modeling_vanilla_transformer,
+    translate,
+)
+from vanilla_transformer.evaluation.scores import evaluate_model
+from vanilla_transformer.fast import incremental_decoder, is_plain, onednn, plain
+from vanilla_transformer.modeling_vanilla_transformer import (
+    DecoderLayer,
+    MultiHeadAttention,
+    eager_attention_forward,
+)
+from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
+from vanilla_transformer.train import trainer as trainer_module
+from vanilla_transformer.train.cpu_settings import cpu_training_settings
+from vanilla_transformer.train.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+from vanilla_transformer.visualization.attention import attention_weights
+
+TEXTS = ["a dog", "it is"]
+MOST = 8  # tokens of a translation
+
+# ---------------------------------------------------------------------------- what users do
+
+
+def sigmoid_attention(module, query, key, value, attention_mask, scaling, **kwargs):
+    """Sigmoids in the place of the softmax, in the host's form."""
+    weights = (query @ key.transpose(2, 3) * scaling).sigmoid()
+    if attention_mask is not None:
+        weights = weights * (
+            attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0
+        )
+    elif module.is_causal and query.size(2) > 1:
+        weights = weights.tril()
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def register_an_attention(model, patch):
+    patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sigmoid", sigmoid_attention)
+    model.set_attn_implementation("sigmoid")
+
+
+def register_another_sdpa(model, patch):
+    patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", sigmoid_attention)
+
+
+def patch_eager_attention(model, patch):
+    patch.setattr(modeling_vanilla_transformer, "eager_attention_forward", sigmoid_attention)
+    model.set_attn_implementation("eager")
+
+
+def patch_eager_attention_but_use_another(model, patch):
+    patch.setattr(modeling_vanilla_transformer, "eager_attention_forward", sigmoid_attention)
+
+
+def patch_a_method_of_a_class(model, patch):
+    residual = DecoderLayer.residual
+    patch.setattr(DecoderLayer, "residual", lambda *arguments: 1.5 * residual(*arguments))
+
+
+def patch_a_method_of_one_module(model, patch):
+    embed = model.model.decoder.embed
+    model.model.decoder.embed = lambda *arguments: -embed(*arguments)
+
+
+def patch_positions(model, patch):
+    patch.setattr(
+        modeling_vanilla_transformer,
+        "sinusoids",
+        lambda positions, d_model, style: torch.ones(*positions.shape, d_model).double(),
+    )
+
+
+def wrap_forward(model, patch):
+    forward = model.forward
+
+    def sharper(*args, **kwargs):
+        outputs = forward(*args, **kwargs)
+        if outputs.logits is not None:
+            outputs.logits = outputs.logits * 2
+        return outputs
+
+    model.forward = sharper
+
+
+def hook_attention(model, patch):
+    attention = model.model.decoder.layers[1].cross_attn
+    attention.register_forward_hook(lambda module, inputs, output: (output[0] * 0, output[1]))
+
+
+def hook_before_a_layer(model, patch):
+    layer = model.model.decoder.layers[0]
+    layer.register_forward_pre_hook(lambda module, inputs: (-inputs[0], *inputs[1:]))
+
+
+def hook_the_softmax(model, patch):
+    model.lm_head.register_forward_hook(lambda module, inputs, output: output.roll(1, dims=-1))
+
+
+def hook_every_module(model, patch):
+    def double(module, inputs, output):
+        return output * 2 if type(module) is nn.LayerNorm else None
+
+    patch.setattr(nn.modules.module, "_global_forward_hooks", {0: double})
+
+
+class Subclass(MultiHeadAttention):
+    def forward(self, *args, **kwargs):
+        heads, weights = super().forward(*args, **kwargs)
+        return heads.flip(-1), weights
+
+
+def subclass_attention(model, patch):
+    layer = model.model.decoder.layers[0]
+    other = Subclass(
+        model.config, layer.cross_attn.num_heads, is_cross=True, layer_idx=layer.self_attn.layer_idx
+    ).double()
+    other.load_state_dict(layer.cross_attn.state_dict())
+    layer.cross_attn = other.eval()
+
+
+class PreviousLayer(DecoderLayer):
+    def forward(self, x, *args, **kwargs):
+        return super().forward(x, *args, **kwargs) - x
+
+
+def subclass_a_layer(model, patch):
+    model.model.decoder.layers[1].__class__ = PreviousLayer
+
+
+class Averaging(nn.Module):
+    """An attention that is none: the mean of the source."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.out = nn.Linear(width, width).double()
+
+    def forward(self, x, attention_mask=None, memory=None, **kwargs):
+        mean = memory.mean(1, keepdim=True).expand(-1, x.size(1), -1)
+        return self.out(mean), None
+
+
+def replace_attention(model, patch):
+    torch.manual_seed(5)
+    model.model.decoder.layers[0].cross_attn = Averaging(model.config.d_model)
+
+
+class Rounded(nn.Module):
+    """A linear layer with weights of 8 bits."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.scale = layer.weight.detach().abs().max() / 3
+        self.register_buffer("rounded", (layer.weight.detach() / self.scale).round().to(torch.int8))
+        self.bias = layer.bias
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.rounded.to(x.dtype) * self.scale, self.bias)
+
+
+def quantize(model, patch):
+    for layer in model.model.decoder.layers:
+        layer.feed_forward.fc1 = Rounded(layer.feed_forward.fc1)
+        layer.feed_forward.fc2 = Rounded(layer.feed_forward.fc2)
+
+
+def parametrize(model, patch):
+    parametrizations.weight_norm(model.lm_head)
+    with torch.no_grad():
+        model.lm_head.parametrizations.weight.original0[4::3] *= 1.3
+
+
+def prune_weights(model, patch):
+    prune.random_unstructured(model.model.decoder.layers[0].feed_forward.fc1, "weight", 0.5)
+
+
+def adapt(model, patch):
+    torch.manual_seed(3)
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj", "fc1", "lm_head"])
+    adapted = get_peft_model(model, config)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            parameter.data = torch.randn_like(parameter)
+    return adapted
+
+
+class Sharper(VanillaTransformerForConditionalGeneration):
+    def forward(self, *args, **kwargs):
+        outputs = super().forward(*args, **kwargs)
+        return (
+            outputs
+            if outputs.logits is None
+            else type(outputs)(**{**outputs, "logits": outputs.logits.roll(3, dims=-1)})
+        )
+
+
+def subclass_the_model(model, patch):
+    model.__class__ = Sharper
+
+
+def write_by_data(model, patch):
+    model.lm_head.weight.data[END, 9] += 30
+
+
+def write_by_numpy(model, patch):
+    model.model.decoder.layers[0].feed_forward.fc1.weight.detach().numpy()[3, 5] += 30
+
+
+CHANGES = [
+    register_an_attention,
+    register_another_sdpa,
+    patch_eager_attention,
+    patch_eager_attention_but_use_another,
+    patch_a_method_of_a_class,
+    patch_a_method_of_one_module,
+    patch_positions,
+    wrap_forward,
+    hook_attention,
+    hook_before_a_layer,
+    hook_the_softmax,
+    hook_every_module,
+    subclass_attention,
+    subclass_a_layer,
+    replace_attention,
+    quantize,
+    parametrize,
+    prune_weights,
+    adapt,
+    subclass_the_model,
+    write_by_data,
+    write_by_numpy,
+]
+# Of which the model itself makes no use, or which are no changes of code.
+SAME = {patch_eager_attention_but_use_another}
+STILL_PLAIN = {write_by_data, write_by_numpy}
+ON_EVERY_MODEL = {
+    register_another_sdpa,
+    patch_positions,
+    patch_a_method_of_a_class,
+    hook_every_module,
+}
+
+
+@pytest.fixture
+def unchanged(tokenizer, monkeypatch):  # noqa: F811, the fixture
+    monkeypatch.setattr(onednn, "SMALLEST", 0)
+    plain._log.cache_clear()
+    model = make_model(len(tokenizer), dropout=0.0)
+    model.generation_config.max_new_tokens = None
+    return model
+
+
+@pytest.fixture(params=CHANGES, ids=lambda change: change.__name__)
+def changed(request, unchanged, tokenizer, monkeypatch):  # noqa: F811
+    """A model that has been used, and was changed then; and what was done to it."""
+    list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=3))
+    torch.manual_seed(0)
+    return request.param(unchanged, monkeypatch) or unchanged, request.param
+
+
+def slowly(model, tokenizer, beam):  # noqa: F811
+    """Scores and tokens by the oracle, sentence by sentence."""
+    ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
+    return [authors_search(model, source, beam, limit=MOST)[0] for source in ids]
+
+
+def texts_of(tokenizer, found):  # noqa: F811
+    return [tokenizer.decode(tokens, skip_special_tokens=True) for _, tokens in found]
+
+
+# ------------------------------------------------------------------------------ what must hold
+
+
+def test_every_change_is_searched_evaluated_and_drawn_as_it_is(changed, tokenizer, caplog):  # noqa: F811
+    model, change = changed
+    expected = slowly(model, tokenizer, beam=4)
+    with caplog.at_level(logging.WARNING):
+        for text, (score, tokens) in zip(TEXTS, expected, strict=True):
+            ids = tokenizer(text, return_tensors="pt")["input_ids"]
+            found = beam_search(model, ids, max_new_tokens=MOST)
+            assert tuple(found.sequences[0, 0].tolist()) == tokens
+            assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-9)
+    lines = [line for line in caplog.messages if "own modules" in line]
+    assert len(lines) == (change not in STILL_PLAIN), lines
+    translations = texts_of(tokenizer, expected)
+    assert list(translate(model, tokenizer, TEXTS, max_new_tokens=MOST)) == translations
+    by_pipeline = VanillaTransformerTranslationPipeline(model=model, tokenizer=tokenizer)
+    answers = by_pipeline(TEXTS, max_new_tokens=MOST)
+    assert [answer["translation_text"] for answer in answers] == translations
+    scores = evaluate_model(
+        model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST
+    )
+    assert scores["hypotheses"] == translations
+
+
+def test_every_change_matters(changed, tokenizer):  # noqa: F811
+    model, change = changed
+    untouched = make_model(len(tokenizer), dropout=0.0)
+    if change in ON_EVERY_MODEL:
+        pytest.skip("acts on every model")
+    scores = [[score for score, _ in slowly(net, tokenizer, 2)] for net in (model, untouched)]
+    assert (scores[0] == pytest.approx(scores[1], abs=1e-6)) == (change in SAME)
+
+
+def test_every_change_is_trained_as_it_is(changed, tokenizer, monkeypatch, tmp_path):  # noqa: F811
+    model, _ = changed
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    batch = {"input_ids": inputs["input_ids"], "labels": inputs["input_ids"].flip(1)}
+    expected = model.train()(**batch, return_logits=True).loss
+    assert model(**batch).loss.item() == pytest.approx(expected.item(), abs=1e-9)
+    found, translate_ = [], trainer_module.translate
+
+    def recorded(*args, **kwargs):
+        found.extend(translate_(*args, max_new_tokens=MOST, **kwargs))
+        return iter(found)
+
+    monkeypatch.setattr(trainer_module, "translate", recorded)
+    arguments = VanillaTransformerTrainingArguments(tmp_path, use_cpu=True, report_to="none")
+    trainer = VanillaTransformerTrainer(
+        model,
+        arguments,
+        processing_class=tokenizer,
+        validation_pairs=[(text, text) for text in TEXTS],
+        target_language="de",
+    )
+    with cpu_training_settings(model):
+        assert model(**batch).loss.item() == pytest.approx(expected.item(), abs=1e-9)
+        trainer._greedy_bleu()
+    assert found == texts_of(tokenizer, slowly(model.eval(), tokenizer, beam=1))
+
+
+def test_attention_is_drawn_as_the_model_computes_it(changed, tokenizer):  # noqa: F811
+    model, change = changed
+    if change in (replace_attention, patch_eager_attention_but_use_another):
+        # The one has no weights, of the other nobody can tell whether they are those of `sdpa`.
+        with pytest.raises(ValueError, match="returns no weights"):
+            attention_weights(model, tokenizer, *TEXTS, merge_words=False)
+        return
+    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
+    labels = tokenizer(TEXTS[1], return_tensors="pt")["input_ids"]
+    drawn = attention_weights(model, tokenizer, *TEXTS, merge_words=False)
+    found = []
+    attention = model.get_submodule(
+        f"{'base_model.model.' if change is adapt else ''}model.decoder.layers.1.cross_attn"
+    )
+    implementation = model.config._attn_implementation
+    if implementation == "sdpa" and change is not register_another_sdpa:
+        model.set_attn_implementation("eager")
+    with attention.register_forward_hook(lambda module, inputs, output: found.append(output[1])):
+        decoder_input_ids = model.prepare_decoder_input_ids_from_labels(labels)
+        model(input_ids=ids, decoder_input_ids=decoder_input_ids)
+    assert torch.tensor(drawn.cross[1]).numpy() == pytest.approx(
+        found[0][0].detach().numpy(), abs=1e-9
+    )
+
+
+def test_an_unchanged_model_is_decoded_fast_and_nothing_is_said(
+    unchanged,
+    tokenizer,  # noqa: F811
+    monkeypatch,
+    caplog,
+):
+    taken = []
+
+    def noted(*args, **kwargs):
+        taken.append(incremental_decoder(*args, **kwargs))
+        return taken[-1]
+
+    monkeypatch.setitem(beam_search.__globals__, "FASTER_DECODERS", [noted])
+    assert next(translate(unchanged, tokenizer, ["a"], max_new_tokens=2)) is not None
+    # What the host hooks in to record attention is no change.
+    attention_weights(unchanged, tokenizer, *TEXTS)
+    beam_search(unchanged, torch.tensor([[5, 2]]), max_new_tokens=2, return_alignments=True)
+    unchanged.gradient_checkpointing_enable()
+    beam_search(unchanged, torch.tensor([[5, 2]]), max_new_tokens=2)
+    assert len(taken) == 3
+    assert None not in taken
+    assert not caplog.messages
+
+
+def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
+    assert unchanged.config._attn_implementation == "sdpa"
+    assert is_plain(unchanged)
+    unchanged.set_attn_implementation("eager")
+    assert is_plain(unchanged)
+    unchanged.set_attn_implementation("flex_attention")
+    assert not is_plain(unchanged)
+
+
+def test_alignments_are_those_of_the_models_own_attention(unchanged, monkeypatch):
+    register_an_attention(unchanged, monkeypatch)
+    found = beam_search(
+        unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True
+    )
+    assert not torch.allclose(found.alignments.sum(-1), torch.ones(()).double())
+    assert eager_attention_forward is modeling_vanilla_transformer.eager_attention_forward

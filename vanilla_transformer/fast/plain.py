@@ -1,0 +1,136 @@
+"""Which models the fast path may take: those that compute what the modeling file says.
+
+The fast path writes the formulas of the decoder out again. They hold where every module is of a
+class of this package or the plain one of torch, every function the one that was imported, and
+nothing hooks in between. Whatever a user has changed fails one of these tests, and the model then
+decodes by its own modules. The encoder is always called as it is and may be anything.
+"""
+
+import functools
+import logging
+import sys
+from collections.abc import Iterator
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import output_capturing
+
+from ..modeling_vanilla_transformer import (
+    MultiHeadAttention,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+    eager_attention_forward,
+)
+
+logger = logging.getLogger(__name__)
+
+_MODELING = sys.modules[VanillaTransformerModel.__module__]
+_OURS = [
+    kind
+    for kind in vars(_MODELING).values()
+    if isinstance(kind, type) and kind.__module__ == _MODELING.__name__
+]
+_TORCH = [nn.Dropout, nn.Embedding, nn.Identity, nn.LayerNorm, nn.Linear, nn.ModuleList, nn.ReLU]
+
+
+# The host's hooks change no output: they note attention and hidden states where somebody once asked
+# for them, and let gradient checkpointing begin at the embeddings.
+_HARMLESS = {output_capturing.__name__, PreTrainedModel.__module__}
+
+
+def _functions(owner: object) -> dict[str, object]:
+    """Functions, properties and classes that a module or class defines or has imported."""
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if callable(value) or isinstance(value, (property, classmethod, staticmethod))
+    }
+
+
+# As they were imported. Whoever patches one later has another model in mind.
+_AS_IMPORTED = {owner: _functions(owner) for owner in (_MODELING, *_OURS, *_TORCH)}
+_AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
+_AS_IMPORTED[nn.functional] = {
+    name: vars(nn.functional)[name]
+    for name in ("dropout", "embedding", "layer_norm", "linear", "scaled_dot_product_attention")
+}
+
+
+def is_plain(model: PreTrainedModel) -> bool:
+    """Whether the fast path may decode with this model; if not, the log says once why."""
+    change = next(changes(model), None)
+    if change is not None:
+        _log(change)
+    return change is None
+
+
+@functools.cache
+def _log(change: str) -> None:
+    logger.warning("Decoding by the model's own modules, which is slower: %s.", change)
+
+
+def changes(model: PreTrainedModel) -> Iterator[str]:
+    """What keeps the fast path from a model, as far as its decoder and softmax are concerned."""
+    if type(model) is not VanillaTransformerForConditionalGeneration:
+        yield f"{type(model).__name__} is not this package's own class"
+        return
+    for owner, functions in _AS_IMPORTED.items():
+        if not functions.items() <= vars(owner).items():
+            yield f"a function of {owner.__name__} was replaced"
+    for owner in _OURS:
+        if _functions(owner).keys() != _AS_IMPORTED[owner].keys():
+            yield f"functions were added to {owner.__name__}"
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        yield "hooks act on all modules of the program"
+    decoder = model.model.decoder
+    for name, module in (
+        ("the model", model),
+        ("model", model.model),
+        ("lm_head", model.lm_head),
+        *decoder.named_modules(prefix="model.decoder"),
+    ):
+        if change := change_of(module):
+            yield f"{name}{change}"
+
+
+def change_of(module: nn.Module) -> str | None:
+    """What somebody has made of a module, to follow its name; None if it is as it was made."""
+    kind = type(module)
+    if kind not in _AS_IMPORTED and not _is_activation(module):
+        return f" is a {kind.__name__}"
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):
+        return " has hooks"
+    for name in module.__dict__.keys() & _method_names(kind):
+        # A program that wraps `forward` may put the method itself back.
+        if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):
+            return f" has a {name} of its own"
+    for name, parameter in module._parameters.items():
+        if parameter is not None and type(parameter) is not nn.Parameter:
+            return f" holds its {name} as a {type(parameter).__name__}"
+    if isinstance(module, nn.Linear) and module._parameters.keys() != {"weight", "bias"}:
+        return " computes its weight"
+    return _attention_change(module) if kind is MultiHeadAttention else None
+
+
+def _attention_change(attention: MultiHeadAttention) -> str | None:
+    chosen = attention.config._attn_implementation
+    formula = ALL_ATTENTION_FUNCTIONS.get_interface(chosen, eager_attention_forward)
+    if formula not in (eager_attention_forward, sdpa_attention_forward):
+        return f" computes its attention by {chosen!r}"
+    return None
+
+
+def _is_activation(module: nn.Module) -> bool:
+    """Whether it is one of the host's or torch's activations, which are called as they are."""
+    return type(module).__module__ in ("transformers.activations", "torch.nn.modules.activation")
+
+
+@functools.cache
+def _method_names(kind: type) -> frozenset[str]:
+    """Methods that an attribute of a module could take the place of."""
+    ours = [owner for owner in kind.__mro__ if owner in _AS_IMPORTED]
+    return frozenset(name for owner in ours for name in vars(owner) if callable(vars(owner)[name]))
