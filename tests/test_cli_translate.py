@@ -8,11 +8,10 @@ import pytest
 from test_cli import error_of
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
-from vanilla_transformer import batch_translation
+from vanilla_transformer import batch_translation, visualization
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train.run import run_recipe
-from vanilla_transformer.visualization import attention as visualization
 
 
 @pytest.fixture(scope="module")

@@ -216,8 +216,8 @@ def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatc
     def crash(*args, **kwargs):
         raise MemoryError("a picture of 36,450 x 36,450 pixels")
 
-    for name in ("plot_attention", "plot_training_curves"):
-        monkeypatch.setattr(f"vanilla_transformer.visualization.attention.{name}", crash)
+    for name in ("visualization.plot_attention", "train.report.plot_training_curves"):
+        monkeypatch.setattr(f"vanilla_transformer.{name}", crash)
     monkeypatch.setattr(runs.logger, "exception", lambda *arguments: logged.append(arguments[1]))
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
     assert logged == ["curves.png", "attention.png"]

@@ -31,7 +31,7 @@ FOLDERS = {
     "storage": set(),
     "data": set(),
     "evaluation": set(),
-    "visualization": {"train"},
+    "visualization": set(),
     "convert": {"storage"},
     "recipes": {"data"},
     "publish": {"recipes", "storage", "train", "visualization"},

@@ -1,4 +1,3 @@
-import math
 import struct
 import sys
 
@@ -9,19 +8,16 @@ from matplotlib.figure import Figure
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
-from vanilla_transformer.train.optimization import noam_lr
-from vanilla_transformer.visualization.attention import (
+from vanilla_transformer.visualization import (
     Attention,
     attention_weights,
     plot_attention,
     plot_attention_lines,
     plot_positional_encoding,
-    plot_schedule,
-    plot_training_curves,
     save_figure,
     token_words,
+    whole_words,
 )
-from vanilla_transformer.visualization.subwords import whole_words
 
 SOURCE, TARGET = "A man in an orange hat.", "Ein Mann mit Hut kostet $5 und ist snake_case."
 LAYERS, HEADS = 2, 4
@@ -303,7 +299,7 @@ def test_large_figures_are_saved_with_fewer_pixels(tmp_path):
     assert 500 < max(pixels(save_figure(narrow, tmp_path / "map.png"))) <= 4000
 
 
-# ------------------------------------------------------------------ positions, schedule, training
+# ---------------------------------------------------------------------------- positional encoding
 
 
 def test_positions_show_the_sinusoids():
@@ -327,74 +323,6 @@ def test_dimension_beyond_the_model_is_refused():
         plot_positional_encoding(16, dimensions=[16])
 
 
-def test_schedule_shows_eq3_with_its_peak():
-    axis = plot_schedule([(512, 4000), (64, 333)], steps=5000, factor=2.0).axes[0]
-    for line, (d_model, warmup) in zip(axis.lines, [(512, 4000), (64, 333)], strict=True):
-        expected = [
-            noam_lr(int(step), d_model=d_model, warmup_steps=warmup, factor=2.0)
-            for step in line.get_xdata()
-        ]
-        assert list(line.get_ydata()) == expected
-        assert max(expected) == noam_lr(warmup, d_model=d_model, warmup_steps=warmup, factor=2.0)
-
-
-HISTORY = [
-    {"step": 10, "loss": 5.0, "learning_rate": 1e-3, "grad_norm": 1.0, "epoch": 0.1},
-    {"step": 20, "loss": 4.0, "learning_rate": 2e-3, "grad_norm": 1.0, "epoch": 0.2},
-    {"step": 20, "eval_loss": 3.0, "eval_bleu": 10.0, "eval_runtime": 1.0},
-    {"step": 30, "loss": 3.0, "learning_rate": 1e-3},
-    {"step": 40, "eval_loss": 2.0, "eval_bleu": 20.0},
-    {"step": 40, "train_runtime": 9.0, "train_loss": 4.0},
-]
-
-
-def curves(figure):
-    """Points by the first words of a panel's title and the name of the line."""
-    return {
-        (axis.get_title().split(" (")[0], line.get_label()): line.get_xydata().tolist()
-        for axis in figure.axes
-        for line in axis.lines
-    }
-
-
-def test_curves_show_what_was_logged():
-    found = curves(plot_training_curves(HISTORY, title="run_1 costs $2 or $3"))
-    assert found == {
-        ("loss", "training (smoothed)"): [[10, 5], [20, 4], [30, 3]],
-        ("loss", "validation"): [[20, 3], [40, 2]],
-        ("validation perplexity", "validation"): [[20, math.exp(3)], [40, math.exp(2)]],
-        ("learning rate", "training"): [[10, 1e-3], [20, 2e-3], [30, 1e-3]],
-        ("validation BLEU", "validation"): [[20, 10], [40, 20]],
-    }
-
-
-def test_logged_perplexity_goes_before_the_exponential_of_the_loss():
-    history = [{"step": 1, "eval_loss": 2.0, "eval_perplexity": 6.0}]
-    found = curves(plot_training_curves(history))
-    assert found["validation perplexity", "validation"] == [[1, 6]]
-
-
-def test_a_later_entry_of_the_same_update_replaces_the_first():
-    history = [{"step": 1, "loss": 2.0}, {"step": 1, "loss": 1.0}]
-    assert curves(plot_training_curves(history)) == {("loss", "training"): [[1, 1]]}
-
-
-@pytest.mark.parametrize(
-    "history",
-    [
-        [],
-        [{"step": 5, "train_runtime": 1.0}],
-        HISTORY[:1],
-        HISTORY[2:3],
-        [{"step": 0, "eval_bleu": 0.0}],
-        [{"step": 1, "loss": math.nan}, {"step": 1, "eval_loss": math.inf}],
-        [{"step": 1, "eval_loss": 9.0}, {"step": 2, "eval_loss": 1.0}],
-    ],
-)
-def test_missing_series_and_single_points_make_no_trouble(history, tmp_path):
-    save_figure(plot_training_curves(history), tmp_path / "curves.png", dpi=40)
-
-
 # ------------------------------------------------------------------------------------ the figure
 
 
@@ -407,8 +335,6 @@ def test_figures_leave_pyplot_alone(attention, tmp_path):
         plot_attention(attention),
         plot_attention_lines(attention),
         plot_positional_encoding(),
-        plot_schedule(),
-        plot_training_curves(HISTORY),
     ):
         assert isinstance(figure, Figure)
         save_figure(figure, tmp_path / "picture.png", dpi=40)
@@ -430,7 +356,7 @@ def test_unknown_formats_are_refused_with_the_known(attention, tmp_path):
 
 
 def test_a_crash_leaves_the_old_picture(attention, tmp_path, monkeypatch):
-    path = save_figure(plot_schedule(), tmp_path / "picture.png", dpi=40)
+    path = save_figure(plot_positional_encoding(), tmp_path / "picture.png", dpi=40)
     before = path.read_bytes()
     figure = plot_attention(attention)
 

@@ -11,7 +11,7 @@ from transformers import Pipeline, pipeline
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
 from vanilla_transformer.batch_translation import uses_paper_search
 from vanilla_transformer.beam_search import longest_sequence
-from vanilla_transformer.visualization.attention import Attention, attention_weights, plot_attention
+from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
 NUM_TRANSLATIONS = 4  # shown, out of as many beams

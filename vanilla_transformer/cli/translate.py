@@ -142,7 +142,7 @@ def _drawn(options: argparse.Namespace) -> dict[str, object]:
 def _draw_attention(
     model: object, tokenizer: object, pair: tuple[str, str], path: Path, drawn: dict[str, object]
 ) -> None:
-    from ..visualization.attention import attention_weights, plot_attention, save_figure
+    from ..visualization import attention_weights, plot_attention, save_figure
 
     save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
 

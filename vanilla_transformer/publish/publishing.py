@@ -414,7 +414,7 @@ def _draw(
     facts: dict[str, object],
 ) -> None:
     """Where the decoder looks while it writes each sample."""
-    from ..visualization.attention import attention_weights, plot_attention, save_figure
+    from ..visualization import attention_weights, plot_attention, save_figure
 
     for number, sample in enumerate(facts["published"]["samples"], start=1):
         target = sample["translation"] or sample["reference"]

@@ -10,7 +10,9 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import pair_lengths
 from ..evaluation.scores import evaluate_model
 from ..storage.environment import git_commit, hardware, versions
+from ..visualization import save_figure
 from .checkpoints import Progress
+from .curves import plot_training_curves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments
@@ -127,8 +129,6 @@ def without_texts(result: dict[str, object]) -> dict[str, object]:
 
 def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
     """Draw what a trainer has logged."""
-    from ..visualization.attention import plot_training_curves, save_figure
-
     save_figure(plot_training_curves(log_history, title=run.name), run / "curves.png")
 
 

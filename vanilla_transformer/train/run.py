@@ -438,7 +438,7 @@ def _draw_attention(
     results: dict[str, dict[str, object]],
 ) -> None:
     """Where the decoder looks while it writes the first sample."""
-    from ..visualization.attention import attention_weights, plot_attention, save_figure
+    from ..visualization import attention_weights, plot_attention, save_figure
 
     result = list(results.values())[-1]
     attention = attention_weights(

@@ -1,1 +1,31 @@
-"""Pictures (Figures 3-5)."""
+"""Pictures of attention and positional encoding, and the words and fonts that they need.
+
+    from vanilla_transformer import visualization as pictures
+
+    attention = pictures.attention_weights(model, tokenizer, "3 hours and 20 minutes")
+    pictures.save_figure(pictures.plot_attention(attention), "attention.png")
+
+Pictures of a training are in `vanilla_transformer.train.curves`.
+"""
+
+from .attention import (
+    Attention,
+    attention_weights,
+    plot_attention,
+    plot_attention_lines,
+    plot_positional_encoding,
+)
+from .figure import save_figure
+from .subwords import Word, token_words, whole_words
+
+__all__ = [
+    "Attention",
+    "Word",
+    "attention_weights",
+    "plot_attention",
+    "plot_attention_lines",
+    "plot_positional_encoding",
+    "save_figure",
+    "token_words",
+    "whole_words",
+]

@@ -1,17 +1,12 @@
-"""Pictures of a model and its training: attention (Figures 3-5), positions, schedule, curves.
+"""Pictures of a model: its attention (Figures 3-5) and its positional encoding (Section 3.5).
 
-Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and registers nothing:
-pyplot and its backend are never touched. `save_figure` writes a figure to a file.
+Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and registers nothing.
 """
 
 import itertools
 import math
-import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +17,9 @@ from ..batch_translation import generate_ids
 from ..beam_search import evaluation_mode, returned_attention_weights
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
-from ..train.optimization import WARMUP_STEPS, noam_lr
-from .subwords import label, label_width, text_properties, words_and_mix
-from .subwords import token_words as token_words
+from .figure import D_MODEL, GREY, new_figure, set_title, tidy
+from .fonts import text_properties
+from .subwords import label, label_width, words_and_mix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +30,8 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Attention from target to source",
 }
-_D_MODEL = r"$d_{\mathrm{model}}$"
-_GREY = "0.75"  # frames and grids
 _READABLE = 0.1  # inches that a word needs; where a cell has less, some words are left out
 _MOST_INCHES = 20  # of the cells of an attention map, on either side
-_MOST_PIXELS = 4000  # of a side of a picture
 
 # ------------------------------------------------------------------------------ attention weights
 
@@ -182,7 +174,7 @@ def plot_attention(
     heads: int | Sequence[int] | str | None = None,
     title: str | None = None,
 ) -> "Figure":
-    """Attention weights as heat maps, one for each head: each row attends to the columns.
+    """Draw attention weights as heat maps, one for each head: each row attends to the columns.
 
     The cells of a long sentence are small, and not all of its words stand beside them.
 
@@ -200,7 +192,7 @@ def plot_attention(
     step = math.ceil(_READABLE / cell)  # of many words every second, third, ...
     font_size = min(9.0, 0.75 * 72 * cell * step)
     left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
-    figure = _new_figure(
+    figure = new_figure(
         1.9 + left + width * (len(columns) * cell + 0.25),
         0.8 + below + height * (len(rows) * cell + 0.35),
         layout="compressed",
@@ -222,13 +214,13 @@ def plot_attention(
         axis.tick_params(length=0, labelleft=is_left, labelbottom=is_lowest)
         axis.set_xlabel(attended if is_lowest else "")
         axis.set_ylabel(attending if is_left else "")
-        axis.spines[:].set_color(_GREY)
+        axis.spines[:].set_color(GREY)
         if len(weights) > 1:
             axis.set_title(names[number], fontsize=10)
     bar = figure.colorbar(image, ax=axes, shrink=min(1.0, 2.5 / (height * len(rows) * cell)))
     bar.set_label("attention weight")
-    bar.outline.set_edgecolor(_GREY)
-    _set_title(figure, title or _attention_title(attention, kind, layer, names))
+    bar.outline.set_edgecolor(GREY)
+    set_title(figure, title or _attention_title(attention, kind, layer, names))
     return figure
 
 
@@ -259,7 +251,7 @@ def plot_attention_lines(
     words: Sequence[int] | None = None,
     title: str | None = None,
 ) -> "Figure":
-    """Attention as lines between two columns of words, as in Figures 3-5.
+    """Draw attention as lines between two columns of words, as in Figures 3-5.
 
     The words on the left attend to those on the right. The opacity of a line is its weight, its
     colour the head. Arguments as for `plot_attention`; Figures 3-5 show layer 4 of the encoder.
@@ -274,7 +266,7 @@ def plot_attention_lines(
     chosen = sorted({_checked_index("word", word, len(queries)) for word in chosen})
     height = 0.21 * max(len(queries), len(keys))
     left, right = (0.085 * max(map(label_width, words)) for words in (queries, keys))
-    figure = _new_figure(2.8 + left + right, 1.0 + height + 0.2 * -(-len(names) // 4))
+    figure = new_figure(2.8 + left + right, 1.0 + height + 0.2 * -(-len(names) // 4))
     axis = figure.subplots()
     palette = colormaps["tab10" if len(names) <= 10 else "hsv"]
     colours = palette(np.linspace(0, 0.95, len(names)) if len(names) > 10 else range(len(names)))
@@ -283,7 +275,7 @@ def plot_attention_lines(
     axis.set_axis_off()
     text = {"fontsize": 10, "va": "center", **text_properties([*queries, *keys])}
     for row, word in enumerate(queries):
-        colour = "black" if row in chosen else _GREY
+        colour = "black" if row in chosen else GREY
         axis.text(-0.03, row, word, ha="right", color=colour, **text)
     for row, word in enumerate(keys):
         axis.text(1.03, row, word, ha="left", **text)
@@ -293,7 +285,7 @@ def plot_attention_lines(
         figure.legend(
             handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
         )
-    _set_title(figure, title or _attention_title(attention, kind, layer, names))
+    set_title(figure, title or _attention_title(attention, kind, layer, names))
     return figure
 
 
@@ -314,7 +306,7 @@ def _draw_lines(
     axis.set_xlim(0, 1)
 
 
-# ------------------------------------------------------------------ positions, schedule, training
+# ---------------------------------------------------------------------------- positional encoding
 
 
 def plot_positional_encoding(
@@ -324,7 +316,7 @@ def plot_positional_encoding(
     style: str = "sinusoidal",
     dimensions: Sequence[int] | None = None,
 ) -> "Figure":
-    """The sinusoids of Section 3.5: all of them as a heat map, a few as curves.
+    """Draw the sinusoids of Section 3.5: all of them as a heat map, a few as curves.
 
     Args:
         d_model: width of the model.
@@ -341,158 +333,14 @@ def plot_positional_encoding(
             int(pair) * layout[0] + cosine * layout[1] for pair in pairs for cosine in (0, 1)
         ]
     dimensions = [_checked_index("dimension", dimension, d_model) for dimension in dimensions]
-    figure = _new_figure(10, 4)
+    figure = new_figure(10, 4)
     heat, curves = figure.subplots(1, 2, width_ratios=(1, 1.2))
     image = heat.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-    heat.set(xlabel="dimension", ylabel="position", title=f"{_D_MODEL} = {d_model}")
+    heat.set(xlabel="dimension", ylabel="position", title=f"{D_MODEL} = {d_model}")
     figure.colorbar(image, ax=heat, pad=0.02)
     for dimension in dimensions:
         curves.plot(table[:, dimension], label=f"dimension {dimension}")
     curves.set(xlabel="position", ylabel="value", xlim=(0, max(length - 1, 1)), ylim=(-1.1, 1.1))
     curves.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=4, frameon=False)
-    _tidy(curves)
+    tidy(curves)
     return figure
-
-
-def plot_schedule(
-    settings: Iterable[tuple[int, int]] = ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)),
-    *,
-    steps: int = 20_000,
-    factor: float = 1.0,
-) -> "Figure":
-    """The learning rate of Eq. 3 over the updates, for pairs of d_model and warm-up updates."""
-    figure = _new_figure(6.4, 4)
-    axis = figure.subplots()
-    for d_model, warmup in settings:
-        rate = partial(noam_lr, d_model=d_model, warmup_steps=warmup, factor=factor)
-        # 500 points, and the peak, which may lie between two of them.
-        points = sorted({min(warmup, steps), *range(1, steps + 1, -(-steps // 500)), steps})
-        label_text = f"{_D_MODEL} = {d_model}, {warmup} warm-up updates"
-        axis.plot(points, [rate(step) for step in points], label=label_text)
-    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, steps), ylim=(0, None))
-    axis.set_title("Learning rate (Eq. 3)")
-    axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    axis.legend(fontsize=8)
-    _tidy(axis)
-    return figure
-
-
-def plot_training_curves(
-    log_history: Sequence[Mapping[str, object]], *, title: str | None = None
-) -> "Figure":
-    """Loss, perplexity, learning rate and BLEU over the updates, as far as they were logged.
-
-    Args:
-        log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
-            `eval_loss` is drawn.
-        title: of the whole picture.
-    """
-    validation = _series(log_history, "eval_loss")
-    perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
-    perplexity |= _series(log_history, "eval_perplexity")
-    panels = {
-        "loss (nats per token)": (_series(log_history, "loss"), validation),
-        "validation perplexity": ({}, perplexity),
-        "learning rate": (_series(log_history, "learning_rate"), {}),
-        "validation BLEU": ({}, _series(log_history, "eval_bleu")),
-    }
-    panels = {name: curves for name, curves in panels.items() if any(curves)}
-    width = 1 if len(panels) < 2 else 2
-    height = max(1, -(-len(panels) // 2))
-    figure = _new_figure(4.6 * width, 3.0 * height)
-    axes = [*figure.subplots(height, width, squeeze=False).flat]
-    steps = [step for curves in panels.values() for curve in curves for step in curve]
-    for axis, (name, curves) in zip(axes, panels.items(), strict=False):
-        _draw_curves(axis, name, *curves)
-        axis.set_xlim(0, 1.02 * max(steps) or 1)
-    for axis in axes[len(panels) :]:
-        axis.set_axis_off()
-    if not panels:
-        figure.text(0.5, 0.5, "nothing was logged", ha="center", va="center")
-    if title:
-        _set_title(figure, title)
-    return figure
-
-
-def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, float]:
-    """Values of one key by update; a later entry replaces one of the same update."""
-    entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
-    return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
-
-
-def _draw_curves(
-    axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
-) -> None:
-    # Beside a plain loss, one of smoothed labels says what it is.
-    first = "training (smoothed)" if validation else "training"
-    for kind, curve, colour in ((first, training, "C0"), ("validation", validation, "C1")):
-        # A single point would make no line.
-        marker = "o" if len(curve) == 1 or kind == "validation" else None
-        if curve:
-            points = zip(*curve.items(), strict=True)
-            axis.plot(*points, colour, marker=marker, markersize=3, label=kind)
-    if training and validation:
-        axis.legend(fontsize=8)
-    if name == "learning rate":
-        axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    elif not training:
-        best = max if "BLEU" in name else min
-        name = f"{name} (best {best(validation.values()):.4g})"
-    if "perplexity" in name and max(validation.values()) > 10 * min(validation.values()):
-        axis.set_yscale("log", subs=(2, 5))
-        for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            which("{x:g}")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.set(title=name, xlabel="update")
-    _tidy(axis)
-
-
-# ------------------------------------------------------------------------------------ the figure
-
-
-def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
-    """Write a figure to a file, in the format of its ending; a crash leaves the old one.
-
-    Args:
-        figure: what a `plot_` function returned.
-        path: the file.
-        dpi: pixels of an inch; fewer where a side of the picture would have more than 4,000.
-
-    Raises:
-        ValueError: if no picture has that ending.
-    """
-    path = Path(path)
-    aside = path.with_name(f"{path.name}.partial")
-    form = path.suffix.lstrip(".").lower() or "png"
-    formats = figure.canvas.get_supported_filetypes()
-    if form not in formats:
-        raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
-    dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
-    try:
-        with warnings.catch_warnings():
-            # Characters without a font were reported once, with the remedy, when it was drawn.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    return path
-
-
-def _new_figure(width: float, height: float, layout: str = "constrained") -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'."
-        ) from error
-    return Figure(figsize=(width, height), layout=layout)
-
-
-def _set_title(figure: "Figure", title: str) -> None:
-    figure.suptitle(title, fontsize=11, **text_properties([title]))
-
-
-def _tidy(axis: "Axes") -> None:
-    axis.grid(color=_GREY, linewidth=0.5, alpha=0.6)
-    axis.spines[["top", "right"]].set_visible(False)

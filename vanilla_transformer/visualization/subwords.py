@@ -1,10 +1,8 @@
-"""The pieces of a byte-level vocabulary as people read them: words, and their look on a picture."""
+"""Join the pieces of a vocabulary to words, and shorten words to labels for a picture."""
 
 import itertools
-import logging
 import unicodedata
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,8 +19,6 @@ _UNSPACED = (
 )
 _LONGEST_LABEL = 24  # characters
 _VARIATION_SELECTORS = "\ufe0e\ufe0f"
-
-logger = logging.getLogger(__name__)
 
 
 class Word(NamedTuple):
@@ -172,11 +168,8 @@ def _readable(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").strip() or _BLANK
 
 
-# ----------------------------------------------------------------------------- words on a picture
-
-
 def label(word: str) -> str:
-    """A word as it is drawn: without invisible signs, and cut where it would fill the picture."""
+    """Return a word as it is drawn: without invisible signs, and cut if it is very long."""
     visible = "".join(
         f"\\x{ord(sign):02x}" if category == "Cc" else sign
         for sign in word
@@ -188,84 +181,5 @@ def label(word: str) -> str:
 
 
 def label_width(text: str) -> int:
-    """Columns that a text takes, where Chinese characters and most emoji take two."""
+    """Count the columns of a text; Chinese characters and most emoji take two."""
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
-
-
-def text_properties(texts: Iterable[str]) -> dict[str, object]:
-    """What matplotlib needs to draw texts as they are: fonts for every sign, no formulas in $."""
-    from matplotlib import rcParams
-
-    signs = frozenset(sign for text in texts for sign in text if not sign.isspace())
-    fonts = [*rcParams["font.family"], *_more_fonts(signs, tuple(rcParams["font.family"]))]
-    return {"fontfamily": fonts, "parse_math": False, "usetex": False}
-
-
-@lru_cache
-def _more_fonts(signs: frozenset[str], default: tuple[str, ...]) -> tuple[str, ...]:
-    """Installed fonts for signs that the default has not; warns, once, where there is none."""
-    from matplotlib.font_manager import FontProperties, fontManager
-
-    missing = set(signs)
-    for family in default:
-        path = fontManager.findfont(FontProperties(family=[family]))
-        missing -= _drawable(path, signs)
-    chosen = []
-    for rescan in (False, True):
-        if missing and rescan:
-            _add_new_fonts()
-        while missing:
-            best, found = _best_font(frozenset(missing))
-            if not found:
-                break
-            chosen.append(best)
-            missing -= found
-    if missing:
-        logger.warning(
-            "No installed font has %d of the characters of this picture (%s); they will be boxes. "
-            "Install one, such as Noto Sans CJK (Debian: fonts-noto-cjk) for Chinese, Japanese and "
-            "Korean, or Symbola (fonts-symbola) for emoji, and draw again.",
-            len(missing),
-            " ".join(sorted(missing)[:10]),
-        )
-    return tuple(chosen)
-
-
-def _best_font(missing: frozenset[str]) -> tuple[str, set[str]]:
-    """The font with the most of some signs; upright and regular among equals, sans above all."""
-    from matplotlib.font_manager import fontManager
-
-    best: tuple[tuple[object, ...], str, set[str]] = ((0,), "", set())
-    for font in fontManager.ttflist:
-        # This font has a box with a name on it for every sign.
-        if font.name.startswith("Last Resort") or font.style != "normal":
-            continue
-        found = _drawable(font.fname, missing)
-        regular = font.weight in (400, "normal", "regular", "book")
-        rank = (len(found), regular, "Sans" in font.name, "Mono" not in font.name)
-        if rank > best[0]:
-            best = (rank, font.name, found)
-    return best[1:]
-
-
-def _drawable(path: str, signs: frozenset[str]) -> set[str]:
-    from matplotlib.ft2font import FT2Font
-
-    try:
-        font = FT2Font(path)
-    except (OSError, RuntimeError):  # listed, but since removed or not readable
-        return set()
-    # matplotlib cannot draw the bitmaps of colour emoji.
-    return {sign for sign in signs if font.scalable and font.get_char_index(ord(sign))}
-
-
-def _add_new_fonts() -> None:
-    """Take in fonts that were installed after matplotlib made its list."""
-    from matplotlib.font_manager import findSystemFonts, fontManager
-
-    known = {font.fname for font in fontManager.ttflist}
-    for path in findSystemFonts():
-        if path not in known:
-            # matplotlib refuses some, such as colour emoji; its own scan skips them too.
-            with suppress(OSError, RuntimeError):
-                fontManager.addfont(path)

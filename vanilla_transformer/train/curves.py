@@ -1,0 +1,106 @@
+"""Pictures of a training: the learning rate of Eq. 3, and what a trainer has logged."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..visualization.figure import D_MODEL, new_figure, set_title, tidy
+from .optimization import WARMUP_STEPS, noam_lr
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_schedule(
+    settings: Iterable[tuple[int, int]] = ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)),
+    *,
+    steps: int = 20_000,
+    factor: float = 1.0,
+) -> "Figure":
+    """Draw the learning rate of Eq. 3 for some pairs of d_model and warm-up updates."""
+    figure = new_figure(6.4, 4)
+    axis = figure.subplots()
+    for d_model, warmup in settings:
+        rate = partial(noam_lr, d_model=d_model, warmup_steps=warmup, factor=factor)
+        # 500 points, and the peak, which may lie between two of them.
+        points = sorted({min(warmup, steps), *range(1, steps + 1, -(-steps // 500)), steps})
+        label_text = f"{D_MODEL} = {d_model}, {warmup} warm-up updates"
+        axis.plot(points, [rate(step) for step in points], label=label_text)
+    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, steps), ylim=(0, None))
+    axis.set_title("Learning rate (Eq. 3)")
+    axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    axis.legend(fontsize=8)
+    tidy(axis)
+    return figure
+
+
+def plot_training_curves(
+    log_history: Sequence[Mapping[str, object]], *, title: str | None = None
+) -> "Figure":
+    """Draw loss, perplexity, learning rate and BLEU over the updates, as far as they were logged.
+
+    Args:
+        log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
+            `eval_loss` is drawn.
+        title: of the whole picture.
+    """
+    validation = _series(log_history, "eval_loss")
+    perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
+    perplexity |= _series(log_history, "eval_perplexity")
+    panels = {
+        "loss (nats per token)": (_series(log_history, "loss"), validation),
+        "validation perplexity": ({}, perplexity),
+        "learning rate": (_series(log_history, "learning_rate"), {}),
+        "validation BLEU": ({}, _series(log_history, "eval_bleu")),
+    }
+    panels = {name: curves for name, curves in panels.items() if any(curves)}
+    width = 1 if len(panels) < 2 else 2
+    height = max(1, -(-len(panels) // 2))
+    figure = new_figure(4.6 * width, 3.0 * height)
+    axes = [*figure.subplots(height, width, squeeze=False).flat]
+    steps = [step for curves in panels.values() for curve in curves for step in curve]
+    for axis, (name, curves) in zip(axes, panels.items(), strict=False):
+        _draw_curves(axis, name, *curves)
+        axis.set_xlim(0, 1.02 * max(steps) or 1)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    if not panels:
+        figure.text(0.5, 0.5, "nothing was logged", ha="center", va="center")
+    if title:
+        set_title(figure, title)
+    return figure
+
+
+def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, float]:
+    """Return the values of one key by update; a later entry replaces one of the same update."""
+    entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
+    return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
+
+
+def _draw_curves(
+    axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
+) -> None:
+    # The training loss has smoothed labels; beside a plain validation loss, say so.
+    first = "training (smoothed)" if validation else "training"
+    for kind, curve, colour in ((first, training, "C0"), ("validation", validation, "C1")):
+        # A single point would make no line.
+        marker = "o" if len(curve) == 1 or kind == "validation" else None
+        if curve:
+            points = zip(*curve.items(), strict=True)
+            axis.plot(*points, colour, marker=marker, markersize=3, label=kind)
+    if training and validation:
+        axis.legend(fontsize=8)
+    if name == "learning rate":
+        axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    elif not training:
+        best = max if "BLEU" in name else min
+        name = f"{name} (best {best(validation.values()):.4g})"
+    if "perplexity" in name and max(validation.values()) > 10 * min(validation.values()):
+        axis.set_yscale("log", subs=(2, 5))
+        for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            which("{x:g}")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(title=name, xlabel="update")
+    tidy(axis)

@@ -1,0 +1,71 @@
+"""Make and save matplotlib figures without pyplot, which would register and might show them."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .fonts import text_properties
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+D_MODEL = r"$d_{\mathrm{model}}$"
+GREY = "0.75"  # frames and grids
+_MOST_PIXELS = 4000  # of a side of a picture
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
+    """Write a figure to a file, in the format of its ending; a crash leaves the old one.
+
+    Args:
+        figure: what a `plot_` function returned.
+        path: the file.
+        dpi: pixels of an inch; fewer where a side of the picture would have more than 4,000.
+
+    Raises:
+        ValueError: if no picture has that ending.
+    """
+    path = Path(path)
+    aside = path.with_name(f"{path.name}.partial")
+    form = path.suffix.lstrip(".").lower() or "png"
+    formats = figure.canvas.get_supported_filetypes()
+    if form not in formats:
+        raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
+    dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
+    try:
+        with warnings.catch_warnings():
+            # Characters without a font were reported once, with the remedy, when it was drawn.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def new_figure(width: float, height: float, layout: str = "constrained") -> "Figure":
+    """Make an empty figure of a size in inches.
+
+    Raises:
+        ImportError: if matplotlib is missing; the message says how to install it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'."
+        ) from error
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def set_title(figure: "Figure", title: str) -> None:
+    """Write a title above all panels."""
+    figure.suptitle(title, fontsize=11, **text_properties([title]))
+
+
+def tidy(axis: "Axes") -> None:
+    """Give a panel a light grid and no frame above and on the right."""
+    axis.grid(color=GREY, linewidth=0.5, alpha=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
