@@ -7,10 +7,13 @@ greedy BLEU while training, fast settings for a CPU, and checkpoints that surviv
 import hashlib
 import logging
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import torch
@@ -31,10 +34,21 @@ from ..data.dataset import PairCollator, pair_lengths
 from ..fast import release
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
-from .interruption import Signals, TrainingInterrupted
 from .optimization import noam_schedule, paper_adam
 
 logger = logging.getLogger(__name__)
+
+
+class TrainingInterrupted(Exception):
+    """A signal ended the training after a whole checkpoint was written."""
+
+    def __init__(self, signum: int, checkpoint: Path) -> None:
+        self.signum = signum
+        self.checkpoint = checkpoint
+        super().__init__(
+            f"Stopped by {signal.Signals(signum).name}; {checkpoint} is whole. "
+            "Run the same command again to resume."
+        )
 
 
 @dataclass
@@ -113,7 +127,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.train_sampler: TokenBatchSampler | None = None
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self.progress = Progress()
-        self._signals = Signals()
+        self._signals = _Signals()
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self.add_callback(_RunControl(self))
@@ -410,6 +424,35 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         release(self.model)  # the weights will change, and their packed copies be of no use
         scores = corpus_scores(hypotheses, list(references), target_language=self.target_language)
         return scores["bleu"]
+
+
+class _Signals:
+    """Note the first SIGTERM or Ctrl-C, to stop after the update; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "_Signals":
+        self.received = 0
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                self._previous[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)
+        self._previous.clear()
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = signum
+        logger.warning(
+            "%s: writing a checkpoint after this update; once more ends at once.",
+            signal.Signals(signum).name,
+        )
 
 
 class _RunControl(TrainerCallback):
