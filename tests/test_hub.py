@@ -253,6 +253,13 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     card = {"license": "cc-by-4.0", "data_license": "CC BY 4.0", "language": ("de", "en")}
     with pytest.raises(ValueError, match="got no licence"):
         trainer.push_to_hub()
+    with pytest.raises(ValueError, match="got language='de'; give source and target"):
+        trainer.push_to_hub(**{**card, "language": "de"})
+    monkeypatch.setattr(trainer, "validation_pairs", [])
+    with pytest.raises(ValueError, match="no validation_pairs"):
+        trainer.push_to_hub(**card)
+    monkeypatch.setattr(trainer, "validation_pairs", pairs)
+    assert hub.requests == []
     publication = trainer.push_to_hub(**card)
     assert publication.commit.oid == hub.repositories["model", REPO].branches["main"]
     assert set(hub.files(REPO)) == {*publication.files, ".gitattributes"}

@@ -34,7 +34,7 @@ FOLDERS = {
     "visualization": set(),
     "convert": {"storage"},
     "recipes": {"data"},
-    "publish": {"recipes", "storage", "train", "visualization"},
+    "publish": {"recipes", "storage", "visualization"},
     "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
     "cli": {"convert", "publish", "recipes", "storage", "train", "visualization"},
 }

@@ -24,23 +24,12 @@ from safetensors.torch import load_file
 from ..batch_translation import translate
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
-from .card import (
-    NATIVE,
-    STOCK,
-    WITH_CODE,
-    card_facts,
-    check_card,
-    check_licenses,
-    render_card,
-    trained_metrics,
-)
+from .card import NATIVE, STOCK, WITH_CODE, card_facts, check_card, render_card, trained_metrics
 from .hub import Commit, check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from ..train.trainer import VanillaTransformerTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -152,60 +141,6 @@ def publish(
                 replaces=_REPLACED,
             )
         return Publication(plan_files(folder), form, commit)
-
-
-def publish_trained(
-    trainer: "VanillaTransformerTrainer",
-    *,
-    license: str | None = None,
-    language: Sequence[str] = (),
-    data_license: str | None = None,
-    data_source: str | None = None,
-    **options: object,
-) -> Publication:
-    """Score the model of a trainer on its validation pairs, and push it.
-
-    Args:
-        trainer: `VanillaTransformerTrainer` after training.
-        license: see `publish`, as for what is not listed here.
-        language: codes of source and target.
-        data_license: of the training pairs.
-        data_source: of the training pairs.
-        **options: `private`, `revision`, `token`, `with_code` of `publish`.
-
-    Raises:
-        ValueError: see `publish`; also without validation pairs or languages.
-    """
-    from ..train.report import draw_curves, trainer_metrics, write_samples
-
-    repo_id = trainer.args.hub_model_id or Path(trainer.args.output_dir).absolute().name
-    check_repo_id(repo_id)
-    check_licenses(license, data_license)
-    if isinstance(language, str) or len(language) != 2:
-        raise ValueError(
-            f"got language={language!r}; give source and target, such as ('en', 'de')."
-        )
-    if not trainer.validation_pairs:
-        raise ValueError(
-            "the trainer has no validation_pairs, and only a scored model is published."
-        )
-    with tempfile.TemporaryDirectory(prefix="trained-") as temporary:
-        directory = Path(temporary)
-        trainer.model.save_pretrained(directory)
-        trainer.processing_class.save_pretrained(directory)
-        metrics, results = trainer_metrics(trainer, *language)
-        write_samples(directory, results, 20)
-        draw_curves(trainer.state.log_history, directory)
-        (directory / METRICS).write_text(json.dumps(metrics), encoding="utf-8")
-        return publish(
-            directory,
-            repo_id,
-            license=license,
-            data_license=data_license,
-            data_source=data_source,
-            push=True,
-            **options,
-        )
 
 
 def check_model_files(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """What a training has done and come to, in the words of metrics.json, curves.png and samples.md."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,10 +51,10 @@ def training_facts(
     }
 
 
-def trainer_metrics(
+def metrics_of_trainer(
     trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
 ) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """The metrics of a trainer without a recipe, scored on its validation pairs.
+    """Score a trainer without a recipe on its validation pairs and collect its metrics.
 
     Returns:
         The content of a metrics.json, and the results with their texts for `write_samples`.
@@ -77,6 +78,28 @@ def trainer_metrics(
         "model": _beside_the_recipe(trainer.model.config),
     }
     return metrics, {"validation": {**result, "sources": sources, "references": references}}
+
+
+def write_trained(
+    trainer: "VanillaTransformerTrainer",
+    directory: Path,
+    source_language: str,
+    target_language: str,
+) -> None:
+    """Write the model of a trainer without a recipe as a run directory that `publish` takes.
+
+    Args:
+        trainer: after training, with validation pairs to score the model on.
+        directory: exists and is empty.
+        source_language: code.
+        target_language: code.
+    """
+    trainer.model.save_pretrained(directory)
+    trainer.processing_class.save_pretrained(directory)
+    metrics, results = metrics_of_trainer(trainer, source_language, target_language)
+    write_samples(directory, results, 20)
+    draw_curves(trainer.state.log_history, directory)
+    write_text_aside(directory / "metrics.json", json.dumps(metrics))
 
 
 def _recipe_of(

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import math
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +33,13 @@ from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
 from ..fast import release
+from ..publish.card import check_licenses
+from ..publish.hub import check_repo_id
+from ..publish.publishing import Publication, publish
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
 from .optimization import noam_schedule, paper_adam
+from .report import write_trained
 
 logger = logging.getLogger(__name__)
 
@@ -367,36 +372,61 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         token: str | None = None,
         revision: str | None = None,
         private: bool | None = None,
-        **kwargs: object,
-    ) -> "publishing.Publication | None":  # noqa: F821, imported late
+        *,
+        license: str | None = None,
+        language: Sequence[str] = (),
+        data_license: str | None = None,
+        data_source: str | None = None,
+        with_code: bool = False,
+    ) -> Publication | None:
         """Score the model on the validation pairs and publish it as `publish` does.
 
         Args:
             commit_message: Not used; the commit says what was published.
             blocking: Must be True.
-            token: Of the Hub, in the place of the arguments' `hub_token`.
-            revision: Branch, in the place of `hub_revision`.
-            private: In the place of `hub_private_repo`.
-            **kwargs: `license`, `language` (source and target), `data_license`, `data_source`,
-                `with_code`.
+            token: Of the Hub; overrides the arguments' `hub_token`.
+            revision: Branch; overrides `hub_revision`.
+            private: Overrides `hub_private_repo`.
+            license: Of the model, as the Hub names it.
+            language: Codes of source and target.
+            data_license: Of the training pairs, in words.
+            data_source: Of the training pairs, in words.
+            with_code: Whether to push the model's code too, for `trust_remote_code=True`.
 
         Returns:
             What was published; None on every rank but the first.
 
         Raises:
-            ValueError: As for `publish`, or there are no validation pairs to score the model on.
+            ValueError: As for `publish`, or there are no languages, or no validation pairs.
         """
-        from ..publish.publishing import publish_trained
-
         if not self.is_world_process_zero():
             return None
-        return publish_trained(
-            self,
-            token=token or self.args.hub_token,
-            revision=revision or self.args.hub_revision,
-            private=bool(self.args.hub_private_repo if private is None else private),
-            **kwargs,
-        )
+        repo_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        # `publish` checks the first two as well, but only after the scoring.
+        check_repo_id(repo_id)
+        check_licenses(license, data_license)
+        if isinstance(language, str) or len(language) != 2:
+            raise ValueError(
+                f"got language={language!r}; give source and target, such as ('en', 'de')."
+            )
+        if not self.validation_pairs:
+            raise ValueError(
+                "the trainer has no validation_pairs, and only a scored model is published."
+            )
+        with tempfile.TemporaryDirectory(prefix="trained-") as directory:
+            write_trained(self, Path(directory), *language)
+            return publish(
+                directory,
+                repo_id,
+                license=license,
+                data_license=data_license,
+                data_source=data_source,
+                with_code=with_code,
+                push=True,
+                private=bool(self.args.hub_private_repo if private is None else private),
+                revision=revision or self.args.hub_revision,
+                token=token or self.args.hub_token,
+            )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Nothing of a checkpoint is published: it holds the optimizer and the arguments."""
