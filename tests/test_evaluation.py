@@ -2,7 +2,6 @@
 
 import builtins
 import math
-import pickle
 import random
 
 import numpy as np
@@ -14,8 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import EvalPrediction, PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import evaluation as ours
 from vanilla_transformer.batch_translation import translate
-from vanilla_transformer.evaluation import scores as ours
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
@@ -246,7 +245,7 @@ def test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches(model):
 
 
 def test_perplexity_reads_one_window_at_a_time(model, monkeypatch):
-    monkeypatch.setattr(ours, "WINDOW", 5)
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.WINDOW", 5)
     read = []
     pairs = (read.append(pair) or pair for pair in random_pairs())
     losses = ours.negative_log_likelihoods(model, pairs)
@@ -353,55 +352,3 @@ def test_trainer_metrics_are_the_corpus_scores():
         assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}
     with pytest.raises(ValueError, match="13b"):
         ours.trainer_metrics(TOKENIZER, target_language="de", tokenize="13b")
-
-
-# --------------------------------------------------------------------- metrics of `evaluate`
-
-
-@pytest.fixture
-def evaluate(monkeypatch, tmp_path):
-    evaluate = pytest.importorskip("evaluate", reason="comes with the extra demo")
-    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", str(tmp_path))
-    return evaluate
-
-
-def test_metrics_of_evaluate_are_the_same_numbers_without_a_network(evaluate, monkeypatch):
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("used the network"))
-    metrics = [ours.Bleu(target_language="de"), ours.Chrf(), ours.ExactMatch()]
-    for metric in metrics:
-        assert isinstance(metric, evaluate.Metric)
-    both = evaluate.combine(metrics)
-    for start in (0, 2):
-        both.add_batch(
-            predictions=HYPOTHESES[start : start + 2], references=REFERENCES[start : start + 2]
-        )
-    expected = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de")
-    assert {**both.compute(), "num_sentences": 4} == expected
-    metric = ours.Bleu(target_language="zh", tokenize="char", lowercase=True)
-    found = metric.compute(predictions=CHINESE[0], references=CHINESE[1])
-    assert "case:lc|eff:no|tok:char" in found["bleu_signature"]
-
-
-def test_the_perplexity_metric_gathers_batches(evaluate, model):
-    dataset = random_pairs()
-    metric = ours.Perplexity()
-    for loss, count in ours.negative_log_likelihoods(model, dataset, batch_tokens=50):
-        metric.add(negative_log_likelihoods=loss, token_counts=count)
-    expected = ours.perplexity(model, dataset)
-    found = metric.compute()
-    assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-12)
-    assert found["target_tokens"] == expected["target_tokens"]
-
-
-def test_metric_classes_are_ordinary_names_of_the_module(evaluate):
-    assert ours.Bleu.__name__ == "Bleu"
-    assert pickle.loads(pickle.dumps(ours.Bleu)) is ours.Bleu
-    with pytest.raises(AttributeError, match="Blue"):
-        _ = ours.Blue
-    with pytest.raises(TypeError, match="target_language"):
-        ours.Bleu()
-
-
-def test_metrics_refuse_lists_of_different_lengths(evaluate):
-    with pytest.raises(ValueError, match="Mismatch in the number"):
-        ours.ExactMatch().compute(predictions=["a", "b"], references=["a"])

@@ -31,7 +31,7 @@ from vanilla_transformer.convert.importers.fsmt import import_fsmt
 from vanilla_transformer.convert.importers.state_dict import Imported, finish
 from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
 from vanilla_transformer.data.dataset import tokenize_pairs
-from vanilla_transformer.evaluation.scores import decode_ids, evaluate_model
+from vanilla_transformer.evaluation import decode_ids, evaluate_model
 from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
 from vanilla_transformer.visualization.attention import attention_weights
 

@@ -236,7 +236,7 @@ def real_workload(
     run_directory: Path, pairs: Sequence[tuple[str, str]], language: str, rounds: int
 ) -> dict[str, object]:
     """Sentences per second from text to text, and BLEU."""
-    from vanilla_transformer.evaluation.scores import corpus_scores
+    from vanilla_transformer.evaluation import corpus_scores
 
     sources, references = (list(column) for column in zip(*pairs, strict=True))
     names = ["ours: translate", MARIAN]

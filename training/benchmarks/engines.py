@@ -27,7 +27,7 @@ from turns import Answer, processes, take_turns
 from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.readers import read_pairs
-from vanilla_transformer.evaluation.scores import bleu_score
+from vanilla_transformer.evaluation import bleu_score
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WARM_UP = 64  # sentences before the clock starts

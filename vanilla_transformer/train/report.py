@@ -9,7 +9,7 @@ import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import pair_lengths
-from ..evaluation.scores import evaluate_model
+from ..evaluation import evaluate_model
 from ..storage.environment import git_commit, hardware, versions
 from ..visualization import save_figure
 from .checkpoints import Progress

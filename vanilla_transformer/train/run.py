@@ -35,7 +35,7 @@ from transformers.trainer_utils import IntervalStrategy
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.tokenizer import check_vocab_size, train_tokenizer
-from ..evaluation.scores import evaluate_model, installed_bleu_tokenizer, scores_by_kind
+from ..evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.recipe import (
     Recipe,

@@ -32,6 +32,7 @@ from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
+from ..evaluation import corpus_scores
 from ..fast import release
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
@@ -439,8 +440,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return values.tolist()
 
     def _greedy_bleu(self) -> float:
-        from ..evaluation.scores import corpus_scores
-
         sources, references = zip(*self.validation_pairs, strict=True)
         with as_its_user_made_it(self.model):
             found = translate(
