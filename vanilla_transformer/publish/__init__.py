@@ -1,1 +1,6 @@
-"""From a directory with a model to the Hub."""
+"""Publish a directory with a model on the Hub: checks, card, one commit, demo Space."""
+
+from .publishing import Publication, publish
+from .space import publish_space
+
+__all__ = ["Publication", "publish", "publish_space"]

@@ -1,1 +1,18 @@
-"""Training (Section 5): a recipe in, a run directory out."""
+"""Train models (Section 5): from a recipe to a run directory, or with the Trainer directly."""
+
+from .averaging import average_checkpoints
+from .run import evaluate_run, run_recipe
+from .trainer import (
+    TrainingInterrupted,
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+__all__ = [
+    "TrainingInterrupted",
+    "VanillaTransformerTrainer",
+    "VanillaTransformerTrainingArguments",
+    "average_checkpoints",
+    "evaluate_run",
+    "run_recipe",
+]
