@@ -245,7 +245,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             logger.warning(
                 "The run ends after %d updates, within the %d of warm-up: it will have learned "
                 "little. Give more updates, or fewer of warm-up.",
-                *(self.args.max_steps, self.args.warmup_steps),
+                self.args.max_steps,
+                self.args.warmup_steps,
             )
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
@@ -554,8 +555,12 @@ def _log_line(logs: dict[str, float], step: int, max_steps: int) -> None:
         logger.info(
             "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
             "%.1f minutes so far",
-            *(step, max_steps, logs["loss"], logs["learning_rate"]),
-            *(logs["target_tokens_per_second"], logs["minutes"]),
+            step,
+            max_steps,
+            logs["loss"],
+            logs["learning_rate"],
+            logs["target_tokens_per_second"],
+            logs["minutes"],
         )
     elif "eval_loss" in logs:
         bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""

@@ -13,8 +13,12 @@ _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # a piece inside a word
 # Scripts that write words without spaces: there a piece of the vocabulary is the word.
 _UNSPACED = (
-    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Burmese; Khmer
-    *((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF)),  # kana; Han
+    (0x0E00, 0x0EFF),  # Thai and Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x3040, 0x30FF),  # kana
+    (0x3400, 0x9FFF),  # Han
+    (0xF900, 0xFAFF),  # Han, compatibility forms
     (0x20000, 0x3FFFF),  # Han beyond the basic plane
 )
 _LONGEST_LABEL = 24  # characters
