@@ -22,7 +22,7 @@ from vanilla_transformer import (
     modeling_vanilla_transformer,
     translate,
 )
-from vanilla_transformer.evaluation.scores import evaluate_model
+from vanilla_transformer.evaluation import evaluate_model
 from vanilla_transformer.fast import incremental_decoder, is_plain, onednn, plain
 from vanilla_transformer.modeling_vanilla_transformer import (
     DecoderLayer,
@@ -36,7 +36,7 @@ from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
-from vanilla_transformer.visualization.attention import attention_weights
+from vanilla_transformer.visualization import attention_weights
 
 TEXTS = ["a dog", "it is"]
 MOST = 8  # tokens of a translation
