@@ -15,10 +15,10 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.recipes.pairs import data_identity
 from vanilla_transformer.recipes.recipe import (
     CHANGEABLE,
     Recipe,
-    data_identity,
     load_recipe,
     make_recipe,
     shipped_recipes,

@@ -37,15 +37,8 @@ from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.tokenizer import check_vocab_size, train_tokenizer
 from ..evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.recipe import (
-    Recipe,
-    TextPairs,
-    evaluation_sets,
-    load_recipe,
-    make_recipe,
-    training_pairs,
-    validation_pairs,
-)
+from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validation_pairs
+from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.environment import resolve_precision
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints

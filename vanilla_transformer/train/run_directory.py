@@ -9,7 +9,8 @@ import logging
 import os
 from pathlib import Path
 
-from ..recipes.recipe import CHANGEABLE, Recipe, data_identity, load_recipe, make_recipe
+from ..recipes.pairs import data_identity
+from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
 from .checkpoints import checkpoints
 from .report import write_text_aside
 

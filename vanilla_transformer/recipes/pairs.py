@@ -1,0 +1,167 @@
+"""The pairs that a recipe names: for training, validation and tests, and which they exactly are."""
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from ..data.cldr.pairs import Pair
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPairs:
+    """Sentences and their translations, and what kinds of expressions each holds, if known."""
+
+    sources: list[str]
+    targets: list[str]
+    kinds: list[tuple[str, ...]] | None = None
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.sources)
+
+
+def training_pairs(recipe: Recipe) -> "Dataset":
+    """The training pairs of a recipe, as `load_pairs` gives them.
+
+    Raises:
+        ValueError: if the recipe names no training pairs or no languages.
+    """
+    if not (recipe.source_language and recipe.target_language):
+        raise ValueError("The recipe names no languages; give --pair, such as en-de.")
+    if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
+        raise ValueError("The recipe names no training pairs; give --train-file or --dataset.")
+    return _load_split(recipe, "train")
+
+
+def validation_pairs(recipe: Recipe) -> TextPairs:
+    """The validation pairs of a recipe; none where it names none."""
+    if recipe.generated and recipe.train_file is None and recipe.validation_file is None:
+        return _generated_texts(recipe, "validation")
+    return _texts(_load_split(recipe, "validation"))
+
+
+def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
+    """The test sets of a recipe by name."""
+    if recipe.generated and recipe.train_file is None and recipe.test_file is None:
+        names = ("test_values", "test_combinations")
+        return {name: _generated_texts(recipe, name) for name in names}
+    found = _texts(_load_split(recipe, "test"))
+    return {"test": found} if len(found) else {}
+
+
+def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, object]:
+    """What says exactly which pairs a recipe takes: content of files, and revision on the Hub.
+
+    Args:
+        recipe: from `load_recipe`; a file of it that is missing is left out.
+        revision: that an earlier start of the run has loaded; the Hub is not asked again.
+
+    Returns:
+        `files`, for each split a list of `name` and `sha256`, and `revision`, of those there are.
+    """
+    identity: dict[str, object] = {}
+    files = {}
+    for split in ("train", "validation", "test"):
+        paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
+        if all(path.is_file() for path in paths):
+            files[split] = [{"name": path.name, "sha256": _sha256(path)} for path in paths]
+    if files:
+        identity["files"] = files
+    if recipe.dataset is not None and not Path(recipe.dataset).exists():
+        identity["revision"] = revision or _hub_revision(recipe) or recipe.dataset_revision
+    return identity
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hub_revision(recipe: Recipe) -> str | None:
+    """Commit of the data set; None where the Hub cannot be asked, as with everything in a cache."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        return HfApi().dataset_info(recipe.dataset, revision=recipe.dataset_revision).sha
+    except (errors.HTTPError, OSError):
+        return None
+
+
+def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
+    """Pairs of a split: from its file or, where no training file is given, from elsewhere."""
+    from ..data.dataset import load_pairs
+
+    options = {
+        "source_language": recipe.source_language,
+        "target_language": recipe.target_language,
+        "strict": recipe.strict,
+        "show_progress": sys.stderr.isatty(),
+    }
+    file = getattr(recipe, f"{split}_file")
+    if file is not None:
+        try:
+            return load_pairs(tuple(file.split(",")) if "," in file else Path(file), **options)
+        except FileNotFoundError as error:
+            raise ValueError(f"{split}_file: {error}") from error
+    if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
+        return None
+    if recipe.generated is not None:
+        return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
+    try:
+        hub = {"config": recipe.dataset_config, "revision": recipe.dataset_revision}
+        hub["streaming"] = recipe.streaming
+        return load_pairs(recipe.dataset, split=split, **hub, **options)
+    except (OSError, ValueError) as error:
+        if split != "train" and "Unknown split" in str(error):
+            return None
+        raise ValueError(
+            f"The data set {recipe.dataset} cannot be loaded ({error}); give files with "
+            "--train-file, --validation-file and --test-file."
+        ) from error
+
+
+def _cldr_key(recipe: Recipe, split: str) -> str:
+    """Names what `_generate` gives: the same code, data and settings give the same pairs."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[1] / "data" / "cldr"
+    for name in ("pairs.py", "language.py"):
+        digest.update((folder / name).read_bytes())
+    languages = f"{recipe.source_language} {recipe.target_language}"
+    parts = (languages, split, _generated_count(recipe, split), metadata.version("babel"))
+    return f"{parts} {digest.hexdigest()}"
+
+
+def _generated_count(recipe: Recipe, split: str) -> int:
+    return recipe.generated_pairs if split == "train" else recipe.generated_test_pairs
+
+
+def _generate(recipe: Recipe, split: str) -> "Iterator[Pair]":
+    from ..data.cldr.pairs import generate_pairs
+
+    languages = (recipe.source_language, recipe.target_language)
+    # The same pairs for every seed of the training: runs differ in one thing at a time.
+    return generate_pairs(*languages, split=split, count=_generated_count(recipe, split), seed=0)
+
+
+def _generated_texts(recipe: Recipe, split: str) -> TextPairs:
+    pairs = list(_generate(recipe, split))
+    return TextPairs(
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+        [pair.kinds for pair in pairs],
+    )
+
+
+def _texts(dataset: "Dataset | None") -> TextPairs:
+    if dataset is None:
+        return TextPairs([], [])
+    return TextPairs(list(dataset["source"]), list(dataset["target"]))
