@@ -1,7 +1,8 @@
 """A recipe: what to train, on which pairs and for how long, as YAML -> dataclass.
 
 The defaults are the paper's (Sections 5 and 6.1), so that a recipe holds only what differs from it.
-`run_recipe` does what a recipe says and leaves a run directory.
+A new option is one entry in `Recipe`, and the code that uses its value. `run_recipe` does what a
+recipe says and leaves a run directory.
 """
 
 import dataclasses
@@ -11,135 +12,339 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-# Fields that may change between two starts of one run: they say when to stop, what to report, which
-# checkpoints to average and how to search afterwards, and leave every update as it was.
-CHANGEABLE = frozenset(
-    {
-        "max_steps",
-        "max_minutes",
-        "save_every_minutes",
-        "checkpoints_to_average",
-        "log_every_steps",
-        "evaluate_every_steps",
-        "evaluate_pairs",
-        "num_beams",
-        "length_penalty",
-        "num_samples",
-        "data_source",
-        "data_license",
-        "streaming",
-    }
-)
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
+if typing.TYPE_CHECKING:
+    from transformers import TrainingArguments
+
 # Where training pairs can be; of several in one file the first counts.
 _PLACES = ("train_file", "generated", "dataset")
 _OF_A_DATASET = frozenset({"dataset_config", "dataset_revision", "streaming"})
-_CHOICES = {"precision": ("auto", "fp32", "bf16"), "generated": ("cldr",)}
-# Numbers that may be zero; every other one must be positive.
-_MAY_BE_ZERO = frozenset(
-    {
-        *("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "bpe_dropout"),
-        *("max_grad_norm", "seed", "evaluate_every_steps", "save_every_minutes", "num_samples"),
-        *("length_penalty", "adam_beta1", "adam_beta2"),
+
+# Subjects of the options, as `train --help` groups them.
+_MODEL = "model (Section 3)"
+_PAIRS = "pairs (Section 5.1)"
+_TOKENIZER = "tokenizer (Section 5.1)"
+_UPDATES = "batches, optimizer and schedule (Sections 5.1 to 5.3)"
+_RUN = "length, precision and seed"
+_CHECKPOINTS = "checkpoints (Section 6.1)"
+_EVALUATION = "log and evaluation"
+
+_DEFAULT = object()  # the paper's value is the default
+
+
+def _option(
+    default: object,
+    help: str,
+    group: str,
+    *,
+    choices: tuple[str, ...] = (),
+    may_be_zero: bool = False,
+    maximum: float | None = None,
+    below: float | None = None,
+    changeable: bool = False,
+    is_file: bool = False,
+    config: tuple[str, ...] = (),
+    argument: str | None = None,
+    strategy: str | None = None,
+    paper: object = None,
+    big: object = None,
+) -> typing.Any:
+    """Return the dataclass field of one option; its metadata says all that is derived from it.
+
+    Args:
+        default: value if the recipe has none.
+        help: one line for `train --help`, recipe.yaml and the card.
+        group: heading in `train --help`.
+        choices: allowed texts; any if empty.
+        may_be_zero: whether a number may be 0; otherwise it must be more.
+        maximum: largest number allowed.
+        below: number that is already too large.
+        changeable: whether the value may change between two starts of one run, because it leaves
+            every update as it was.
+        is_file: whether the value is a path, or several with commas between; a card shows only the
+            names of the files.
+        config: fields of `VanillaTransformerConfig` that it sets, all to the same value; the
+            preset then says what the paper has.
+        argument: field of `VanillaTransformerTrainingArguments` that it sets.
+        strategy: training argument that says in what unit `argument` counts: "steps" here, or "no"
+            for 0; a trainer without a recipe may count epochs.
+        paper: the paper's value; None if the paper has no such setting.
+        big: the paper's value for the big model, if it is another one.
+    """
+    metadata = {
+        "help": help,
+        "group": group,
+        "choices": choices,
+        "may_be_zero": may_be_zero,
+        "maximum": maximum,
+        "below": below,
+        "changeable": changeable,
+        "is_file": is_file,
+        "config": config,
+        "argument": argument,
+        "strategy": strategy,
+        "paper": default if paper is _DEFAULT else paper,
+        "big": big,
     }
-)
-
-
-def _option(default: object, help: str) -> typing.Any:
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides a run. `help` of each field says what it is; None is "not given"."""
+    """Everything that decides a run; None is "not given".
 
-    # The model (Section 3).
-    preset: str = _option("base", "base, big or a row of Table 3; the fields below override it")
-    d_model: int | None = _option(None, "width of the model")
-    encoder_layers: int | None = _option(None, "layers of the encoder")
-    decoder_layers: int | None = _option(None, "layers of the decoder")
-    attention_heads: int | None = _option(None, "heads of every attention")
-    ffn_dim: int | None = _option(None, "inner width of the feed-forward networks")
-    dropout: float | None = _option(None, "P_drop of Section 5.4")
-    attention_dropout: float | None = _option(None, "dropout on the attention weights")
-    activation_dropout: float | None = _option(None, "dropout after the ReLU")
-    label_smoothing: float | None = _option(None, "eps_ls of Section 5.4")
-    position_encoding: str | None = _option(None, "sinusoidal, learned or tensor2tensor")
-    norm_first: bool | None = _option(None, "norm before the sub-layer instead of after it")
-    # The pairs (Section 5.1).
-    source_language: str | None = _option(None, "language to translate from, such as en")
-    target_language: str | None = _option(None, "language to translate into, such as de")
-    dataset: str | None = _option(None, "data set on the Hub with pairs in `translation` form")
-    dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
-    dataset_revision: str | None = _option(
-        None, "commit or branch of the data set, or else its newest"
+    This is the one table of options. The command line, recipe.yaml, the checks, the model's config,
+    the training arguments and the card's list of differences from the paper are derived from it.
+    What a model can have is checked by its config, which knows which sizes fit together.
+    """
+
+    preset: str = _option(
+        "base", "base, big or a row of Table 3; the other model options override it", _MODEL
     )
-    streaming: bool = _option(False, "read the data set without downloading it first")
-    data_source: str | None = _option(None, "where the pairs are from, in words, for the card")
-    data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
-    generated: str | None = _option(None, "cldr: pairs generated from CLDR, without a download")
-    generated_pairs: int = _option(100_000, "training pairs to generate")
-    generated_test_pairs: int = _option(500, "validation and test pairs to generate, of each sort")
-    train_file: str | None = _option(None, "training pairs: .jsonl[.gz], or SOURCE,TARGET texts")
-    validation_file: str | None = _option(None, "validation pairs, in the same forms")
-    test_file: str | None = _option(None, "test pairs, in the same forms")
-    strict: bool = _option(False, "refuse malformed lines instead of skipping them")
+    d_model: int | None = _option(None, "width of the model", _MODEL, config=("d_model",))
+    encoder_layers: int | None = _option(
+        None, "layers of the encoder", _MODEL, config=("encoder_layers",)
+    )
+    decoder_layers: int | None = _option(
+        None, "layers of the decoder", _MODEL, config=("decoder_layers",)
+    )
+    attention_heads: int | None = _option(
+        None,
+        "heads of every attention",
+        _MODEL,
+        config=("encoder_attention_heads", "decoder_attention_heads"),
+    )
+    ffn_dim: int | None = _option(
+        None,
+        "inner width of the feed-forward networks",
+        _MODEL,
+        config=("encoder_ffn_dim", "decoder_ffn_dim"),
+    )
+    dropout: float | None = _option(
+        None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("dropout",)
+    )
+    attention_dropout: float | None = _option(
+        None,
+        "dropout on the attention weights",
+        _MODEL,
+        may_be_zero=True,
+        config=("attention_dropout",),
+    )
+    activation_dropout: float | None = _option(
+        None, "dropout after the ReLU", _MODEL, may_be_zero=True, config=("activation_dropout",)
+    )
+    label_smoothing: float | None = _option(
+        None, "eps_ls of Section 5.4", _MODEL, may_be_zero=True, config=("label_smoothing",)
+    )
+    position_encoding: str | None = _option(
+        None, "sinusoidal, learned or tensor2tensor", _MODEL, config=("position_encoding",)
+    )
+    norm_first: bool | None = _option(
+        None, "norm before the sub-layer instead of after it", _MODEL, config=("norm_first",)
+    )
+
+    source_language: str | None = _option(None, "language to translate from, such as en", _PAIRS)
+    target_language: str | None = _option(None, "language to translate into, such as de", _PAIRS)
+    dataset: str | None = _option(
+        None, "data set on the Hub with pairs in `translation` form", _PAIRS
+    )
+    dataset_config: str | None = _option(
+        None, "configuration of the data set, such as de-en", _PAIRS
+    )
+    dataset_revision: str | None = _option(
+        None, "commit or branch of the data set; its newest commit if not given", _PAIRS
+    )
+    streaming: bool = _option(
+        False, "read the data set without downloading it first", _PAIRS, changeable=True
+    )
+    data_source: str | None = _option(
+        None, "where the pairs come from, in words, for the card", _PAIRS, changeable=True
+    )
+    data_license: str | None = _option(
+        None, "licence of the pairs, in words, for the card", _PAIRS, changeable=True
+    )
+    generated: str | None = _option(
+        None, "cldr: pairs generated from CLDR, without a download", _PAIRS, choices=("cldr",)
+    )
+    generated_pairs: int = _option(100_000, "training pairs to generate", _PAIRS)
+    generated_test_pairs: int = _option(
+        500, "pairs to generate for validation and for each test set", _PAIRS
+    )
+    train_file: str | None = _option(
+        None, "training pairs: .jsonl[.gz], or SOURCE,TARGET texts", _PAIRS, is_file=True
+    )
+    validation_file: str | None = _option(
+        None, "validation pairs, in the same forms", _PAIRS, is_file=True
+    )
+    test_file: str | None = _option(None, "test pairs, in the same forms", _PAIRS, is_file=True)
+    strict: bool = _option(False, "refuse malformed lines instead of skipping them", _PAIRS)
     max_source_length: int = _option(
-        256, "leave out training pairs with a longer source, in tokens"
+        256, "leave out training pairs with a longer source, in tokens", _PAIRS
     )
     max_target_length: int = _option(
-        256, "leave out training pairs with a longer target, in tokens"
+        256, "leave out training pairs with a longer target, in tokens", _PAIRS
     )
-    vocab_size: int = _option(37_000, "entries of the shared byte-level BPE")
-    split_digits: bool = _option(False, "each digit a piece of its own")
+
+    vocab_size: int = _option(
+        37_000, "entries of the shared byte-level BPE", _TOKENIZER, paper=_DEFAULT
+    )
+    split_digits: bool = _option(
+        False, "each digit is a token of its own", _TOKENIZER, paper=_DEFAULT
+    )
     bpe_dropout: float = _option(
-        0.0, "probability of taking a piece of a word apart in training; 0: never"
+        0.0,
+        "probability of undoing a merge of the BPE in training; 0 is off",
+        _TOKENIZER,
+        may_be_zero=True,
+        maximum=1,
+        argument="bpe_dropout",
+        paper=_DEFAULT,
     )
-    # Batches, optimizer and schedule (Sections 5.1 to 5.3).
-    batch_tokens: int = _option(3_125, "source and target tokens in a batch of one device")
-    gradient_accumulation: int = _option(8, "batches of one device in an update: 8 * 3125 = 25000")
-    warmup_steps: int = _option(4_000, "updates until the learning rate peaks (Eq. 3)")
-    learning_rate_factor: float = _option(1.0, "multiple of Eq. 3")
-    adam_beta1: float = _option(0.9, "Adam's beta_1")
-    adam_beta2: float = _option(0.98, "Adam's beta_2")
-    adam_epsilon: float = _option(1e-9, "Adam's epsilon")
-    max_grad_norm: float = _option(0.0, "clip gradients at this norm; 0 does not clip")
-    max_steps: int = _option(100_000, "updates")
-    max_minutes: float | None = _option(None, "stop after so many minutes of training, if earlier")
-    precision: str = _option("auto", "fp32, bf16, or auto: bf16 where the hardware has it")
-    seed: int = _option(0, "of initialisation, order of the pairs and dropout")
-    # Checkpoints (Section 6.1), logging, evaluation.
+
+    batch_tokens: int = _option(
+        3_125,
+        "source and target tokens in a batch of one device",
+        _UPDATES,
+        argument="batch_tokens",
+        paper=_DEFAULT,
+    )
+    gradient_accumulation: int = _option(
+        8,
+        "batches of one device in an update: 8 * 3125 = 25000",
+        _UPDATES,
+        argument="gradient_accumulation_steps",
+        paper=_DEFAULT,
+    )
+    warmup_steps: int = _option(
+        4_000,
+        "updates until the learning rate peaks (Eq. 3)",
+        _UPDATES,
+        argument="warmup_steps",
+        paper=_DEFAULT,
+    )
+    learning_rate_factor: float = _option(
+        1.0, "multiple of Eq. 3", _UPDATES, argument="learning_rate_factor", paper=_DEFAULT
+    )
+    adam_beta1: float = _option(
+        0.9,
+        "Adam's beta_1",
+        _UPDATES,
+        may_be_zero=True,
+        below=1,
+        argument="adam_beta1",
+        paper=_DEFAULT,
+    )
+    adam_beta2: float = _option(
+        0.98,
+        "Adam's beta_2",
+        _UPDATES,
+        may_be_zero=True,
+        below=1,
+        argument="adam_beta2",
+        paper=_DEFAULT,
+    )
+    adam_epsilon: float = _option(
+        1e-9, "Adam's epsilon", _UPDATES, argument="adam_epsilon", paper=_DEFAULT
+    )
+    max_grad_norm: float = _option(
+        0.0,
+        "clip gradients at this norm; 0 does not clip",
+        _UPDATES,
+        may_be_zero=True,
+        argument="max_grad_norm",
+        paper=_DEFAULT,
+    )
+
+    max_steps: int = _option(
+        100_000, "updates", _RUN, changeable=True, argument="max_steps", paper=_DEFAULT, big=300_000
+    )
+    max_minutes: float | None = _option(
+        None,
+        "stop after so many minutes of training, if earlier",
+        _RUN,
+        changeable=True,
+        argument="max_minutes",
+    )
+    precision: str = _option(
+        "auto",
+        "fp32, bf16, or auto: bf16 where the hardware has it",
+        _RUN,
+        choices=("auto", "fp32", "bf16"),
+    )
+    seed: int = _option(
+        0,
+        "seed of initialisation, order of the pairs and dropout",
+        _RUN,
+        may_be_zero=True,
+        argument="seed",
+    )
+
+    # The paper has an interval in minutes: which number of updates that is depends on the machine.
     save_every_steps: int = _option(
-        1_500, "a checkpoint for averaging; 10 minutes of 0.4 s updates"
+        1_500,
+        "updates between checkpoints for averaging; 10 minutes at 0.4 s",
+        _CHECKPOINTS,
+        argument="save_steps",
+        strategy="save_strategy",
     )
     save_every_minutes: float = _option(
-        10.0, "a checkpoint to resume from, if none is newer; 0: none"
+        10.0,
+        "write a checkpoint to resume from if none is newer; 0 writes none",
+        _CHECKPOINTS,
+        may_be_zero=True,
+        changeable=True,
+        argument="save_every_minutes",
     )
-    checkpoints_to_average: int = _option(5, "last checkpoints in the final model")
-    log_every_steps: int = _option(100, "updates between two lines of the log")
+    checkpoints_to_average: int = _option(
+        5,
+        "last checkpoints in the final model",
+        _CHECKPOINTS,
+        changeable=True,
+        argument="checkpoints_to_keep",
+        paper=_DEFAULT,
+        big=20,
+    )
+
+    log_every_steps: int = _option(
+        100,
+        "updates between two lines of the log",
+        _EVALUATION,
+        changeable=True,
+        argument="logging_steps",
+        strategy="logging_strategy",
+    )
     evaluate_every_steps: int = _option(
-        1_000, "updates between two evaluations; 0: at the end only"
+        1_000,
+        "updates between two evaluations; 0 evaluates at the end only",
+        _EVALUATION,
+        may_be_zero=True,
+        changeable=True,
+        argument="eval_steps",
+        strategy="eval_strategy",
     )
-    evaluate_pairs: int = _option(500, "validation pairs for BLEU while training")
-    num_beams: int = _option(4, "beams of the final evaluation")
+    evaluate_pairs: int = _option(
+        500, "validation pairs for BLEU while training", _EVALUATION, changeable=True
+    )
+    num_beams: int = _option(
+        4, "beams of the final evaluation", _EVALUATION, changeable=True, paper=_DEFAULT
+    )
     length_penalty: float | None = _option(
-        None, "alpha of the final model's beam search; without one 0.6"
+        None,
+        "alpha of the final model's beam search; 0.6 if not given",
+        _EVALUATION,
+        may_be_zero=True,
+        changeable=True,
+        paper=0.6,
     )
-    num_samples: int = _option(20, "translations in samples.md")
+    num_samples: int = _option(
+        20, "translations in samples.md", _EVALUATION, may_be_zero=True, changeable=True
+    )
 
     def __post_init__(self) -> None:
-        """Refuse values that no run can have, naming the field."""
+        """Refuse values that no run can have, naming the option."""
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in _CHOICES and value not in (*_CHOICES[field.name], None):
-                allowed = ", ".join(_CHOICES[field.name])
-                raise ValueError(f"{field.name}: got {value!r}; choose one of {allowed}.")
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if value < 0 or (value == 0 and field.name not in _MAY_BE_ZERO):
-                allowed = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
-                raise ValueError(f"{field.name}: got {value}; it must be {allowed}.")
-        if self.bpe_dropout > 1:
-            raise ValueError(f"bpe_dropout: got {self.bpe_dropout}; it must be from 0 to 1.")
+            _check(field, getattr(self, field.name))
         longest = max(self.max_source_length, self.max_target_length)
         if self.batch_tokens < longest:
             raise ValueError(
@@ -148,18 +353,29 @@ class Recipe:
             )
 
     def model_overrides(self) -> dict[str, object]:
-        """The fields of `VanillaTransformerConfig` that this recipe sets beside its preset."""
-        both = {"attention_heads": "attention_heads", "ffn_dim": "ffn_dim"}
-        names = ("d_model", "encoder_layers", "decoder_layers", "dropout", "attention_dropout")
-        names += ("activation_dropout", "label_smoothing", "position_encoding", "norm_first")
-        overrides = {name: getattr(self, name) for name in names}
-        for name in both:
-            for side in ("encoder", "decoder"):
-                overrides[f"{side}_{name}"] = getattr(self, name)
-        return {name: value for name, value in overrides.items() if value is not None}
+        """Return the config fields that this recipe sets beside its preset."""
+        overrides = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                overrides |= dict.fromkeys(field.metadata["config"], value)
+        return overrides
+
+    def argument_values(self) -> dict[str, object]:
+        """Return the training arguments that this recipe sets."""
+        values: dict[str, object] = {}
+        for field in dataclasses.fields(self):
+            argument, strategy = field.metadata["argument"], field.metadata["strategy"]
+            value = getattr(self, field.name)
+            if strategy is not None:
+                values[strategy] = "steps" if value else "no"
+                values[argument] = value or None
+            elif argument is not None:
+                values[argument] = value
+        return values
 
     def differences(self, other: "Recipe") -> list[str]:
-        """The fields in which two recipes differ, as `name: this -> other`."""
+        """Return the options in which two recipes differ, as `name: this -> other`."""
         return [
             f"{field.name}: {getattr(self, field.name)!r} -> {getattr(other, field.name)!r}"
             for field in dataclasses.fields(self)
@@ -167,7 +383,7 @@ class Recipe:
         ]
 
     def to_yaml(self) -> str:
-        """All fields, with the help of each as a comment."""
+        """Return all options as YAML, with the help of each as a comment."""
         import yaml
 
         lines = []
@@ -177,13 +393,84 @@ class Recipe:
         return "".join(lines)
 
 
+# Options that may change between two starts of one run.
+CHANGEABLE = frozenset(
+    field.name for field in dataclasses.fields(Recipe) if field.metadata["changeable"]
+)
+# Options that hold paths of this machine.
+FILES = tuple(field.name for field in dataclasses.fields(Recipe) if field.metadata["is_file"])
+
+
+def recipe_of(
+    config: VanillaTransformerConfig, args: "TrainingArguments", **known: object
+) -> dict[str, object]:
+    """Return what a recipe would say of a training: the inverse of what a recipe sets.
+
+    Args:
+        config: of the model.
+        args: `VanillaTransformerTrainingArguments` of the training.
+        **known: options that are known otherwise; they win over `config` and `args`.
+
+    Returns:
+        Values by option, in the order of the table; options without a known value are left out.
+    """
+    values = {}
+    for field in dataclasses.fields(Recipe):
+        names, argument = field.metadata["config"], field.metadata["argument"]
+        if field.name in known:
+            values[field.name] = known[field.name]
+        elif names:
+            values[field.name] = getattr(config, names[0])
+        elif argument is not None:
+            strategy = field.metadata["strategy"]
+            counted_in = "steps" if strategy is None else getattr(args, strategy)
+            if counted_in == "steps":
+                values[field.name] = _whole(field.name, getattr(args, argument))
+            elif counted_in == "no" and field.metadata["may_be_zero"]:
+                values[field.name] = 0
+    return values
+
+
+def differing_sides(config: VanillaTransformerConfig) -> dict[str, object]:
+    """Return the config's values for the decoder where the encoder's differ.
+
+    A recipe has one option for both sides, and `recipe_of` takes the encoder's value.
+    """
+    differing = {}
+    for field in dataclasses.fields(Recipe):
+        names = field.metadata["config"]
+        for name in names[1:]:
+            if getattr(config, name) != getattr(config, names[0]):
+                differing[name] = getattr(config, name)
+    return differing
+
+
+def paper_values(preset: str) -> dict[str, object]:
+    """Return the paper's value of each option that it has one for.
+
+    Args:
+        preset: the paper's model, one of `PRESETS`.
+    """
+    config = VanillaTransformerConfig.from_preset(preset)
+    values = {}
+    for field in dataclasses.fields(Recipe):
+        paper = field.metadata["paper"]
+        if field.metadata["config"]:
+            paper = getattr(config, field.metadata["config"][0])
+        if preset == "big" and field.metadata["big"] is not None:
+            paper = field.metadata["big"]
+        if paper is not None:
+            values[field.name] = paper
+    return values
+
+
 def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None) -> Recipe:
     """Read a recipe, by the name of one that is shipped or by path.
 
     Args:
         name_or_path: such as `demo` or `my/recipe.yaml`.
-        overrides: fields that take the place of the file's; strings take the field's type. Other
-            training pairs take the place of all that the file says of its own.
+        overrides: values that override the file's; strings take the option's type. Other training
+            pairs also drop what the file says of its own.
 
     Returns:
         The recipe, every value checked.
@@ -229,6 +516,32 @@ def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> 
     if used != "dataset":
         unused |= _OF_A_DATASET
     return {name: value for name, value in values.items() if name not in unused}
+
+
+def _check(field: dataclasses.Field[object], value: object) -> None:
+    """Refuse a value outside the choices or the range of its option."""
+    rules = field.metadata
+    if value is not None and rules["choices"] and value not in rules["choices"]:
+        allowed = ", ".join(rules["choices"])
+        raise ValueError(f"{field.name}: got {value!r}; choose one of {allowed}.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    fits = value > 0 or (value == 0 and rules["may_be_zero"])
+    allowed = "0 or more" if rules["may_be_zero"] else "more than 0"
+    if rules["maximum"] is not None:
+        fits = fits and value <= rules["maximum"]
+        allowed += f" and at most {rules['maximum']}"
+    if rules["below"] is not None:
+        fits = fits and value < rules["below"]
+        allowed += f" and less than {rules['below']}"
+    if not fits:
+        raise ValueError(f"{field.name}: got {value}; it must be {allowed}.")
+
+
+def _whole(name: str, value: object) -> object:
+    """Return a training argument as its option has it; the host allows 4000.0 for 4000."""
+    kind, _ = field_type(name)
+    return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
 
 
 def find_recipe(name_or_path: str) -> Path:

@@ -10,6 +10,7 @@ import torch
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import pair_lengths
 from ..evaluation import evaluate_model
+from ..recipes.recipe import differing_sides, recipe_of
 from ..storage.environment import git_commit, hardware, versions
 from ..visualization import save_figure
 from .checkpoints import Progress
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
     from .trainer import VanillaTransformerTrainer
 
 # What a configuration may say beside the fields of a recipe.
-_MODEL = ("d_k", "d_v", "activation_function", "position_offset", "final_norm", "layer_norm_eps")
-_MODEL += ("tie_word_embeddings", "lm_head_bias")
+_MODEL = (
+    "d_k",
+    "d_v",
+    "activation_function",
+    "position_offset",
+    "final_norm",
+    "layer_norm_eps",
+    "tie_word_embeddings",
+    "lm_head_bias",
+)
 _FEWEST_SAMPLES = 3  # that a card shows
 
 
@@ -105,43 +114,31 @@ def write_trained(
 def _recipe_of(
     trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
 ) -> dict[str, object]:
-    """What a recipe would have said of the training."""
-    args, config = trainer.args, trainer.model.config
+    """Return what a recipe would have said of the training."""
+    config = trainer.model.config
     backend = getattr(trainer.processing_class, "backend_tokenizer", None)
-    own = ("d_model", "encoder_layers", "decoder_layers", "dropout", "attention_dropout")
-    own += ("activation_dropout", "label_smoothing", "position_encoding", "norm_first")
-    given = ("bpe_dropout", "batch_tokens", "warmup_steps", "learning_rate_factor", "max_grad_norm")
-    given += ("adam_beta1", "adam_beta2", "adam_epsilon", "max_minutes")
     search = trainer.model.generation_config
-    return {
-        "source_language": source_language,
-        "target_language": target_language,
-        **{name: getattr(config, name) for name in own},
-        "attention_heads": config.encoder_attention_heads,
-        "ffn_dim": config.encoder_ffn_dim,
-        "vocab_size": config.vocab_size,
-        "split_digits": "Digits(" in repr(backend and backend.pre_tokenizer),
-        **{name: getattr(args, name) for name in given},
-        "num_beams": search.num_beams or 1,
-        "length_penalty": 1.0 if search.length_penalty is None else search.length_penalty,
-        "gradient_accumulation": args.gradient_accumulation_steps,
-        "max_steps": trainer.state.max_steps,
-        **({"save_every_steps": int(args.save_steps)} if args.save_strategy == "steps" else {}),
-        "checkpoints_to_average": 1,
-        "max_source_length": int(pair_lengths(trainer.train_dataset)[0].max()),
-    }
+    return recipe_of(
+        config,
+        trainer.args,
+        source_language=source_language,
+        target_language=target_language,
+        max_source_length=int(pair_lengths(trainer.train_dataset)[0].max()),
+        vocab_size=config.vocab_size,
+        split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
+        max_steps=trainer.state.max_steps,  # also where the arguments count epochs
+        checkpoints_to_average=1,  # a trainer keeps several, but averages none
+        num_beams=search.num_beams or 1,
+        length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
+    )
 
 
 def _beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
-    """What no recipe says of a model, where it is not the paper's."""
+    """Return the config's values that no recipe can hold and that are not the paper's."""
     paper = VanillaTransformerConfig()
     found = {name: getattr(config, name) for name in _MODEL}
     found = {name: value for name, value in found.items() if value != getattr(paper, name)}
-    for name in ("attention_heads", "ffn_dim"):
-        sides = [getattr(config, f"{side}_{name}") for side in ("encoder", "decoder")]
-        if sides[0] != sides[1]:
-            found[f"decoder_{name}"] = sides[1]
-    return found
+    return {**found, **differing_sides(config)}
 
 
 def without_texts(result: dict[str, object]) -> dict[str, object]:

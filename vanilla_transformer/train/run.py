@@ -180,33 +180,16 @@ def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
-    """The recipe in the words of the host's Trainer."""
+    """Return the training arguments of a recipe: its own values and what is the same for all."""
     cuda = torch.cuda.is_available()
     return VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
-        batch_tokens=recipe.batch_tokens,
-        bpe_dropout=recipe.bpe_dropout,
-        gradient_accumulation_steps=recipe.gradient_accumulation,
+        **recipe.argument_values(),
         learning_rate=1.0,  # the schedule gives the whole rate
-        learning_rate_factor=recipe.learning_rate_factor,
-        warmup_steps=recipe.warmup_steps,
-        adam_beta1=recipe.adam_beta1,
-        adam_beta2=recipe.adam_beta2,
-        adam_epsilon=recipe.adam_epsilon,
-        max_grad_norm=recipe.max_grad_norm,
-        max_steps=recipe.max_steps,
-        max_minutes=recipe.max_minutes,
-        save_every_minutes=recipe.save_every_minutes,
-        checkpoints_to_keep=recipe.checkpoints_to_average,
-        save_strategy="steps",
-        save_steps=recipe.save_every_steps,
-        eval_strategy="steps" if recipe.evaluate_every_steps else "no",
-        eval_steps=recipe.evaluate_every_steps or None,
-        logging_steps=recipe.log_every_steps,
         # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
         logging_nan_inf_filter=False,
+        # The table of options cannot give this one: it depends on the machine too.
         bf16=resolve_precision(recipe.precision) == "bf16",
-        seed=recipe.seed,
         dataloader_num_workers=2 if cuda else 0,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,

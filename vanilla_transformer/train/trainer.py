@@ -37,6 +37,7 @@ from ..fast import release
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
+from ..recipes.recipe import Recipe
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
 from .optimization import noam_schedule, paper_adam
@@ -73,16 +74,16 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
     """
 
-    batch_tokens: int = field(default=3125)
-    bpe_dropout: float = field(default=0.0)
-    learning_rate_factor: float = field(default=1.0)
-    warmup_steps: float = field(default=4000)
-    adam_beta2: float = field(default=0.98)
-    adam_epsilon: float = field(default=1e-9)
-    max_grad_norm: float = field(default=0.0)
-    max_minutes: float | None = field(default=None)
+    batch_tokens: int = field(default=Recipe.batch_tokens)
+    bpe_dropout: float = field(default=Recipe.bpe_dropout)
+    learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
+    warmup_steps: float = field(default=Recipe.warmup_steps)
+    adam_beta2: float = field(default=Recipe.adam_beta2)
+    adam_epsilon: float = field(default=Recipe.adam_epsilon)
+    max_grad_norm: float = field(default=Recipe.max_grad_norm)
+    max_minutes: float | None = field(default=Recipe.max_minutes)
     save_every_minutes: float = field(default=0.0)
-    checkpoints_to_keep: int = field(default=5)
+    checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
 
     def __getstate__(self) -> dict[str, object]:
         """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
