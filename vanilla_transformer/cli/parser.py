@@ -190,21 +190,29 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     command.add_argument("recipe", metavar="RECIPE", help=f"a path to a YAML file, or {names}")
     command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
     command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
-    overrides = command.add_argument_group(
-        "overrides", "in the place of the recipe's values; none: without"
-    )
+    command.usage = "%(prog)s RECIPE [options]"
+    command.description += "\nThe options below override the recipe; `none` unsets a value."
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):
-        kind, _ = field_type(field.name)
-        default = "" if field.default is None else f" (default: {field.default})"
-        # Without a value of its own, or `--strict demo` would take the recipe for it.
-        form = {"metavar": "TEXT" if kind is str else kind.__name__.upper()}
-        overrides.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            help=(field.metadata["help"] + default).replace("%", "%%"),
-            **({"action": argparse.BooleanOptionalAction} if kind is bool else form),
-        )
+        title = field.metadata["group"]
+        if title not in groups:
+            groups[title] = command.add_argument_group(title)
+        _add_recipe_option(groups[title], field)
     add_push_to_hub(command)
     command.set_defaults(run=_train, command=command)
+
+
+def _add_recipe_option(group: argparse._ArgumentGroup, field: dataclasses.Field[object]) -> None:
+    flag = f"--{field.name.replace('_', '-')}"
+    default = "" if field.default is None else f" (default: {field.default})"
+    help = (field.metadata["help"] + default).replace("%", "%%")
+    kind, _ = field_type(field.name)
+    if kind is bool:
+        # Without a value of its own, or `--strict demo` would take the recipe for it.
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
+    else:
+        metavar = "TEXT" if kind is str else kind.__name__.upper()
+        group.add_argument(flag, metavar=metavar, help=help)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:
