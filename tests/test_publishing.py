@@ -577,7 +577,9 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     rows = {row["name"]: row for row in paper_differences(vars(recipe))}
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
     assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
-    assert "seed" not in rows
+    # Neither the clock nor an interval in updates is a setting of the paper.
+    assert not {"seed", "max_minutes", "save_every_steps"} & rows.keys()
+    assert (recipe.max_minutes, recipe.save_every_steps) == (40, 200)
     assert "length_penalty" not in {
         row["name"] for row in paper_differences({"length_penalty": 0.6})
     }

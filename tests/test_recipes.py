@@ -1,7 +1,9 @@
 """Recipes: YAML in, checked dataclass out; and the recipes that are shipped."""
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import re
 import types
 from pathlib import Path
@@ -15,15 +17,26 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.cli import main
+from vanilla_transformer.publish.card import paper_differences
 from vanilla_transformer.recipes.pairs import data_identity
 from vanilla_transformer.recipes.recipe import (
     CHANGEABLE,
     Recipe,
+    differing_sides,
+    field_type,
     load_recipe,
     make_recipe,
+    paper_values,
+    recipe_of,
     shipped_recipes,
 )
+from vanilla_transformer.train.run import model_config, training_arguments
+from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
 
+# Options that a recipe keeps only beside a data set.
+OF_A_DATASET = {"dataset_config", "dataset_revision", "streaming"}
+OPTIONS = {field.name: field for field in dataclasses.fields(Recipe)}
 NAMES = sorted(shipped_recipes())
 # Parameters in millions that a reader of the recipe expects, at its own vocabulary.
 SIZES = {
@@ -115,6 +128,108 @@ def test_every_field_has_a_type_and_a_line_of_help():
         assert field.metadata["help"]
         assert len(field.metadata["help"]) < 80
     assert {field.name for field in dataclasses.fields(Recipe)} >= CHANGEABLE
+
+
+def other_value(name):
+    """A value that an option may have, neither its default nor the paper's."""
+    field, (kind, _) = OPTIONS[name], field_type(name)
+    if kind is str:
+        texts = {"preset": "C_N2", "position_encoding": "learned"}
+        texts |= {"generated": "cldr", "precision": "fp32"}
+        return texts.get(name, "some text")
+    if kind is bool:
+        return not field.default
+    return 0.25 if kind is float else 2 * (field.default or 8)
+
+
+@pytest.fixture(scope="module")
+def help_of_train():
+    with contextlib.redirect_stdout(io.StringIO()) as text, pytest.raises(SystemExit):
+        main(["train", "--help"])
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_path):
+    metadata, value = OPTIONS[name].metadata, other_value(name)
+    dataset = {"dataset": "some/pairs"} if name in OF_A_DATASET else {}
+    recipe = Recipe(**{**dataset, name: value})
+    group = help_of_train.partition(f"\n{metadata['group']}:\n")[2].partition("\n\n")[0]
+    assert re.search(rf"^  --{name.replace('_', '-')}[, ]", group, flags=re.M)
+    assert metadata["help"] in " ".join(group.split())
+    text = recipe.to_yaml()
+    assert f"# {metadata['help']}\n{name}: " in text
+    assert load_recipe(write(tmp_path, text)) == recipe
+    config = model_config(recipe, recipe.vocab_size)
+    assert [getattr(config, field) for field in metadata["config"]] == [value] * len(
+        metadata["config"]
+    )
+    if metadata["argument"]:
+        args = training_arguments(recipe, tmp_path)
+        assert getattr(args, metadata["argument"]) == value
+        assert getattr(args, metadata["strategy"] or "save_strategy") == "steps"
+    in_paper = bool(metadata["config"]) or metadata["paper"] is not None
+    rows = paper_differences({name: value})
+    assert [row["name"] for row in rows] == [name] * in_paper
+    assert [row["meaning"] for row in rows] == [metadata["help"]] * in_paper
+
+
+def test_every_argument_of_our_own_can_be_set_by_a_recipe():
+    own = set(VanillaTransformerTrainingArguments.__annotations__)
+    assert own <= {field.metadata["argument"] for field in OPTIONS.values()}
+
+
+def test_recipe_can_be_told_from_config_and_arguments(tmp_path):
+    values = {name: other_value(name) for name in OPTIONS if name != "preset"}
+    recipe = Recipe(**values)
+    config = model_config(recipe, recipe.vocab_size)
+    args = training_arguments(recipe, tmp_path)
+    expected = {
+        name: value
+        for name, value in values.items()
+        if OPTIONS[name].metadata["config"] or OPTIONS[name].metadata["argument"]
+    }
+    found = recipe_of(config, args)
+    assert found == expected
+    assert {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in expected.items()
+    }
+    assert recipe_of(config, args, max_steps=7, vocab_size=9) == {
+        **expected,
+        "max_steps": 7,
+        "vocab_size": 9,
+    }
+
+
+def test_intervals_that_no_recipe_has_are_left_out(tmp_path):
+    args = training_arguments(Recipe(evaluate_every_steps=0), tmp_path)
+    assert args.eval_strategy == "no"
+    assert recipe_of(VanillaTransformerConfig(), args)["evaluate_every_steps"] == 0
+    args.eval_strategy = args.save_strategy = "epoch"
+    args.warmup_steps = 4000.0
+    found = recipe_of(VanillaTransformerConfig(), args)
+    assert not {"evaluate_every_steps", "save_every_steps"} & set(found)
+    assert type(found["warmup_steps"]) is int
+
+
+def test_sides_that_differ_are_told_beside_the_recipe():
+    assert differing_sides(VanillaTransformerConfig()) == {}
+    config = VanillaTransformerConfig(decoder_attention_heads=4, decoder_ffn_dim=64)
+    assert differing_sides(config) == {"decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+
+
+def test_the_paper_has_values_of_its_own_for_the_big_model_and_none_for_our_clock():
+    base, big = paper_values("base"), paper_values("big")
+    assert base.keys() == big.keys()
+    assert {name: (base[name], big[name]) for name in base if base[name] != big[name]} == {
+        "d_model": (512, 1024),
+        "attention_heads": (8, 16),
+        "ffn_dim": (2048, 4096),
+        "dropout": (0.1, 0.3),
+        "max_steps": (100_000, 300_000),
+        "checkpoints_to_average": (5, 20),
+    }
+    assert not {"max_minutes", "save_every_steps", "save_every_minutes", "seed"} & base.keys()
 
 
 def test_resolved_recipe_reads_back_as_itself(tmp_path):
@@ -233,6 +348,8 @@ def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
         ("max_steps: true", "max_steps: got True; it must be a whole number."),
         ("dropout: .nan", "dropout: got nan; it must be a number."),
         ("seed: -1", "seed: got -1; it must be 0 or more."),
+        ("adam_beta1: 1", "adam_beta1: got 1.0; it must be 0 or more and less than 1."),
+        ("bpe_dropout: 1.1", "bpe_dropout: got 1.1; it must be 0 or more and at most 1."),
         ("strict: 3", "strict: got 3; it must be true or false."),
         ("source_language: no", "source_language: got False; it must be text; put it in quotes."),
         ("precision: fp8", "precision: got 'fp8'; choose one of auto, fp32, bf16."),

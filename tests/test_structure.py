@@ -4,12 +4,14 @@ The top level is what travels to the Hub; around it lies one folder per job.
 """
 
 import ast
+import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 
 from vanilla_transformer.publish.remote_code import code_files
+from vanilla_transformer.recipes.recipe import Recipe
 
 ROOT = Path(__file__).parents[1] / "vanilla_transformer"
 FILES = sorted(ROOT.rglob("*.py"))
@@ -37,6 +39,11 @@ FOLDERS = {
     "publish": {"recipes", "storage", "visualization"},
     "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
     "cli": {"convert", "publish", "recipes", "storage", "train", "visualization"},
+}
+# Folders and files that list fields of a model's config, some of which are called as a recipe's.
+NAMES_OF_CONFIG = {
+    "configuration_vanilla_transformer": "defines them",
+    "convert": "translates them from and to the configs of other systems",
 }
 # Come with an extra, or are slow to import.
 HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}
@@ -91,6 +98,13 @@ def public_symbols(tree):
             yield node
             if isinstance(node, ast.ClassDef):
                 yield from public_symbols(node)
+
+
+def option_names(node):
+    """Options of a recipe that a tuple, list, set or dict literal names."""
+    entries = getattr(node, "elts", None) or getattr(node, "keys", None) or []
+    found = {entry.value for entry in entries if isinstance(entry, ast.Constant)}
+    return found & Recipe.__dataclass_fields__.keys()
 
 
 @pytest.fixture(params=FILES, ids=module_name)
@@ -150,6 +164,28 @@ def test_what_travels_is_written_down():
 
 def test_nothing_imports_the_package_by_its_own_name_or_the_scripts(path):
     assert not {"vanilla_transformer", "training", "tests"} & set(libraries(ast.walk(parsed(path))))
+
+
+def test_options_are_listed_in_the_table_alone(path):
+    """Three names make a list; code that uses a value names one or two."""
+    if room(path) in {"recipes", *NAMES_OF_CONFIG}:
+        pytest.skip("has the table, or lists fields of a config that are called the same")
+    lists = [names for node in ast.walk(parsed(path)) if len(names := option_names(node)) > 2]
+    assert not lists
+
+
+def test_names_that_options_have_in_the_table_alone_stay_there(path):
+    """Where the config or the trainer calls it otherwise, only the table knows both names."""
+    if room(path) == "recipes":
+        pytest.skip("has the table")
+    renamed = {
+        field.name
+        for field in dataclasses.fields(Recipe)
+        if {*field.metadata["config"], field.metadata["argument"]} - {field.name, None}
+    }
+    assert {"attention_heads", "gradient_accumulation", "save_every_steps"} <= renamed
+    constants = {node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)}
+    assert not renamed & constants
 
 
 def test_heavy_libraries_are_imported_where_they_are_used(path):

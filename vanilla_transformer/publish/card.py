@@ -14,7 +14,7 @@ from types import MappingProxyType
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from ..recipes.recipe import Recipe
+from ..recipes.recipe import FILES, Recipe, paper_values
 
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
@@ -26,26 +26,12 @@ LANGUAGES = {
     **{"pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish", "tr": "Turkish"},
     **{"uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese"},
 }
-# Fields of a recipe that the paper has a value for.
-PAPER_FIELDS = (
-    *("preset", "d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"),
-    *("dropout", "attention_dropout", "activation_dropout", "label_smoothing"),
-    *("position_encoding", "norm_first", "vocab_size", "split_digits", "bpe_dropout"),
-    *("batch_tokens", "gradient_accumulation", "warmup_steps", "learning_rate_factor"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "max_steps", "max_minutes"),
-    *("save_every_steps", "checkpoints_to_average", "num_beams", "length_penalty"),
-)
 # What every card tells, and every run measures.
 _TOLD = (
     *("parameters", "updates", "epochs", "target_tokens", "target_tokens_per_second", "data"),
     *("training_minutes", "averaged_checkpoints", "precision", "seed", "vocabulary", "devices"),
     *("hardware", "versions"),
 )
-# Fields that a recipe leaves out where it follows the paper.
-_PAPER = {"length_penalty": 0.6}
-# Section 6.1, where the big model was trained otherwise.
-_BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
-_FILES = ("train_file", "validation_file", "test_file")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _NUM_SAMPLES, _LONGEST_SAMPLE = 3, 90  # characters, so that the picture can be read
@@ -93,7 +79,7 @@ def card_facts(
     check_licenses(license, data_license)
     if not (recipe.get("source_language") and recipe.get("target_language")):
         raise ValueError(f"the recipe of {run or directory} names no languages.")
-    for name in _FILES:
+    for name in FILES:
         if recipe.get(name):
             parts = recipe[name].split(",")
             recipe[name] = ",".join(Path(part).name for part in parts)
@@ -192,32 +178,24 @@ def empty_sections(text: str) -> list[str]:
 def paper_differences(
     recipe: dict[str, object], model: Mapping[str, object] = MappingProxyType({})
 ) -> list[dict[str, str]]:
-    """What is not the paper's: name, value here, the paper's, meaning.
+    """Return the settings that are not the paper's: name, value here, the paper's, meaning.
 
     Args:
         recipe: of the training.
         model: fields of the configuration that no recipe has and that are not the paper's.
     """
     preset = recipe.get("preset") or "base"
-    config = VanillaTransformerConfig.from_preset(preset if preset in PRESETS else "base")
-    own = {"attention_heads": "encoder_attention_heads", "ffn_dim": "encoder_ffn_dim"}
+    preset = preset if preset in PRESETS else "base"
+    options = {field.name: field for field in dataclasses.fields(Recipe)}
     rows = []
-    for field in dataclasses.fields(Recipe):
-        here = recipe.get(field.name)
-        if field.name not in PAPER_FIELDS or here is None or field.name == "preset":
-            continue
-        default = _PAPER.get(field.name, field.default)
-        paper = getattr(config, own.get(field.name, field.name), default)
-        if field.name == "vocab_size":  # which a preset leaves to the data
-            paper = field.default
-        if preset == "big":
-            paper = _BIG.get(field.name, paper)
-        if here != paper:
-            shown = "no limit" if paper is None else _number(paper)
-            help = field.metadata["help"]
+    for name, paper in paper_values(preset).items():
+        here = recipe.get(name)
+        if here is not None and here != paper:
+            help = options[name].metadata["help"]
             rows.append(
-                {"name": field.name, "here": _number(here), "paper": shown, "meaning": help}
+                {"name": name, "here": _number(here), "paper": _number(paper), "meaning": help}
             )
+    config = VanillaTransformerConfig.from_preset(preset)
     for name, here in model.items():
         paper = getattr(config, name)
         shown = "d_model / h" if paper is None else _number(paper)
@@ -417,7 +395,7 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
         names = ", ".join(f"{file['name']} (SHA-256 `{file['sha256']}`)" for file in files)
         yield f"{split.capitalize()} file", names
     if not data.get("files") and recipe.get("train_file"):
-        yield "Files", ", ".join(recipe[name] for name in _FILES if recipe.get(name))
+        yield "Files", ", ".join(recipe[name] for name in FILES if recipe.get(name))
     if "train_pairs_kept" in data:
         yield "Training pairs", _pairs_read(data)
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
