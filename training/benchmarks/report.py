@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vanilla_transformer.storage.atomic import read_json, write_text
 from vanilla_transformer.storage.environment import git_commit, hardware, versions
-from vanilla_transformer.train.report import write_aside
 
 FOLDER = Path(__file__).parent
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
@@ -27,8 +27,7 @@ def write_results(path: Path, title: str, **measured: object) -> None:
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=1) + "\n"
-    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    write_text(path, json.dumps(results, indent=1) + "\n")
     for table in results["tables"]:
         print(*markdown_table(table), "", sep="\n")
 
@@ -112,7 +111,7 @@ def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
 def main() -> None:
     """Read all results; write the charts and the README."""
     found = sorted((FOLDER / "results").glob("*.json"))
-    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in found}
+    results = {path.stem: read_json(path) for path in found}
     for name, svg in ((name, chart(result)) for name, result in results.items()):
         if svg is not None:
             (FOLDER / "results" / f"{name}.svg").write_text(svg, encoding="utf-8")

@@ -7,7 +7,6 @@ import argparse
 import dataclasses
 import difflib
 import functools
-import json
 import logging
 import os
 import shutil
@@ -123,7 +122,7 @@ def _program() -> str:
 
 def _evaluate(options: argparse.Namespace) -> int:
     _hide_progress_of_transformers()
-    from ..train.report import write_text_aside
+    from ..storage.atomic import write_json
     from ..train.run import evaluate_run
 
     scores = evaluate_run(
@@ -135,8 +134,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     )
     _print_scores(scores)
     if options.output:
-        text = json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
-        write_text_aside(Path(options.output), text)
+        write_json(Path(options.output), scores)
     return 0
 
 

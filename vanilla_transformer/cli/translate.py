@@ -265,13 +265,10 @@ def _output(name: str | None) -> Iterator[TextIO]:
     if name is None:
         yield sys.stdout
         return
-    path = Path(name)
-    if path.exists() and not path.is_file():  # such as /dev/null or a pipe
-        with path.open("w", encoding="utf-8") as stream:
-            yield stream
-        return
-    # Grows beside the file that it replaces when it is complete.
-    aside = path.with_name(f"{path.name}.partial")
-    with aside.open("w", encoding="utf-8", newline="\n") as stream:
+    from ..storage.atomic import file_written_aside
+
+    with (
+        file_written_aside(Path(name)) as aside,
+        aside.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
         yield stream
-    aside.replace(path)

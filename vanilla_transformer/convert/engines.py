@@ -7,7 +7,6 @@ B batch, S source length, n hypotheses per source, T target length.
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..batch_translation import pad_ids
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
-from ..storage.saved_model import read_json
+from ..storage.atomic import read_json
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file by which one knows its folder
@@ -80,12 +79,11 @@ class CTranslate2Engine(torch.nn.Module):
             )
         except RuntimeError as error:
             raise ValueError(f"CTranslate2 does not load {directory}: {error}") from error
-        self.source_tokens, self.target_tokens = map(
-            _read_json, (_vocabulary(directory, side) for side in ("source", "target"))
-        )
+        self.source_tokens = read_json(_vocabulary(directory, "source"), list)
+        self.target_tokens = read_json(_vocabulary(directory, "target"), list)
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.longest = _read_json(directory / "config.json")["max_position_embeddings"]
+        self.longest = read_json(directory / "config.json")["max_position_embeddings"]
         # Its positions are a table, whatever they were in the model.
         self.config = SimpleNamespace(
             position_encoding="learned", max_position_embeddings=self.longest
@@ -225,10 +223,6 @@ def _vocabulary(directory: Path, side: str) -> Path:
     """Its file, which is one where source and target share it."""
     shared = directory / "shared_vocabulary.json"
     return shared if shared.is_file() else directory / f"{side}_vocabulary.json"
-
-
-def _read_json(path: Path) -> object:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def source_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from ..storage.atomic import read_json, sha256
 from .readers import PairReader, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def reading_report(dataset: Dataset) -> dict[str, object]:
         `rows`; of pairs `malformed` and `examples` of it, of tokens `too_long` and `empty`.
     """
     file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_json(file)
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
@@ -375,9 +376,7 @@ def _cached(
                 report = write(aside / "data.arrow")
                 (aside / "report.json").write_text(json.dumps(report), encoding="utf-8")
                 if key is None:
-                    with (aside / "data.arrow").open("rb") as data:
-                        content = hashlib.file_digest(data, "sha256").hexdigest()
-                    folder = root / f"{name}-{content[:32]}"
+                    folder = root / f"{name}-{sha256(aside / 'data.arrow')[:32]}"
                 opened = _opened(folder) if key is None else None
                 if opened is None:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -396,7 +395,7 @@ def _opened(folder: Path) -> tuple[Dataset, dict] | None:
     if not folder.exists():
         return None
     try:
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        report = read_json(folder / "report.json")
         table = MemoryMappedTable.from_file(str(folder / "data.arrow"))
         if len(table) == report["rows"]:
             # The name holds the key, so that what is derived from it is found again as well.

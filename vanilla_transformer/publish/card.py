@@ -15,6 +15,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..recipes.recipe import FILES, Recipe, paper_values
+from ..storage.atomic import read_json
 
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
@@ -233,12 +234,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
 
 
 def _read(path: Path) -> dict[str, object] | None:
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); measure the model again.") from error
+    return read_json(path, remedy="measure the model again") if path.is_file() else None
 
 
 def check_licenses(license: str | None, data_license: str | None) -> None:

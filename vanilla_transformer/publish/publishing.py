@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ..batch_translation import translate
+from ..storage.atomic import file_written_aside, read_json, write_json
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, check_card, render_card, trained_metrics
@@ -151,7 +152,7 @@ def check_model_files(directory: Path) -> None:
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
             raise ValueError(f"{directory} holds no {name}; {advice}.")
-    if TARGET_TOKENIZER in _read_json(directory / "tokenizer_config.json"):
+    if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
         raise ValueError(
             f"{directory} has a vocabulary for each language; publish takes models with one."
         )
@@ -188,7 +189,7 @@ def _check_card_dir(
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
-    model_type = _read_json(directory / "config.json").get("model_type")
+    model_type = read_json(directory / "config.json").get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if with_code:
@@ -205,31 +206,19 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     for pattern in _MODEL_FILES:
         for path in source.glob(pattern):
             shutil.copyfile(path, folder / path.name)
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     config["use_cache"] = True  # the Trainer switches it off
     for name in ("auto_map", "custom_pipelines"):  # of code that is not pushed
         config.pop(name, None)
-    _write_json(folder / "config.json", config)
-    generation = _read_json(folder / "generation_config.json")
+    write_json(folder / "config.json", config, sort_keys=True)
+    generation = read_json(folder / "generation_config.json")
     generation.pop("_from_model_config", None)
     if generation.get("max_new_tokens"):  # the Trainer adds a max_length of 20
         generation.pop("max_length", None)
-    _write_json(folder / "generation_config.json", generation)
+    write_json(folder / "generation_config.json", generation, sort_keys=True)
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); copy or save it again.") from error
-
-
-def _write_json(path: Path, content: dict[str, object]) -> None:
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-    path.write_text(text, encoding="utf-8")
 
 
 def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path | None) -> None:
@@ -317,7 +306,7 @@ def load_as_stranger(
             lines = [line for line in result.stderr.splitlines() if line.strip()]
             reason = lines[-1] if lines else f"exit code {result.returncode}"
             raise ValueError(f"{name or folder} does not load in a clean process: {reason}")
-        answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
+        answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
 
 
@@ -363,6 +352,5 @@ def _copy_card(folder: Path, card_dir: Path) -> None:
     card_dir.mkdir(parents=True, exist_ok=True)
     for pattern in ("README.md", METRICS, "*.png"):
         for path in folder.glob(pattern):
-            aside = card_dir / f".{path.name}.partial"
-            shutil.copyfile(path, aside)
-            aside.replace(card_dir / path.name)
+            with file_written_aside(card_dir / path.name) as aside:
+                shutil.copyfile(path, aside)

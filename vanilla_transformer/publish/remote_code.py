@@ -5,7 +5,6 @@ classes, `custom_pipelines` the pipeline, and the files lie flat beside it. A ch
 code unless it is asked for.
 """
 
-import json
 import shutil
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ..modeling_vanilla_transformer import (
     VanillaTransformerModel,
 )
 from ..pipeline import TASK, VanillaTransformerTranslationPipeline
+from ..storage.atomic import read_json, write_json
 
 AUTO_CLASSES = {
     "AutoConfig": VanillaTransformerConfig,
@@ -43,7 +43,7 @@ def embed_code(directory: Path) -> None:
     for path in code_files():
         shutil.copyfile(path, directory / path.name)
     config_file = directory / "config.json"
-    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config = read_json(config_file)
     config["auto_map"] = {name: _reference(cls) for name, cls in AUTO_CLASSES.items()}
     config["custom_pipelines"] = {
         TASK: {
@@ -52,7 +52,7 @@ def embed_code(directory: Path) -> None:
             "type": "text",
         }
     }
-    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(config_file, config, sort_keys=True)
 
 
 def _module(cls: type) -> str:

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..storage.atomic import sha256
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -73,17 +74,12 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, o
     for split in ("train", "validation", "test"):
         paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
         if all(path.is_file() for path in paths):
-            files[split] = [{"name": path.name, "sha256": _sha256(path)} for path in paths]
+            files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
     if files:
         identity["files"] = files
     if recipe.dataset is not None and not Path(recipe.dataset).exists():
         identity["revision"] = revision or _hub_revision(recipe) or recipe.dataset_revision
     return identity
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _hub_revision(recipe: Recipe) -> str | None:

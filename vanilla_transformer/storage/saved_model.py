@@ -4,7 +4,6 @@ Weights come from safetensors alone, and no code in the directory is run: nothin
 """
 
 import importlib
-import json
 import os
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+
+from .atomic import read_json
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -104,21 +105,6 @@ def check_weights(directory: Path) -> None:
     raise ValueError(f"{directory} holds no trained model (no {WEIGHTS[0]}).")
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """A JSON object.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); copy or download it once more.") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; expected an object.")
-    return found
-
-
 def _read_config(directory: Path) -> PreTrainedConfig:
     path = directory / "config.json"
     if not path.is_file():
@@ -136,12 +122,3 @@ def _read_config(directory: Path) -> PreTrainedConfig:
     if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
         raise ValueError(f"{path} is of model_type {kind!r}, which turns no sequence into another.")
     return config
-
-
-__all__ = [
-    "VOCABULARY_FILES",
-    "check_weights",
-    "load_saved_model",
-    "load_saved_tokenizer",
-    "read_json",
-]

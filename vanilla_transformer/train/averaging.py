@@ -4,7 +4,6 @@ Only safetensors are read, so nothing is unpickled. A checkpoint holds each tied
 does the mean.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -15,6 +14,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+
+from ..storage.atomic import files_written_aside, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +91,7 @@ def _read_config(directory: Path) -> dict[str, object]:
     path = directory / "config.json"
     if not path.is_file():
         raise ValueError(f"{directory} holds no config.json; name directories of checkpoints.")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); leave this checkpoint out.") from error
+    config = read_json(path, remedy="leave this checkpoint out")
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 
@@ -147,23 +145,8 @@ def _replace_model_files(
     output: Path, mean: dict[str, torch.Tensor], metadata: dict[str, str], *, companions_from: Path
 ) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    # Inside output, so that the renames stay on one file system; one name, so that what a killed
-    # run left behind is cleared by the next.
-    aside = output / ".averaging.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
+    with files_written_aside(output, last=_WEIGHTS) as aside:
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
                 shutil.copyfile(path, aside / path.name)
         save_file(mean, aside / _WEIGHTS, metadata=metadata)
-        # safetensors lets nobody but their owner read its files, a server of the model for one.
-        shutil.copymode(aside / "config.json", aside / _WEIGHTS)
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        # The weights last: whoever waits for them finds the rest in place.
-        for path in sorted(aside.iterdir(), key=lambda path: path.name == _WEIGHTS):
-            path.replace(output / path.name)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

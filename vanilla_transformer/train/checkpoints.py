@@ -4,7 +4,6 @@ A checkpoint is many files, and a run may be killed between any two bytes of the
 once its manifest is there, which is written last, at once, and names the content of every file.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from ..storage.atomic import read_json, sha256, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Progress:
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":
         """Read what `save` wrote."""
-        totals = json.loads((checkpoint / PROGRESS).read_text(encoding="utf-8"))
+        totals = read_json(checkpoint / PROGRESS)
         tokens = totals.pop("target_tokens")
         return cls(**totals, _tokens=tokens)
 
@@ -111,19 +112,17 @@ def seal(checkpoint: Path) -> None:
     files = {}
     for path in sorted(checkpoint.iterdir()):
         if path.name != MANIFEST and path.is_file():
-            files[path.name] = {"size": path.stat().st_size, "sha256": _digest(path)}
-    aside = checkpoint / f".{MANIFEST}.partial"
-    aside.write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
-    aside.replace(checkpoint / MANIFEST)
+            files[path.name] = {"size": path.stat().st_size, "sha256": sha256(path)}
+    write_json(checkpoint / MANIFEST, {"files": files})
 
 
 def is_whole(checkpoint: Path) -> bool:
     """Whether the files of a checkpoint are those that were sealed."""
     try:
-        files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
+        files = read_json(checkpoint / MANIFEST)["files"]
         return all(
             (checkpoint / name).stat().st_size == facts["size"]
-            and _digest(checkpoint / name) == facts["sha256"]
+            and sha256(checkpoint / name) == facts["sha256"]
             for name, facts in files.items()
         )
     except (OSError, ValueError, KeyError):
@@ -179,8 +178,3 @@ def prune(newest: Path, *, every: int, keep: int) -> None:
             # The manifest first: what is left of a deletion that was cut short is not whole.
             (path / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,6 @@
 """What a training has done and come to, in the words of metrics.json, curves.png and samples.md."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import pair_lengths
 from ..evaluation import evaluate_model
 from ..recipes.recipe import differing_sides, recipe_of
+from ..storage.atomic import write_json, write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..visualization import save_figure
 from .checkpoints import Progress
@@ -108,7 +108,7 @@ def write_trained(
     metrics, results = metrics_of_trainer(trainer, source_language, target_language)
     write_samples(directory, results, 20)
     draw_curves(trainer.state.log_history, directory)
-    write_text_aside(directory / "metrics.json", json.dumps(metrics))
+    write_json(directory / "metrics.json", metrics)
 
 
 def _recipe_of(
@@ -173,16 +173,4 @@ def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) 
                 lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
             lines.append("")
     text = "\n".join(lines)
-    write_text_aside(run / "samples.md", text)
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and move it there when it is whole."""
-    aside = path.with_name(f".{path.name}.partial")
-    write(aside)
-    aside.replace(path)
-
-
-def write_text_aside(path: Path, text: str) -> None:
-    """Write a file of UTF-8 text by `write_aside`."""
-    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    write_text(run / "samples.md", text)

@@ -12,11 +12,9 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
 """
 
 import dataclasses
-import json
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,18 +37,12 @@ from ..evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kin
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..storage.atomic import files_written_aside, read_json, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
-from .report import (
-    draw_curves,
-    training_facts,
-    without_texts,
-    write_aside,
-    write_samples,
-    write_text_aside,
-)
+from .report import draw_curves, training_facts, without_texts, write_samples
 from .run_directory import (
     METRICS,
     RECIPE,
@@ -117,7 +109,7 @@ def run_recipe(
         _finish(recipe, run, final, data, args)
     if args.world_size > 1:
         torch.distributed.barrier()
-    return json.loads((run / METRICS).read_text(encoding="utf-8"))
+    return read_json(run / METRICS)
 
 
 def evaluate_run(
@@ -253,13 +245,8 @@ def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokeniz
             split_digits=recipe.split_digits,
             show_progress=sys.stderr.isatty(),
         )
-        with tempfile.TemporaryDirectory(dir=run, prefix=".tokenizer") as aside:
+        with files_written_aside(run, last="tokenizer.json") as aside:
             tokenizer.save_pretrained(aside)
-            # tokenizer.json last: it says that the tokenizer is there.
-            for path in sorted(
-                Path(aside).iterdir(), key=lambda path: path.name == "tokenizer.json"
-            ):
-                path.replace(run / path.name)
     return PreTrainedTokenizerFast.from_pretrained(run)
 
 
@@ -331,7 +318,7 @@ def _finish(
     average_checkpoints(averaged, run)
     if recipe.length_penalty is not None:
         _ship_length_penalty(recipe, run)
-    state = json.loads((final / "trainer_state.json").read_text(encoding="utf-8"))
+    state = read_json(final / "trainer_state.json")
     with _picture("curves.png"):
         draw_curves(state["log_history"], run)
     model, tokenizer = _load(run)
@@ -351,7 +338,7 @@ def _finish(
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
     }
-    write_text_aside(run / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+    write_json(run / METRICS, metrics)
 
 
 def _ship_length_penalty(recipe: Recipe, run: Path) -> None:

@@ -4,15 +4,14 @@ Pairs and recipe are noted before the first update, and bind every later start o
 """
 
 import dataclasses
-import json
 import logging
 import os
 from pathlib import Path
 
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
+from ..storage.atomic import read_json, write_json, write_text
 from .checkpoints import checkpoints
-from .report import write_text_aside
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
     """The metrics of a run that has been completed with this very recipe."""
     if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
         return None
-    metrics = json.loads((run / METRICS).read_text(encoding="utf-8"))
+    metrics = read_json(run / METRICS)
     return metrics if make_recipe(metrics["recipe"]) == recipe else None
 
 
@@ -91,16 +90,16 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
         if another or "train" in _changed_files(identity, recorded_data(run)):
             (run / "tokenizer.json").unlink(missing_ok=True)
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
-    write_text_aside(run / RECIPE, recipe.to_yaml())
-    write_text_aside(run / DATA, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
+    write_text(run / RECIPE, recipe.to_yaml())
+    write_json(run / DATA, identity)
 
 
 def recorded_data(run: Path) -> dict[str, object]:
     """What `data_identity` said at the first start; nothing before it."""
     if (run / DATA).is_file():
-        return json.loads((run / DATA).read_text(encoding="utf-8"))
+        return read_json(run / DATA)
     if (run / METRICS).is_file():
-        return json.loads((run / METRICS).read_text(encoding="utf-8")).get("data", {})
+        return read_json(run / METRICS).get("data", {})
     return {}
 
 

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..storage.atomic import file_written_aside
 from .fonts import text_properties
 
 if TYPE_CHECKING:
@@ -28,20 +29,15 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         ValueError: if no picture has that ending.
     """
     path = Path(path)
-    aside = path.with_name(f"{path.name}.partial")
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes()
     if form not in formats:
         raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
-    try:
-        with warnings.catch_warnings():
-            # Characters without a font were reported once, with the remedy, when it was drawn.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with file_written_aside(path) as aside, warnings.catch_warnings():
+        # Characters without a font were reported once, with the remedy, when it was drawn.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
     return path
 
 

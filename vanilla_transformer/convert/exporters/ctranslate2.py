@@ -26,6 +26,7 @@ from ...modeling_vanilla_transformer import (
     PositionwiseFeedForward,
     VanillaTransformerForConditionalGeneration,
 )
+from ...storage.atomic import folder_written_aside
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..engines import CTranslate2Engine
 from ..verification import (
@@ -36,7 +37,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .folders import check_folders, copy_tokenizer, load_model, written_aside
+from .folders import check_folders, copy_tokenizer, load_model
 
 logger = logging.getLogger(__name__)
 
@@ -295,7 +296,7 @@ def export_ctranslate2(
     model = load_model(source, dtype=torch.float32)
     _check_exportable(model)
     differences = {}
-    with written_aside(output) as aside:
+    with folder_written_aside(output) as aside:
         for stored in dict.fromkeys(("float32", quantization)):
             TransformersConverter(str(source)).convert(str(aside), quantization=stored, force=True)
             model.generation_config.save_pretrained(aside)

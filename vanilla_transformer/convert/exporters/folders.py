@@ -2,14 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.saved_model import VOCABULARY_FILES, load_saved_model, read_json
+from ...storage.atomic import check_new_folder, read_json
+from ...storage.saved_model import VOCABULARY_FILES, load_saved_model
 
 TOKENIZER_FILES = (
     *(*VOCABULARY_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -39,8 +38,7 @@ def check_folders(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
             )
         read_json(source / name)  # which an export copies
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not an empty directory; name another one.")
+    check_new_folder(output)
     return source, output
 
 
@@ -62,27 +60,6 @@ def load_model(
         if not parameter.isfinite().all():
             raise ValueError(f"{source}: {name} holds NaN or infinity; export a sound checkpoint.")
     return model
-
-
-@contextmanager
-def written_aside(output: Path) -> Iterator[Path]:
-    """A path beside the output to write to; it takes the output's place if the block succeeds."""
-    # Beside the output, so that the rename stays on one file system.
-    aside = output.absolute().with_name(f".{output.absolute().name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    made = [folder for folder in aside.parents if not folder.exists()]
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield aside
-        # safetensors lets nobody but their owner read its files, a server of the model for one.
-        for weights in aside.glob("*.safetensors"):
-            shutil.copymode(aside / "config.json", weights)
-        aside.replace(output)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        for folder in made:
-            with suppress(OSError):  # it holds the output
-                folder.rmdir()
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:

@@ -20,8 +20,9 @@ from transformers import MarianConfig, MarianMTModel
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...storage.atomic import folder_written_aside
 from ..verification import check_equal, log_probabilities, probe
-from .folders import check_folders, copy_tokenizer, load_model, written_aside
+from .folders import check_folders, copy_tokenizer, load_model
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
     """
     source, output = check_folders(model_dir, output_dir)
     marian = to_marian(load_model(source))
-    with written_aside(output) as aside:
+    with folder_written_aside(output) as aside:
         marian.save_pretrained(aside)
         copy_tokenizer(source, aside)
         difference = _verify(source, aside)

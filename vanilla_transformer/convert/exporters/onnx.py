@@ -23,9 +23,10 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...storage.atomic import folder_written_aside
 from ..engines import DECODER, ENCODER, OnnxEngine, source_names, target_names
 from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
-from .folders import check_folders, copy_tokenizer, load_model, written_aside
+from .folders import check_folders, copy_tokenizer, load_model
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
             "merge adapters first."
         )
     model.set_attn_implementation("eager")
-    with written_aside(output) as aside:
+    with folder_written_aside(output) as aside:
         aside.mkdir()
         write_graphs(model, aside)
         model.config.save_pretrained(aside)

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...storage.saved_model import read_json
+from ...storage.atomic import read_json
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"

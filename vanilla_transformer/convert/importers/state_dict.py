@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
+from ...storage.atomic import check_new_folder, folder_written_aside
 from ...target_tokenizer import hold_target_tokenizer
-from ..exporters.folders import written_aside
 from .safe_files import listed
 
 # Names that other systems have for the activations of ours.
@@ -288,11 +288,8 @@ def check_output(output: str | os.PathLike[str] | None) -> None:
     Raises:
         ValueError: something is there.
     """
-    if output is None:
-        return
-    path = Path(output)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} exists and is not an empty directory; name another one.")
+    if output is not None:
+        check_new_folder(Path(output))
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
@@ -305,7 +302,7 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported
-    with written_aside(Path(output)) as aside:
+    with folder_written_aside(Path(output)) as aside:
         imported.model.save_pretrained(aside)
         if imported.tokenizer is not None:
             imported.tokenizer.save_pretrained(aside)
