@@ -7,6 +7,7 @@ import torch
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish import publishing
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.report import write_samples
 
 SENTENCES = {"ein Hund": "a dog", "ein altes Haus": "an old house", "und ein Hund": "and a dog"}
@@ -79,7 +80,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
 
 def load_here(folder, texts, *, form, name=None):
     """In the place of `load_as_stranger`, which takes seconds; other tests start it."""
-    model, tokenizer = publishing._load(folder)
+    model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(publishing.translate(model, tokenizer, [text])) for text in texts]
     logits = publishing._logits(model, tokenizer, texts[0])
     return {"model": type(model).__name__, "translations": found}, logits

@@ -79,7 +79,7 @@ DAMAGE = {
 }
 OTHER_KINDS = {
     "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which nothing"),
-    "no translator": (of_another_kind, "model_type 'bert', which turns no"),
+    "no translator": (of_another_kind, "model_type 'bert', which is not a seq"),
     "no tokenizer": (lose_the_tokenizer, "holds no tokenizer, only weights for ids"),
     "cut tokenizer": (cut("tokenizer.json"), "run/tokenizer.json is not JSON"),
     "cut settings": (cut("tokenizer_config.json"), "run/tokenizer_config.json is not JSON"),

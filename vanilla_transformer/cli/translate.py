@@ -115,8 +115,6 @@ def _model_directory(name: str) -> Path:
 
 def _translator(directory: Path, engine: str | None) -> object:
     """The model of a folder, or an engine that runs an export of it."""
-    import torch
-
     from ..convert.engines import ENGINES, load_engine
     from ..storage.saved_model import load_saved_model
 
@@ -125,7 +123,7 @@ def _translator(directory: Path, engine: str | None) -> object:
     for name, file in ENGINES.items():
         if (directory / file).is_file():
             raise ValueError(f"{directory} holds an export; give --engine {name}.")
-    return load_saved_model(directory).to("cuda" if torch.cuda.is_available() else "cpu")
+    return load_saved_model(directory, device="auto")
 
 
 def _drawn(options: argparse.Namespace) -> dict[str, object]:

@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.atomic import read_json
+from ..storage.run_files import METRICS
 
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
@@ -211,11 +212,11 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
     Raises:
         ValueError: there is no run, or this model was never scored.
     """
-    own = _read(directory / "metrics.json")
-    whole = own if run is None else _read(run / "metrics.json")
+    own = _read(directory / METRICS)
+    whole = own if run is None else _read(run / METRICS)
     if whole is None or "recipe" not in whole:
         raise ValueError(
-            f"{run or directory} holds no metrics of a training run (metrics.json), whose facts a "
+            f"{run or directory} holds no metrics of a training run ({METRICS}), whose facts a "
             "card needs; name the run directory with --run. A model that was imported, or trained "
             "by another program, has none: push it with model.push_to_hub and "
             "tokenizer.push_to_hub."
@@ -224,7 +225,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
     if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):
         raise ValueError(
             f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
-            f"{directory} --test-file FILE --output {directory / 'metrics.json'} and publish with "
+            f"{directory} --test-file FILE --output {directory / METRICS} and publish with "
             "--run."
         )
     if own is not None and run is not None and "recipe" not in own:

@@ -23,7 +23,8 @@ from safetensors.torch import load_file
 
 from ..batch_translation import translate
 from ..storage.atomic import file_written_aside, read_json, write_json
-from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..storage.run_files import CURVES, METRICS
+from ..storage.saved_model import WEIGHTS, WEIGHTS_INDEX, load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, check_card, render_card, trained_metrics
 from .hub import Commit, check_repo_id, plan_files, push_folder
@@ -34,13 +35,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METRICS = "metrics.json"
 # All of a model directory that is published; weights in no format that could run code.
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+_WEIGHT_FILES = (WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors")
 _MODEL_FILES = (
-    *("config.json", "generation_config.json", *WEIGHTS),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "merges.txt"),
+    "config.json",
+    "generation_config.json",
+    *_WEIGHT_FILES,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
 )
 _REQUIRED = {
     "config.json": "give a directory that from_pretrained loads",
@@ -52,7 +58,7 @@ _REQUIRED = {
     "model.generation_config.save_pretrained",
 }
 # What an earlier push may have left and this one replaces or does without; above all code.
-_REPLACED = (*_MODEL_FILES, "*.py", "custom_generate/*", "*.bin", "attention-*.png", "curves.png")
+_REPLACED = (*_MODEL_FILES, "*.py", "custom_generate/*", "*.bin", "attention-*.png", CURVES)
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
 
@@ -156,11 +162,11 @@ def check_model_files(directory: Path) -> None:
         raise ValueError(
             f"{directory} has a vocabulary for each language; publish takes models with one."
         )
-    paths = sorted({path for pattern in WEIGHTS for path in directory.glob(pattern)})
+    paths = sorted({path for pattern in _WEIGHT_FILES for path in directory.glob(pattern)})
     paths = [path for path in paths if path.suffix == ".safetensors"]
     if not paths:
         raise ValueError(
-            f"{directory} holds no model.safetensors; save the model with save_pretrained (no "
+            f"{directory} holds no {WEIGHTS}; save the model with save_pretrained (no "
             "other format of weights is published)."
         )
     for path in paths:
@@ -226,23 +232,21 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
     published = facts["published"]
     texts = [sample["source"] for sample in published["samples"]]
     answer, logits = load_as_stranger(folder, texts, form=published["form"], name=str(source))
-    model, tokenizer = _load(source)
+    model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
     expected = _logits(model, tokenizer, texts[0])
     if not _close(logits, expected):
         raise ValueError(
             f"what would be published of {source} does not compute what {source} computes; make "
             "its config.json what it was."
         )
-    if (
-        run is not None
-        and published["scores_of_run"]
-        and not _close(_logits(*_load(run), texts[0]), expected)
-    ):
-        raise ValueError(
-            f"the metrics of {run} were measured on another model than {source}; measure its own: "
-            f"vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
-            f"{source / METRICS}"
-        )
+    if run is not None and published["scores_of_run"]:
+        measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
+        if not _close(measured, expected):
+            raise ValueError(
+                f"the metrics of {run} were measured on another model than {source}; measure its "
+                f"own: vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
+                f"{source / METRICS}"
+            )
     for sample, text in zip(published["samples"], answer["translations"], strict=True):
         sample["translation"] = text
         # Stock code searches in its own way.
@@ -254,9 +258,9 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
                 "another version of the package installed?"
             )
     _draw(model, tokenizer, folder, facts)
-    curves = (run or source) / "curves.png"
+    curves = (run or source) / CURVES
     if curves.is_file():
-        shutil.copyfile(curves, folder / "curves.png")
+        shutil.copyfile(curves, folder / CURVES)
     facts["published"]["curves"] = curves.is_file()
 
 
@@ -308,10 +312,6 @@ def load_as_stranger(
             raise ValueError(f"{name or folder} does not load in a clean process: {reason}")
         answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
-
-
-def _load(directory: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    return load_saved_model(directory), load_saved_tokenizer(directory)
 
 
 def _logits(

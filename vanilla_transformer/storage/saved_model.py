@@ -5,6 +5,7 @@ Weights come from safetensors alone, and no code in the directory is run: nothin
 
 import importlib
 import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -22,22 +23,35 @@ from transformers import (
 
 from .atomic import read_json
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # Ours is one file; the tokenizers of imported models have others in its place.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
+TOKENIZER_FILES = (
+    *VOCABULARY_FILES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab-tgt.json",
+    "target_vocab.json",
+    "merges.txt",
+    "source.spm",
+    "target.spm",
+)
 # Tokenizers that transformers has, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 
 
 def load_saved_model(
-    directory: str | os.PathLike[str], *, dtype: torch.dtype | None = None
+    directory: str | os.PathLike[str], *, dtype: torch.dtype | None = None, device: str = "cpu"
 ) -> PreTrainedModel:
-    """The sequence-to-sequence model of a directory, in evaluation mode.
+    """Load the sequence-to-sequence model of a directory, in evaluation mode.
 
     Args:
         directory: a training run, or what `save_pretrained` has written.
         dtype: of the weights; as they were saved if None.
+        device: `auto` for the GPU if there is one.
 
     Raises:
         ValueError: something is missing, damaged, of another kind, or would run code.
@@ -66,11 +80,13 @@ def load_saved_model(
                 f"{directory}: {problem.replace('_keys', '')} weights, such as "
                 f"{sorted(map(str, report[problem]))[0]}; give a whole checkpoint."
             )
-    return model.eval()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.eval().to(device)
 
 
 def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer of a directory.
+    """Load the tokenizer of a directory.
 
     Raises:
         ValueError: there is none, or a file of it is damaged.
@@ -93,16 +109,23 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
 
 
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy the files of a tokenizer to another directory."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+
+
 def check_weights(directory: Path) -> None:
     """Raise ValueError unless a directory holds weights in a format that runs no code."""
-    if any((directory / name).is_file() for name in WEIGHTS):
+    if any((directory / name).is_file() for name in (WEIGHTS, WEIGHTS_INDEX)):
         return
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
         raise ValueError(
             f"{directory} holds weights as {PICKLED_WEIGHTS[0]} alone, which could run code; "
-            "allowed is model.safetensors: save the model again where it is trusted."
+            f"allowed is {WEIGHTS}: save the model again where it is trusted."
         )
-    raise ValueError(f"{directory} holds no trained model (no {WEIGHTS[0]}).")
+    raise ValueError(f"{directory} holds no trained model (no {WEIGHTS}).")
 
 
 def _read_config(directory: Path) -> PreTrainedConfig:
@@ -120,5 +143,7 @@ def _read_config(directory: Path) -> PreTrainedConfig:
             "model is not run."
         ) from error
     if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise ValueError(f"{path} is of model_type {kind!r}, which turns no sequence into another.")
+        raise ValueError(
+            f"{path} is of model_type {kind!r}, which is not a sequence-to-sequence model."
+        )
     return config

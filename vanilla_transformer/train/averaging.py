@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..storage.atomic import files_written_aside, read_json
+from ..storage.saved_model import WEIGHTS
 
 logger = logging.getLogger(__name__)
 
-_WEIGHTS = "model.safetensors"
 # Fields of config.json that say where a model comes from and not what it is.
 _PROVENANCE = frozenset({"transformers_version", "_name_or_path"})
 # What a checkpoint needs to be loaded, besides the weights: never optimizer or trainer state.
@@ -64,7 +64,7 @@ def average_checkpoints(
     if not checkpoints:
         raise ValueError("got no checkpoints to average; name at least one directory.")
     _check_same_config(checkpoints)
-    mean, metadata = _mean_of_weights([directory / _WEIGHTS for directory in checkpoints])
+    mean, metadata = _mean_of_weights([directory / WEIGHTS for directory in checkpoints])
     output = Path(output_dir)
     _replace_model_files(output, mean, metadata, companions_from=checkpoints[-1])
     names = ", ".join(directory.name for directory in checkpoints)
@@ -113,7 +113,7 @@ def _mean_of_weights(paths: list[Path]) -> tuple[dict[str, torch.Tensor], dict[s
 def _open_weights(stack: ExitStack, path: Path) -> safe_open:
     if not path.is_file():
         raise ValueError(
-            f"{path.parent} holds no {_WEIGHTS}; save it with save_pretrained, in one shard."
+            f"{path.parent} holds no {WEIGHTS}; save it with save_pretrained, in one shard."
         )
     try:
         # The header is checked against the length of the file here: a cut file does not open.
@@ -145,8 +145,8 @@ def _replace_model_files(
     output: Path, mean: dict[str, torch.Tensor], metadata: dict[str, str], *, companions_from: Path
 ) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    with files_written_aside(output, last=_WEIGHTS) as aside:
+    with files_written_aside(output, last=WEIGHTS) as aside:
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
                 shutil.copyfile(path, aside / path.name)
-        save_file(mean, aside / _WEIGHTS, metadata=metadata)
+        save_file(mean, aside / WEIGHTS, metadata=metadata)

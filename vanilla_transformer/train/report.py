@@ -12,6 +12,7 @@ from ..evaluation import evaluate_model
 from ..recipes.recipe import differing_sides, recipe_of
 from ..storage.atomic import write_json, write_text
 from ..storage.environment import git_commit, hardware, versions
+from ..storage.run_files import CURVES, METRICS, SAMPLES
 from ..visualization import save_figure
 from .checkpoints import Progress
 from .curves import plot_training_curves
@@ -108,7 +109,7 @@ def write_trained(
     metrics, results = metrics_of_trainer(trainer, source_language, target_language)
     write_samples(directory, results, 20)
     draw_curves(trainer.state.log_history, directory)
-    write_json(directory / "metrics.json", metrics)
+    write_json(directory / METRICS, metrics)
 
 
 def _recipe_of(
@@ -149,7 +150,7 @@ def without_texts(result: dict[str, object]) -> dict[str, object]:
 
 def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
     """Draw what a trainer has logged."""
-    save_figure(plot_training_curves(log_history, title=run.name), run / "curves.png")
+    save_figure(plot_training_curves(log_history, title=run.name), run / CURVES)
 
 
 def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) -> None:
@@ -173,4 +174,4 @@ def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) 
                 lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
             lines.append("")
     text = "\n".join(lines)
-    write_text(run / "samples.md", text)
+    write_text(run / SAMPLES, text)

@@ -39,13 +39,12 @@ from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validati
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import files_written_aside, read_json, write_aside, write_json
 from ..storage.environment import resolve_precision
+from ..storage.run_files import ATTENTION, CHECKPOINTS, CURVES, METRICS, RECIPE
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
 from .report import draw_curves, training_facts, without_texts, write_samples
 from .run_directory import (
-    METRICS,
-    RECIPE,
     check_writable,
     claim,
     completed,
@@ -95,7 +94,7 @@ def run_recipe(
     # A recipe that no tokenizer or model can follow fails before any work.
     check_vocab_size(recipe.vocab_size)
     model_config(recipe, recipe.vocab_size)
-    args = training_arguments(recipe, run / "checkpoints")
+    args = training_arguments(recipe, run / CHECKPOINTS)
     # The other ranks wait, then find everything in the cache.
     with args.main_process_first(desc="preparation of the data"):
         identity = identify(recipe, run, recorded_if_ours(recipe, run, resume=resume))
@@ -150,7 +149,7 @@ def evaluate_run(
     sets = evaluation_sets(pinned(recipe, recorded_data(run)))
     if not sets:
         raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
-    model, tokenizer = _load(run)
+    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     return {
         name: without_texts(_score(recipe, model, tokenizer, test_set, batch_tokens))
         for name, test_set in sets.items()
@@ -319,15 +318,15 @@ def _finish(
     if recipe.length_penalty is not None:
         _ship_length_penalty(recipe, run)
     state = read_json(final / "trainer_state.json")
-    with _picture("curves.png"):
+    with _picture(CURVES):
         draw_curves(state["log_history"], run)
-    model, tokenizer = _load(run)
+    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
     if results:
         write_samples(run, results, recipe.num_samples)
-        with _picture("attention.png"):
+        with _picture(ATTENTION):
             _draw_attention(model, tokenizer, run, results)
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
@@ -379,12 +378,6 @@ def _score(
     return {**result, "sources": test_set.sources, "references": test_set.targets}
 
 
-def _load(run: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerBase]:
-    model = load_saved_model(run)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return model, load_saved_tokenizer(run)
-
-
 @contextmanager
 def _picture(name: str) -> Iterator[None]:
     """A picture that cannot be drawn is not worth a run: it is logged, and the run goes on."""
@@ -407,4 +400,4 @@ def _draw_attention(
     attention = attention_weights(
         model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
     )
-    save_figure(plot_attention(attention, kind="cross"), run / "attention.png")
+    save_figure(plot_attention(attention, kind="cross"), run / ATTENTION)

@@ -11,13 +11,11 @@ from pathlib import Path
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
 from ..storage.atomic import read_json, write_json, write_text
+from ..storage.run_files import CHECKPOINTS, DATA, METRICS, RECIPE
+from ..storage.saved_model import WEIGHTS
 from .checkpoints import checkpoints
 
 logger = logging.getLogger(__name__)
-
-METRICS = "metrics.json"
-RECIPE = "recipe.yaml"
-DATA = Path("checkpoints", "data.json")
 
 
 def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, object]:
@@ -39,7 +37,7 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
             "--output-dir, or the values as they were."
         )
-    if differences and not checkpoints(run / "checkpoints"):
+    if differences and not checkpoints(run / CHECKPOINTS):
         raise ValueError(
             f"{run} is complete, and without its checkpoints it cannot go on "
             f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
@@ -54,7 +52,7 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
 
 def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
     """The metrics of a run that has been completed with this very recipe."""
-    if not (run / METRICS).is_file() or not (run / "model.safetensors").is_file():
+    if not (run / METRICS).is_file() or not (run / WEIGHTS).is_file():
         return None
     metrics = read_json(run / METRICS)
     return metrics if make_recipe(metrics["recipe"]) == recipe else None
@@ -111,7 +109,7 @@ def pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
 
 def _trained(run: Path) -> bool:
     """Whether there is something to lose."""
-    return bool(checkpoints(run / "checkpoints")) or (run / METRICS).is_file()
+    return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
 
 
 def _changed_files(identity: dict[str, object], recorded: dict[str, object]) -> list[str]:

@@ -27,6 +27,7 @@ from ...modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from ...storage.atomic import folder_written_aside
+from ...storage.saved_model import copy_tokenizer
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..engines import CTranslate2Engine
 from ..verification import (
@@ -37,7 +38,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .folders import check_folders, copy_tokenizer, load_model
+from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -293,7 +294,7 @@ def export_ctranslate2(
             f"Got quantization={quantization!r}; allowed are {', '.join(QUANTIZATIONS)}."
         )
     source, output = check_folders(model_dir, output_dir)
-    model = load_model(source, dtype=torch.float32)
+    model = load_source(source, dtype=torch.float32)
     _check_exportable(model)
     differences = {}
     with folder_written_aside(output) as aside:

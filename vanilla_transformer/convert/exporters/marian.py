@@ -21,8 +21,9 @@ from transformers import MarianConfig, MarianMTModel
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
+from ...storage.saved_model import copy_tokenizer
 from ..verification import check_equal, log_probabilities, probe
-from .folders import check_folders, copy_tokenizer, load_model
+from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
             differ.
     """
     source, output = check_folders(model_dir, output_dir)
-    marian = to_marian(load_model(source))
+    marian = to_marian(load_source(source))
     with folder_written_aside(output) as aside:
         marian.save_pretrained(aside)
         copy_tokenizer(source, aside)
@@ -258,7 +259,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
 
 def _verify(source: Path, written: Path) -> float:
     """Compares in float32, in which both are exact, whatever they were saved in."""
-    model = load_model(source, dtype=torch.float32)
+    model = load_source(source, dtype=torch.float32)
     marian = MarianMTModel.from_pretrained(written, dtype=torch.float32).eval()
     sentences = probe(model.config)
     got, expected = (log_probabilities(side, sentences) for side in (marian, model))

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
+from ...storage.saved_model import copy_tokenizer
 from ..engines import DECODER, ENCODER, OnnxEngine, source_names, target_names
 from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
-from .folders import check_folders, copy_tokenizer, load_model
+from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
             the two differ.
     """
     source, output = check_folders(model_dir, output_dir)
-    model = load_model(source, dtype=torch.float32)
+    model = load_source(source, dtype=torch.float32)
     foreign = foreign_tensors(model)
     if foreign:
         raise ValueError(

@@ -1,7 +1,6 @@
-"""What every exporter reads and writes: a saved model in, a folder that is whole or absent out."""
+"""What every exporter reads: a saved model of this architecture, and its tokenizer."""
 
 import os
-import shutil
 from pathlib import Path
 
 import torch
@@ -10,16 +9,11 @@ from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGene
 from ...storage.atomic import check_new_folder, read_json
 from ...storage.saved_model import VOCABULARY_FILES, load_saved_model
 
-TOKENIZER_FILES = (
-    *(*VOCABULARY_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab-tgt.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm"),
-)
-
 
 def check_folders(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
 ) -> tuple[Path, Path]:
-    """The two folders of an export as paths.
+    """Return the two folders of an export as paths.
 
     Args:
         model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
@@ -42,13 +36,13 @@ def check_folders(
     return source, output
 
 
-def load_model(
+def load_source(
     source: Path, *, dtype: torch.dtype | None = None
 ) -> VanillaTransformerForConditionalGeneration:
-    """The model of a folder in evaluation mode, in the dtype that it was saved in or a given one.
+    """Load the model of a folder by `load_saved_model`.
 
     Raises:
-        ValueError: the folder holds another architecture, or not every weight as a number.
+        ValueError: the folder holds another architecture, or a weight that is not finite.
     """
     saved_type = read_json(source / "config.json").get("model_type")
     if saved_type != "vanilla_transformer":
@@ -60,10 +54,3 @@ def load_model(
         if not parameter.isfinite().all():
             raise ValueError(f"{source}: {name} holds NaN or infinity; export a sound checkpoint.")
     return model
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copies the tokenizer."""
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)

@@ -1,0 +1,11 @@
+"""Names of the files of a run directory, which training writes and publishing reads."""
+
+from pathlib import Path
+
+RECIPE = "recipe.yaml"
+METRICS = "metrics.json"  # written last: a run that has it is complete
+SAMPLES = "samples.md"
+CURVES = "curves.png"
+ATTENTION = "attention.png"
+CHECKPOINTS = "checkpoints"
+DATA = Path(CHECKPOINTS, "data.json")
