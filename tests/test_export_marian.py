@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from marian_tensors import from_marian_tensors
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
@@ -16,14 +17,8 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
-from vanilla_transformer.convert.exporters.marian import (
-    export_marian,
-    from_marian_tensors,
-    marian_columns,
-    tensor_map,
-    to_marian,
-    to_marian_tensors,
-)
+from vanilla_transformer.convert.exporters.marian import export_marian, to_marian, to_marian_tensors
+from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
 
 VOCAB_SIZE = 60
 

@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
+from marian_tensors import from_marian_tensors
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert.exporters.marian import from_marian_tensors, tensor_map, to_marian
+from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.tensor_names import tensor_map
 from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer, EncoderLayer
 
 VOCAB_SIZE = 50

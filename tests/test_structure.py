@@ -128,6 +128,13 @@ def test_imports_follow_the_picture(path):
         assert imported <= {*HUB, "fast"}
 
 
+def test_importers_and_exporters_share_what_is_beside_them():
+    for folder, other in (("importers", "exporters"), ("exporters", "importers")):
+        for path in (ROOT / "convert" / folder).glob("*.py"):
+            nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)]
+            assert not [node for node in nodes if other in (node.module or "").split(".")]
+
+
 def test_hub_files_travel_alone(path):
     """The host copies them flat by a regular expression that finds only `from .x import y`."""
     if room(path) not in HUB:

@@ -101,16 +101,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         """Choose the epoch whose batches the next iteration yields."""
         self.epoch = epoch
 
-    def padding_share(self) -> dict[str, float]:
-        """Real tokens / padded tokens of the current epoch, for "source" and "target"."""
-        order, bounds = self._plan()
-        shares = {}
-        for name, lengths in (("source", self.source_lengths), ("target", self.target_lengths)):
-            ordered = lengths[order].astype(np.int64)
-            widths = np.maximum.reduceat(ordered, bounds[:-1])
-            shares[name] = float(ordered.sum() / (widths * np.diff(bounds)).sum())
-        return shares
-
     def _generator(self, *, stream: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.epoch, stream])
 

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from transformers import MarianConfig, MarianMTModel
@@ -22,98 +21,24 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import copy_tokenizer
+from ..tensor_names import (
+    LOGITS_BIAS,
+    MARIAN_LAYER_NORM_EPS,
+    SHARED_FIELDS,
+    marian_columns,
+    tensor_map,
+)
 from ..verification import check_equal, log_probabilities, probe
 from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
-# Fields that mean the same in both configurations.
-SHARED_FIELDS = (
-    *("vocab_size", "d_model", "encoder_layers", "decoder_layers"),
-    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
-    *("dropout", "attention_dropout", "activation_dropout", "max_position_embeddings"),
-    *("tie_word_embeddings", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
-    *("unk_token_id", "decoder_start_token_id", "activation_function"),
-    "share_encoder_decoder_embeddings",
-)
 # Fields of Marian's that make it the paper's model.
 MARIAN_FIELDS = {
     "scale_embedding": True,  # Section 3.4
     "forced_eos_token_id": None,  # Marian's own default is an id of its own vocabularies
 }
-MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
 TOLERANCE = 1e-4  # of log-probabilities; rounding in another order of columns
-LOGITS_BIAS = "final_logits_bias"  # a row, (1, V), where ours is (V,)
-
-# Modules of a layer: our name, Marian's name, and the axis of the weight and of the bias along
-# which the residual stream lies (None: neither its rows nor its columns).
-_ATTENTION = (
-    ("q_proj", "q_proj", 1, None),
-    ("k_proj", "k_proj", 1, None),
-    ("v_proj", "v_proj", 1, None),
-    ("out_proj", "out_proj", 0, 0),
-)
-_FEED_FORWARD = (
-    ("feed_forward.fc1", "fc1", 1, None),
-    ("feed_forward.fc2", "fc2", 0, 0),
-    ("feed_forward_norm", "final_layer_norm", 0, 0),
-)
-
-
-class MarianTensor(NamedTuple):
-    """Where a tensor of ours is found in Marian."""
-
-    key: str  # in the state dict of MarianMTModel
-    axis: int | None  # along which the residual stream lies, if any does
-
-
-def _attention(ours: str, marian: str) -> Iterator[tuple[str, str, int | None, int | None]]:
-    for our_part, marian_part, weight_axis, bias_axis in _ATTENTION:
-        yield f"{ours}.{our_part}", f"{marian}.{marian_part}", weight_axis, bias_axis
-    yield f"{ours}_norm", f"{marian}_layer_norm", 0, 0
-
-
-def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
-    """Every tensor of the model and its place in Marian, each tied tensor once.
-
-    Args:
-        config: of a model that Marian can hold.
-
-    Returns:
-        Keys of our state dict with key and axis in `MarianMTModel`'s.
-    """
-    self_attention = tuple(_attention("self_attn", "self_attn"))
-    cross_attention = tuple(_attention("cross_attn", "encoder_attn"))
-    stacks = {
-        "encoder": (config.encoder_layers, (*self_attention, *_FEED_FORWARD)),
-        "decoder": (config.decoder_layers, (*self_attention, *cross_attention, *_FEED_FORWARD)),
-    }
-    source, target = (f"model.{stack}.embed_tokens.weight" for stack in stacks)
-    if not config.tie_word_embeddings:
-        tables = {key: key for key in (source, target, "lm_head.weight")}
-    elif config.share_encoder_decoder_embeddings:
-        tables = {"model.shared.weight": "model.shared.weight"}
-    else:  # Marian has no table called shared then
-        tables = {source: source, "model.shared.weight": target}
-    tensors = {key: MarianTensor(marian, 1) for key, marian in tables.items()}
-    if config.lm_head_bias:
-        tensors["lm_head.bias"] = MarianTensor(LOGITS_BIAS, None)
-    for stack, (num_layers, modules) in stacks.items():
-        for layer in range(num_layers):
-            prefix = f"model.{stack}.layers.{layer}"
-            for ours, marian, weight_axis, bias_axis in modules:
-                for part, axis in (("weight", weight_axis), ("bias", bias_axis)):
-                    key = f"{prefix}.{marian}.{part}"
-                    tensors[f"{prefix}.{ours}.{part}"] = MarianTensor(key, axis)
-    return tensors
-
-
-def marian_columns(d_model: int) -> torch.Tensor:
-    """Our column of the residual stream for each of Marian's: the even ones, then the odd, (d,).
-
-    Its `argsort()` is the way back.
-    """
-    return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
 
 
 def _reorder(tensor: torch.Tensor, axis: int | None, columns: torch.Tensor) -> torch.Tensor:
@@ -132,20 +57,6 @@ def to_marian_tensors(
     }
     if LOGITS_BIAS in tensors:
         tensors[LOGITS_BIAS] = tensors[LOGITS_BIAS][None]
-    return tensors
-
-
-def from_marian_tensors(
-    state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
-) -> dict[str, torch.Tensor]:
-    """The inverse of `to_marian_tensors`: ours again, bit for bit, all of them copies."""
-    columns = marian_columns(config.d_model).argsort()
-    tensors = {
-        key: _reorder(state_dict[marian.key], marian.axis, columns)
-        for key, marian in tensor_map(config).items()
-    }
-    if config.lm_head_bias:
-        tensors["lm_head.bias"] = tensors["lm_head.bias"][0]
     return tensors
 
 

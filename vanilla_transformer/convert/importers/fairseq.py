@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ..exporters.marian import tensor_map
+from ..tensor_names import tensor_map
 from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
 from .state_dict import (
     Imported,

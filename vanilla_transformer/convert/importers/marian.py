@@ -1,6 +1,6 @@
 """Import of MarianMT and OPUS-MT directories of transformers; the inverse of the Marian export.
 
-Marian's network is the paper's with other columns for the sinusoids (exporters/marian.py), and
+Marian's network is the paper's with other columns for the sinusoids (tensor_names.py), and
 OPUS-MT models bring their own activation (swish), an output bias, and a decoder that starts from
 `<pad>`. Their SentencePiece tokenizer is kept as it is.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import MarianConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ..exporters.marian import (
+from ..tensor_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
     SHARED_FIELDS,

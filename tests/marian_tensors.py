@@ -1,0 +1,18 @@
+"""The way back from Marian's tensors to ours, for tests of the export."""
+
+from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
+
+
+def from_marian_tensors(state_dict, config):
+    """The inverse of `to_marian_tensors`: ours again, bit for bit, all of them copies."""
+    columns = marian_columns(config.d_model).argsort()
+    tensors = {}
+    for key, place in tensor_map(config).items():
+        tensor = state_dict[place.key]
+        if place.axis is None:
+            tensors[key] = tensor.clone()
+        else:
+            tensors[key] = tensor.index_select(place.axis, columns)
+    if config.lm_head_bias:
+        tensors["lm_head.bias"] = tensors["lm_head.bias"][0]
+    return tensors
