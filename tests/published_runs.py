@@ -21,6 +21,12 @@ SCORES = {
     "perplexity": 6.72315,
     "copy_baseline": {"bleu": 0.47},
 }
+SAMPLES = {
+    "test": [
+        {"source": source, "reference": reference, "translation": ""}
+        for source, reference in SENTENCES.items()
+    ]
+}
 METRICS = {
     "scores": {"validation": {**SCORES, "bleu": 34.1395}, "test": SCORES},
     **{"parameters": 7065600, "updates": 2603, "epochs": 5.259, "target_tokens": 2522630},
@@ -42,6 +48,7 @@ METRICS = {
         "train_file": "/home/somebody/secret/train.jsonl",
         **{"data_license": "CC BY 4.0", "data_source": "Three sentences"},
     },
+    "samples": SAMPLES,
 }
 
 
@@ -67,8 +74,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
     tiny_model(seed).save_pretrained(directory)
     tiny_tokenizer().save_pretrained(directory)
     (directory / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    texts = {"sources": list(SENTENCES), "references": list(SENTENCES.values())}
-    write_samples(directory, {"test": {**texts, "hypotheses": [""] * 3}}, 3)
+    write_samples(directory, SAMPLES)
     (directory / "curves.png").write_bytes(b"\x89PNG curves")
     for name in ("training_args.bin", "optimizer.pt", "recipe.yaml", "notes.txt", ".token"):
         (directory / name).write_text("hf_home")

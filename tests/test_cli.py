@@ -302,6 +302,9 @@ def test_two_processes_train_one_model(trained, tmp_path):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["devices"] == 2
     assert completed.stdout.count("Model, curves, samples and metrics are in") == 1
+    (samples,) = metrics["samples"].values()
+    assert completed.stdout.count("\n    translation ") == 3
+    assert f"\n\n    source      {samples[2]['source']}\n" in completed.stdout
     checkpoint = run / "checkpoints" / "checkpoint-5"
     assert {path.name for path in checkpoint.glob("rng_state*")} == {
         "rng_state_0.pth",

@@ -148,6 +148,37 @@ def test_samples_show_source_reference_and_translation(finished):
     _, run, _ = finished
     text = (run / "samples.md").read_text(encoding="utf-8")
     assert text.count("    source ") == text.count("    translation ") == 10
+    samples = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["samples"]
+    assert {name: len(chosen) for name, chosen in samples.items()} == {"test": 10}
+    for sample in samples["test"]:
+        assert f"    reference   {sample['reference']}\n" in text
+        assert sample["reference"] == " ".join(WORDS[word] for word in sample["source"].split())
+
+
+def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, caplog):
+    """Earlier versions wrote them into samples.md alone."""
+    _, run, metrics = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoint-*"))
+    older = {name: value for name, value in metrics.items() if name != "samples"}
+    (copy / "metrics.json").write_text(json.dumps(older), encoding="utf-8")
+    evaluate_run(copy, num_beams=2)  # what it translates is not what the run would
+    assert json.loads((copy / "metrics.json").read_text(encoding="utf-8")) == older
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    evaluate_run(copy)
+    assert json.loads((copy / "metrics.json").read_text(encoding="utf-8")) == metrics
+    assert (copy / "samples.md").read_text() == (run / "samples.md").read_text()
+    assert f"Added samples to {copy / 'metrics.json'}" in caplog.text
+    caplog.clear()
+    evaluate_run(copy)
+    assert "Added" not in caplog.text
+
+
+def test_evaluation_takes_validation_pairs_where_there_are_no_others(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert evaluate_run(tmp_path / "run") == metrics["scores"]
+    assert list(metrics["samples"]) == ["validation"]
 
 
 def test_same_command_again_does_nothing(finished, monkeypatch):
@@ -291,7 +322,7 @@ def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
     overrides = {"max_steps": 2, "precision": precision}
     metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
-    assert metrics["scores"] == {}
+    assert metrics["scores"] == metrics["samples"] == {}
     assert metrics["precision"] == precision
     told, begun = "there will be no scores", f"Computing in {precision} (precision: {precision})"
     assert caplog.text.index(told) < caplog.text.index(begun)

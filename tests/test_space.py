@@ -1,6 +1,7 @@
 """The demo Space: what its page computes, what its page says, and that it is complete."""
 
 import importlib
+import json
 import re
 import shutil
 import sys
@@ -22,10 +23,9 @@ from vanilla_transformer.publish.space import write_space
 ROOT = Path(__file__).parents[1]
 SPACE = ROOT / "model_cards" / "space"
 SENTENCE = "A man in an orange hat."
-SAMPLES = "\n".join(
-    ["# Sample translations", "", "## test", ""]
-    + [f"    source      A man, {n}.\n    reference   Ein Mann.\n" for n in range(20)]
-)
+SAMPLES = [
+    {"source": f"A man, {n}.", "reference": "Ein Mann.", "translation": ""} for n in range(20)
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,8 @@ def directory(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     for part in (model, tokenizer):
         part.save_pretrained(folder)
-    (folder / "samples.md").write_text(SAMPLES, encoding="utf-8")
+    metrics = {"recipe": {}, "samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     return folder
 
 
@@ -300,8 +301,18 @@ def test_a_space_is_complete_and_holds_the_package(directory, tmp_path):
     assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
 
 
-def test_a_space_without_samples_has_no_examples(tmp_path):
+def test_a_space_without_a_run_has_no_examples(tmp_path):
     write_space(tmp_path / "a", "user/name")
     write_space(tmp_path / "b", "user/name", run=tmp_path)
-    assert not (tmp_path / "a" / "examples.txt").exists()
-    assert not (tmp_path / "b" / "examples.txt").exists()
+    (tmp_path / "metrics.json").write_text(json.dumps({"test": {"bleu": 1.0}}))  # by `evaluate`
+    write_space(tmp_path / "c", "user/name", run=tmp_path)
+    for name in "abc":
+        assert not (tmp_path / name / "examples.txt").exists()
+
+
+def test_examples_of_a_model_from_the_hub_are_its_published_samples(tmp_path):
+    metrics = {"recipe": {}, "published": {"samples": SAMPLES[:3]}}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    write_space(tmp_path / "space", "user/name", run=tmp_path)
+    examples = (tmp_path / "space" / "examples.txt").read_text(encoding="utf-8").splitlines()
+    assert examples == [sample["source"] for sample in SAMPLES[:3]]

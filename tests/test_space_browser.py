@@ -6,8 +6,8 @@
 SPACE_MODEL shows a trained model instead of a random one, SPACE_SHOTS keeps the pictures.
 """
 
+import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -62,8 +62,9 @@ def run(tmp_path_factory):
     model = VanillaTransformerForConditionalGeneration(config)
     for part in (model, tokenizer):
         part.save_pretrained(folder)
-    text = "\n".join(f"    source      {sample}" for sample in SAMPLES)
-    (folder / "samples.md").write_text(text, encoding="utf-8")
+    samples = [{"source": text, "reference": "", "translation": ""} for text in SAMPLES]
+    metrics = {"recipe": {}, "samples": {"test": samples}}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     return folder
 
 
@@ -165,8 +166,8 @@ def test_a_visitor_translates_and_looks_at_the_attention(page):
 
 
 def test_a_visitor_clicks_an_example(page, run):
-    samples = (run / "samples.md").read_text(encoding="utf-8")
-    example = re.search(r"^    source +(.+)$", samples, re.MULTILINE).group(1)
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    example = next(iter(metrics["samples"].values()))[0]["source"]
     page.get_by_text(example[:20]).first.click()
     next_picture(page, "")
     assert page.get_by_label("Sentence").input_value()

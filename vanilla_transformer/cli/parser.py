@@ -104,7 +104,7 @@ def _train(options: argparse.Namespace) -> int:
         return 128 + interruption.signum
     if _is_first_process():
         _print_scores(metrics["scores"])
-        _print_samples(Path(output_dir) / "samples.md")
+        _print_samples(metrics.get("samples", {}))
         print(f"Model, curves, samples and metrics are in {output_dir}. Next:")
         print(f"  {_program()} translate {output_dir} FILE")
         if recipe.generated:
@@ -266,11 +266,13 @@ def _print_table(rows: dict[str, dict[str, object]], columns: Sequence[str]) -> 
         print(" ".join([f"{name:<{width}}", *numbers]))
 
 
-def _print_samples(path: Path, count: int = 3) -> None:
-    """The first samples, as they stand in the file."""
-    if path.is_file():
-        samples = path.read_text(encoding="utf-8").split("\n\n")
-        print("\n\n".join(["", *[text for text in samples if text.startswith("    ")][:count], ""]))
+def _print_samples(samples: dict[str, list[dict[str, str]]], count: int = 3) -> None:
+    """Print the first samples; a run of an earlier version has none in its metrics."""
+    from ..train.report import sample_text
+
+    chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:count]
+    if chosen:
+        print("\n\n".join(["", *map(sample_text, chosen), ""]))
 
 
 def _cell(value: object) -> str:

@@ -37,7 +37,6 @@ _TOLD = (
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _NUM_SAMPLES, _LONGEST_SAMPLE = 3, 90  # characters, so that the picture can be read
-_LEFT_OVER = re.compile(r"\{\{|\{%|\bNone\b|\bnan\b|\bundefined\b|More Information Needed")
 
 
 def card_facts(
@@ -69,6 +68,8 @@ def card_facts(
         ValueError: there are no metrics, or no licence.
     """
     metrics, scores_of_run = trained_metrics(directory, run)
+    # A card shows a few of the samples; the others are the run's own.
+    samples = metrics.pop("samples", None)
     recipe = metrics["recipe"]
     if missing := [name for name in _TOLD if name not in metrics]:
         raise ValueError(
@@ -88,13 +89,15 @@ def card_facts(
     if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
+    found = samples_of_run({"samples": samples, "published": earlier}, run or directory)
+    chosen = _short_samples(found, run or directory)
     metrics["published"] = {
         "repo_id": repo_id,
         "form": form,
         "license": license,
         "data_license": data_license,
         "data_source": data_source,
-        "samples": _samples(run or directory, earlier.get("samples")),
+        "samples": chosen,
         "scores_of_run": scores_of_run,
     }
     return metrics
@@ -143,40 +146,6 @@ def render_card(facts: dict[str, object]) -> ModelCard:
     return ModelCard(text)
 
 
-def check_card(card: ModelCard, folder: Path) -> None:
-    """Raise ValueError for a card that the Hub or a reader could not make sense of.
-
-    Args:
-        card: to be checked without the network.
-        folder: holds the pictures that the card shows.
-    """
-    problems = []
-    missing = [name for name in ("language", "license", "pipeline_tag") if not card.data.get(name)]
-    problems += [f"no {name} in the metadata" for name in missing]
-    again = ModelCard(str(card))
-    if not card.data.eval_results or again.data.eval_results != card.data.eval_results:
-        problems.append("a model-index that does not round-trip")
-    problems += [f"an empty section {title!r}" for title in empty_sections(card.text)]
-    problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(_prose(card))))]
-    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.text):
-        if not (folder / picture).is_file():
-            problems.append(f"the picture {picture}, which is not there")
-    if problems:
-        raise ValueError(f"the card has {'; '.join(problems)}; see its facts in metrics.json.")
-
-
-def empty_sections(text: str) -> list[str]:
-    """Headings with nothing under them, neither text nor a heading of a lower level."""
-    parts = re.split(r"^(#+ .*)$", re.sub(r"```.*?```", "code", text, flags=re.DOTALL), flags=re.M)
-    headings, bodies = parts[1::2], parts[2::2]
-    levels = [len(heading.split(" ")[0]) for heading in headings]
-    return [
-        heading.lstrip("# ")
-        for i, (heading, body) in enumerate(zip(headings, bodies, strict=True))
-        if not body.strip() and not (i + 1 < len(levels) and levels[i + 1] > levels[i])
-    ]
-
-
 def paper_differences(
     recipe: dict[str, object], model: Mapping[str, object] = MappingProxyType({})
 ) -> list[dict[str, str]]:
@@ -222,6 +191,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
             "tokenizer.push_to_hub."
         )
     scores = whole["scores"] if own is None else own.get("scores", own)
+    measured = {"scores": scores, "samples": whole.get("samples")}
     if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):
         raise ValueError(
             f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
@@ -230,8 +200,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
         )
     if own is not None and run is not None and "recipe" not in own:
         # Another average of the run, or one checkpoint: of which ones, nobody knows here.
-        return {**whole, "scores": scores, "averaged_checkpoints": []}, False
-    return (whole if own is None else own) | {"scores": scores}, own is None
+        return {**whole, **measured, "averaged_checkpoints": []}, False
+    return (whole if own is None else own) | measured, own is None
 
 
 def _read(path: Path) -> dict[str, object] | None:
@@ -262,30 +232,42 @@ def check_licenses(license: str | None, data_license: str | None) -> None:
         )
 
 
-def _samples(run: Path, earlier: list[dict[str, str]] | None) -> list[dict[str, str]]:
-    """The first short sources of samples.md, each test set in turn, with their references."""
-    path = run / "samples.md"
-    if not path.is_file() and earlier:
-        return earlier
-    if not path.is_file():
+def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict[str, str]]]:
+    """Return the samples of a run by test set, or those that were published with it.
+
+    Args:
+        metrics: content of a metrics.json.
+        run: directory that the error names.
+
+    Raises:
+        ValueError: the run was completed before metrics.json held samples.
+    """
+    published = metrics.get("published", {}).get("samples")
+    found = metrics.get("samples") or ({"published": published} if published else {})
+    if not found:
         raise ValueError(
-            f"{run} holds no samples.md, which a training with validation or test pairs writes; "
-            "name such a run directory with --run."
+            f"{run / METRICS} holds no samples, which earlier versions left out; add them with "
+            f"vanilla-transformer evaluate {run}."
         )
-    pattern = r"^    source {6}(.*)\n    reference {3}(.*)$"
-    sections = path.read_text(encoding="utf-8").split("\n## ")
-    found = [re.findall(pattern, section, flags=re.M) for section in sections]
+    return found
+
+
+def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[dict[str, str]]:
+    """Choose the first short sources, each test set in turn, with their references."""
     in_turn = [
-        section[i]
-        for i in range(max(map(len, found)))
-        for section in found
-        if i < len(section) and section[i][0].strip()
+        of_one_set[i]
+        for i in range(max(map(len, found.values())))
+        for of_one_set in found.values()
+        if i < len(of_one_set) and of_one_set[i]["source"].strip()
     ]
-    short = [pair for pair in in_turn if len(pair[0]) <= _LONGEST_SAMPLE]
+    short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
     chosen = short if len(short) >= _NUM_SAMPLES else in_turn
     if not chosen:
-        raise ValueError(f"{path} holds no sample; train with num_samples of 3 or more.")
-    return [{"source": s, "reference": r} for s, r in chosen[:_NUM_SAMPLES]]
+        raise ValueError(f"the samples in {run / METRICS} have no text; train with other pairs.")
+    return [
+        {"source": sample["source"], "reference": sample["reference"]}
+        for sample in chosen[:_NUM_SAMPLES]
+    ]
 
 
 def _template(name: str) -> str:
@@ -427,9 +409,3 @@ def _number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _prose(card: ModelCard) -> str:
-    """The text without what others have written: code, samples and metadata."""
-    text = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
-    return re.sub(r"^    .*$", "", text, flags=re.M)

@@ -26,7 +26,7 @@ from ..storage.atomic import file_written_aside, read_json, write_json
 from ..storage.run_files import CURVES, METRICS
 from ..storage.saved_model import WEIGHTS, WEIGHTS_INDEX, load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
-from .card import NATIVE, STOCK, WITH_CODE, card_facts, check_card, render_card, trained_metrics
+from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card, trained_metrics
 from .hub import Commit, check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
 
@@ -131,9 +131,7 @@ def publish(
         _try_out(source, folder, facts, run=metrics_run)
         text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (folder / METRICS).write_text(text, encoding="utf-8")
-        card = render_card(facts)
-        card.save(folder / "README.md")
-        check_card(card, folder)
+        render_card(facts).save(folder / "README.md")
         if card_dir is not None:
             _copy_card(folder, Path(card_dir))
         commit = None

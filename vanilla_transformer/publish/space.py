@@ -12,6 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..storage.atomic import read_json
+from ..storage.run_files import METRICS
+from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import TOKENS, Publication, check_model_files
 
@@ -27,7 +30,6 @@ best = t.translations(translator, sentence)[0][0]
 t.picture(t.attention_of(translator, sentence, best), "cross", "0", t.ALL_HEADS)
 """
 _PLACEHOLDER = "{model_id}"
-_SOURCE_LABEL = "    source "  # as in samples.md
 _NUM_EXAMPLES = 6
 
 
@@ -142,10 +144,10 @@ def _page(package: Path) -> Path:
 
 def _examples(run: Path) -> list[str]:
     """Source sentences among the run's samples, from all of its test sets."""
-    samples = run / "samples.md"
-    if not samples.is_file():
+    metrics = read_json(run / METRICS) if (run / METRICS).is_file() else {}
+    if "recipe" not in metrics:  # no run: the page does without examples
         return []
-    lines = samples.read_text(encoding="utf-8").splitlines()
-    found = [line[len(_SOURCE_LABEL) :] for line in lines if line.startswith(_SOURCE_LABEL)]
-    sources = [text.strip() for text in found if text.strip()]
+    found = samples_of_run(metrics, run).values()
+    sources = [sample["source"] for of_one_set in found for sample in of_one_set]
+    sources = [source for source in sources if source.strip()]
     return sources[:: max(1, len(sources) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]

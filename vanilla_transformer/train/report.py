@@ -33,6 +33,7 @@ _MODEL = (
     "tie_word_embeddings",
     "lm_head_bias",
 )
+_SAMPLE = ("source", "reference", "translation")
 _FEWEST_SAMPLES = 3  # that a card shows
 
 
@@ -63,12 +64,8 @@ def training_facts(
 
 def metrics_of_trainer(
     trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
-) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """Score a trainer without a recipe on its validation pairs and collect its metrics.
-
-    Returns:
-        The content of a metrics.json, and the results with their texts for `write_samples`.
-    """
+) -> dict[str, object]:
+    """Score a trainer without a recipe on its validation pairs, and return its metrics."""
     sources, references = map(list, zip(*trainer.validation_pairs, strict=True))
     result = evaluate_model(
         trainer.model,
@@ -77,7 +74,8 @@ def metrics_of_trainer(
         references,
         target_language=target_language,
     )
-    metrics = {
+    texts = {"sources": sources, "references": references}
+    return {
         "scores": {"validation": without_texts(result)},
         **training_facts(trainer.model, trainer.processing_class, trainer.args, trainer.progress),
         "updates": trainer.state.global_step,
@@ -86,8 +84,8 @@ def metrics_of_trainer(
         "data": {"train_pairs_kept": len(trainer.train_dataset)},
         "recipe": _recipe_of(trainer, source_language, target_language),
         "model": _beside_the_recipe(trainer.model.config),
+        "samples": choose_samples({"validation": {**result, **texts}}, 20),
     }
-    return metrics, {"validation": {**result, "sources": sources, "references": references}}
 
 
 def write_trained(
@@ -106,8 +104,7 @@ def write_trained(
     """
     trainer.model.save_pretrained(directory)
     trainer.processing_class.save_pretrained(directory)
-    metrics, results = metrics_of_trainer(trainer, source_language, target_language)
-    write_samples(directory, results, 20)
+    metrics = metrics_of_trainer(trainer, source_language, target_language)
     draw_curves(trainer.state.log_history, directory)
     write_json(directory / METRICS, metrics)
 
@@ -153,25 +150,38 @@ def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
     save_figure(plot_training_curves(log_history, title=run.name), run / CURVES)
 
 
-def write_samples(run: Path, results: dict[str, dict[str, object]], count: int) -> None:
-    """Write the first translations of each test set, or of the validation set if there is none.
+def choose_samples(
+    results: dict[str, dict[str, object]], count: int
+) -> dict[str, list[dict[str, str]]]:
+    """Choose the first translations of each test set, or of the validation set if there is none.
 
-    There are at least three of each, if it has them: a card shows as many.
+    Args:
+        results: by test set, with `sources`, `references` and `hypotheses`.
+        count: of each set; at least three, as many as a card shows.
+
+    Returns:
+        By test set `source`, `reference` and `translation`, each on one line.
     """
     count = max(count, _FEWEST_SAMPLES)
     names = [name for name in results if name != "validation"] or list(results)
-    lines = ["# Sample translations", ""]
+    chosen = {}
     for name in names:
-        result = results[name]
+        texts = (results[name][kind][:count] for kind in ("sources", "references", "hypotheses"))
+        rows = [[" ".join(text.split()) for text in row] for row in zip(*texts, strict=True)]
+        chosen[name] = [dict(zip(_SAMPLE, row, strict=True)) for row in rows]
+    return chosen
+
+
+def write_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
+    """Render the samples of metrics.json for readers."""
+    lines = ["# Sample translations", ""]
+    for name, chosen in samples.items():
         lines += [f"## {name}", ""]
-        for number in range(min(count, len(result["sources"]))):
-            for label, texts in (
-                ("source", "sources"),
-                ("reference", "references"),
-                ("translation", "hypotheses"),
-            ):
-                # Indented by four, text is shown as it is, whatever it holds.
-                lines.append(f"    {label:<12}{' '.join(result[texts][number].split())}")
-            lines.append("")
-    text = "\n".join(lines)
-    write_text(run / SAMPLES, text)
+        for sample in chosen:
+            lines += [sample_text(sample), ""]
+    write_text(run / SAMPLES, "\n".join(lines))
+
+
+def sample_text(sample: dict[str, str]) -> str:
+    """Render a sample in three lines; indented by four, Markdown shows any text as it is."""
+    return "\n".join(f"    {name:<12}{sample[name]}" for name in _SAMPLE)

@@ -43,7 +43,7 @@ from ..storage.run_files import ATTENTION, CHECKPOINTS, CURVES, METRICS, RECIPE
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
-from .report import draw_curves, training_facts, without_texts, write_samples
+from .report import choose_samples, draw_curves, training_facts, without_texts, write_samples
 from .run_directory import (
     check_writable,
     claim,
@@ -119,20 +119,22 @@ def evaluate_run(
     num_beams: int | None = None,
     batch_tokens: int = 4096,
 ) -> dict[str, dict[str, object]]:
-    """Score the model of a run directory.
+    """Score the model of a run directory on its test pairs, or its validation pairs without any.
+
+    A complete run whose metrics.json holds no samples gets them, unless something is overridden.
 
     Args:
         directory: run directory; any directory with model and tokenizer, if the rest is given.
-        test_file: test pairs in the place of the recipe's.
-        pair: languages in the place of the recipe's.
-        num_beams: beams in the place of the recipe's.
+        test_file: test pairs; overrides the recipe's.
+        pair: languages; overrides the recipe's.
+        num_beams: beams; overrides the recipe's.
         batch_tokens: tokens in a batch.
 
     Returns:
         For each test set its scores.
 
     Raises:
-        ValueError: if there is no model, or no test pairs.
+        ValueError: if there is no model, or no test and validation pairs.
     """
     run = Path(directory)
     check_weights(run)
@@ -146,14 +148,33 @@ def evaluate_run(
         raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if test_file:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
-    sets = evaluation_sets(pinned(recipe, recorded_data(run)))
+    recipe_of_pairs = pinned(recipe, recorded_data(run))
+    sets = evaluation_sets(recipe_of_pairs)
     if not sets:
-        raise ValueError(f"The recipe of {run} has no test pairs; give --test-file.")
+        sets = {"validation": validation_pairs(recipe_of_pairs)}
+    if not any(map(len, sets.values())):
+        raise ValueError(f"The recipe of {run} has no test or validation pairs; give --test-file.")
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    return {
-        name: without_texts(_score(recipe, model, tokenizer, test_set, batch_tokens))
+    results = {
+        name: _score(recipe, model, tokenizer, test_set, batch_tokens)
         for name, test_set in sets.items()
     }
+    if not overrides:
+        _add_samples(run, choose_samples(results, recipe.num_samples))
+    return {name: without_texts(result) for name, result in results.items()}
+
+
+def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
+    """Add samples to the metrics of a run that was completed before metrics.json held any."""
+    metrics = read_json(run / METRICS) if (run / METRICS).is_file() else {}
+    if "recipe" not in metrics or metrics.get("samples"):
+        return
+    if not os.access(run, os.W_OK):
+        logger.warning("%s cannot be written to; its %s stays without samples.", run, METRICS)
+        return
+    write_samples(run, samples)
+    write_json(run / METRICS, {**metrics, "samples": samples})
+    logger.info("Added samples to %s, as many as --num-samples was in training.", run / METRICS)
 
 
 def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
@@ -324,8 +345,9 @@ def _finish(
     sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: _score(recipe, model, tokenizer, sets[name], 4096) for name in sets}
+    samples = choose_samples(results, recipe.num_samples)
     if results:
-        write_samples(run, results, recipe.num_samples)
+        write_samples(run, samples)
         with _picture(ATTENTION):
             _draw_attention(model, tokenizer, run, results)
     metrics = {
@@ -336,6 +358,7 @@ def _finish(
         "averaged_checkpoints": [path.name for path in averaged],
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
+        "samples": samples,
     }
     write_json(run / METRICS, metrics)
 

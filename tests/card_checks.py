@@ -1,0 +1,46 @@
+"""What is wrong with a rendered card, for tests of publishing."""
+
+import re
+
+from huggingface_hub import ModelCard
+
+_LEFT_OVER = re.compile(r"\{\{|\{%|\bNone\b|\bnan\b|\bundefined\b|More Information Needed")
+
+
+def card_problems(card, folder):
+    """What the Hub or a reader could not make sense of.
+
+    Args:
+        card: to be checked without the network.
+        folder: holds the pictures that the card shows.
+    """
+    problems = []
+    missing = [name for name in ("language", "license", "pipeline_tag") if not card.data.get(name)]
+    problems += [f"no {name} in the metadata" for name in missing]
+    again = ModelCard(str(card))
+    if not card.data.eval_results or again.data.eval_results != card.data.eval_results:
+        problems.append("a model-index that does not round-trip")
+    problems += [f"an empty section {title!r}" for title in empty_sections(card.text)]
+    problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(_prose(card))))]
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.text):
+        if not (folder / picture).is_file():
+            problems.append(f"the picture {picture}, which is not there")
+    return problems
+
+
+def empty_sections(text):
+    """Headings with nothing under them, neither text nor a heading of a lower level."""
+    parts = re.split(r"^(#+ .*)$", re.sub(r"```.*?```", "code", text, flags=re.DOTALL), flags=re.M)
+    headings, bodies = parts[1::2], parts[2::2]
+    levels = [len(heading.split(" ")[0]) for heading in headings]
+    return [
+        heading.lstrip("# ")
+        for i, (heading, body) in enumerate(zip(headings, bodies, strict=True))
+        if not body.strip() and not (i + 1 < len(levels) and levels[i + 1] > levels[i])
+    ]
+
+
+def _prose(card):
+    """The text without what others have written: code, samples and metadata."""
+    text = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
+    return re.sub(r"^    .*$", "", text, flags=re.M)
