@@ -86,6 +86,7 @@ def push_folder(
             and any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in replaces)
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
+        # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
         info = api.create_commit(
             **place,
             operations=[*additions, *[CommitOperationDelete(name) for name in stale]],

@@ -306,7 +306,7 @@ def export_ctranslate2(
     kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}
     found = ", ".join(f"{kinds[name]} {value:.1e} in {name}" for name, value in differences.items())
     logger.info(
-        "Wrote %s for CTranslate2 to %s; log-probabilities differ by %s.", *(source, output, found)
+        "Wrote %s for CTranslate2 to %s; log-probabilities differ by %s.", source, output, found
     )
     return output
 

@@ -163,7 +163,9 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
         difference = _verify(source, aside)
     logger.info(
         "Wrote %s as a MarianMTModel to %s; log-probabilities differ by at most %.1e.",
-        *(source, output, difference),
+        source,
+        output,
+        difference,
     )
     return output
 

@@ -150,7 +150,9 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         difference = _verify(model, aside)
     logger.info(
         "Wrote %s as ONNX to %s; log-probabilities differ by at most %.1e.",
-        *(source, output, difference),
+        source,
+        output,
+        difference,
     )
     return output
 
@@ -191,7 +193,9 @@ def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path
             "past": [{0: batch, 2: past} for _ in earlier],
         },
         input_names=[
-            *("input_ids", "encoder_attention_mask", *source_names(layers)),
+            "input_ids",
+            "encoder_attention_mask",
+            *source_names(layers),
             *target_names(layers),
         ],
         output_names=["logits", *target_names(layers, "present")],

@@ -89,7 +89,10 @@ def import_annotated(
         norm_first=True,
         layer_norm_eps=EPSILON**2,
         lm_head_bias=True,
-        **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "unk_token_id": 3},
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=2,
+        unk_token_id=3,
         decoder_start_token_id=0,
     )
     check_sinusoids(tensors, _POSITIONS, config, origin=file)

@@ -124,7 +124,10 @@ def import_fairseq(
         norm_first=bool(options.get("encoder_normalize_before")),
         activation_function=_activation(options),
         layer_norm_eps=1e-5,
-        **{"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "unk_token_id": 3},
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+        unk_token_id=3,
         decoder_start_token_id=2,
     )
     pieces = {**tables.pieces, **_pieces(config)}

@@ -23,10 +23,23 @@ from .state_dict import (
 )
 
 _FIELDS = (
-    *("d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
-    *("encoder_attention_heads", "decoder_attention_heads", "activation_function"),
-    *("dropout", "attention_dropout", "activation_dropout", "max_position_embeddings"),
-    *("use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "activation_function",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "max_position_embeddings",
+    "use_cache",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
 )
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")

@@ -39,8 +39,11 @@ _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
 _MORE_FILES = (
-    *("target_vocab.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json"),
+    "target_vocab.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
 )
 
 
