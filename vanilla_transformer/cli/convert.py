@@ -112,9 +112,6 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
     module = importlib.import_module(f"..convert.importers.{options.system}", __package__)
     given = {name: getattr(options, name) for name in options.names}
     imported = getattr(module, f"import_{options.system}")(
@@ -146,9 +143,6 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _export(options: argparse.Namespace) -> int:
     if options.quantization and options.format != "ctranslate2":
         raise ValueError(f"--quantization is for ctranslate2; {options.format} has none.")
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
     folders = (options.directory, options.output)
     if options.format == "marian":
         from ..convert.exporters.marian import export_marian

@@ -85,9 +85,6 @@ def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -
 
 
 def _publish(options: argparse.Namespace) -> int:
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
     for library in ("httpx", "httpx2"):  # a line for every request
         logging.getLogger(library).setLevel(logging.WARNING)
     from ..publish.card import WITH_CODE

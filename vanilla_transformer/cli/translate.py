@@ -65,12 +65,9 @@ def _heads(text: str) -> list[int] | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from transformers.utils.logging import disable_progress_bar
-
     from ..batch_translation import generation_option, translate_nbest, translate_windows
     from ..storage.saved_model import load_saved_tokenizer
 
-    disable_progress_bar()  # of loading
     directory = _model_directory(options.directory)
     drawn = _drawn(options)
     _check_folders(options.output, options.attention)

@@ -1,4 +1,4 @@
-"""What a training has done and come to, in the words of metrics.json, curves.png and samples.md."""
+"""The parts of metrics.json that training knows, curves.png and samples.md."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..data.dataset import pair_lengths
-from ..evaluation import evaluate_model
-from ..recipes.recipe import differing_sides, recipe_of
-from ..storage.atomic import write_json, write_text
+from ..recipes.recipe import differing_sides
+from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
-from ..storage.run_files import CURVES, METRICS, SAMPLES
+from ..storage.run_files import CURVES, SAMPLES
 from ..visualization import save_figure
 from .checkpoints import Progress
 from .curves import plot_training_curves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments
-
-    from .trainer import VanillaTransformerTrainer
 
 # What a configuration may say beside the fields of a recipe.
 _MODEL = (
@@ -62,76 +58,7 @@ def training_facts(
     }
 
 
-def metrics_of_trainer(
-    trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
-) -> dict[str, object]:
-    """Score a trainer without a recipe on its validation pairs, and return its metrics."""
-    sources, references = map(list, zip(*trainer.validation_pairs, strict=True))
-    result = evaluate_model(
-        trainer.model,
-        trainer.processing_class,
-        sources,
-        references,
-        target_language=target_language,
-    )
-    texts = {"sources": sources, "references": references}
-    return {
-        "scores": {"validation": without_texts(result)},
-        **training_facts(trainer.model, trainer.processing_class, trainer.args, trainer.progress),
-        "updates": trainer.state.global_step,
-        "epochs": round(trainer.state.epoch or 0.0, 3),
-        "averaged_checkpoints": [],
-        "data": {"train_pairs_kept": len(trainer.train_dataset)},
-        "recipe": _recipe_of(trainer, source_language, target_language),
-        "model": _beside_the_recipe(trainer.model.config),
-        "samples": choose_samples({"validation": {**result, **texts}}, 20),
-    }
-
-
-def write_trained(
-    trainer: "VanillaTransformerTrainer",
-    directory: Path,
-    source_language: str,
-    target_language: str,
-) -> None:
-    """Write the model of a trainer without a recipe as a run directory that `publish` takes.
-
-    Args:
-        trainer: after training, with validation pairs to score the model on.
-        directory: exists and is empty.
-        source_language: code.
-        target_language: code.
-    """
-    trainer.model.save_pretrained(directory)
-    trainer.processing_class.save_pretrained(directory)
-    metrics = metrics_of_trainer(trainer, source_language, target_language)
-    draw_curves(trainer.state.log_history, directory)
-    write_json(directory / METRICS, metrics)
-
-
-def _recipe_of(
-    trainer: "VanillaTransformerTrainer", source_language: str, target_language: str
-) -> dict[str, object]:
-    """Return what a recipe would have said of the training."""
-    config = trainer.model.config
-    backend = getattr(trainer.processing_class, "backend_tokenizer", None)
-    search = trainer.model.generation_config
-    return recipe_of(
-        config,
-        trainer.args,
-        source_language=source_language,
-        target_language=target_language,
-        max_source_length=int(pair_lengths(trainer.train_dataset)[0].max()),
-        vocab_size=config.vocab_size,
-        split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
-        max_steps=trainer.state.max_steps,  # also where the arguments count epochs
-        checkpoints_to_average=1,  # a trainer keeps several, but averages none
-        num_beams=search.num_beams or 1,
-        length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
-    )
-
-
-def _beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
+def beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
     """Return the config's values that no recipe can hold and that are not the paper's."""
     paper = VanillaTransformerConfig()
     found = {name: getattr(config, name) for name in _MODEL}
@@ -145,9 +72,9 @@ def without_texts(result: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in result.items() if name not in texts}
 
 
-def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
-    """Draw what a trainer has logged."""
-    save_figure(plot_training_curves(log_history, title=run.name), run / CURVES)
+def draw_curves(log_history: Sequence[dict[str, float]], run: Path, *, title: str) -> None:
+    """Draw what a trainer has logged into its run directory."""
+    save_figure(plot_training_curves(log_history, title=title), run / CURVES)
 
 
 def choose_samples(

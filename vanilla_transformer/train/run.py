@@ -340,7 +340,7 @@ def _finish(
         _ship_length_penalty(recipe, run)
     state = read_json(final / "trainer_state.json")
     with _picture(CURVES):
-        draw_curves(state["log_history"], run)
+        draw_curves(state["log_history"], run, title=run.name)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}

@@ -32,16 +32,18 @@ from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
-from ..evaluation import corpus_scores
+from ..evaluation import corpus_scores, evaluate_model
 from ..fast import release
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
-from ..recipes.recipe import Recipe
+from ..recipes.recipe import Recipe, recipe_of
+from ..storage.atomic import write_json
+from ..storage.run_files import METRICS
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
 from .optimization import noam_schedule, paper_adam
-from .report import write_trained
+from .report import beside_the_recipe, choose_samples, draw_curves, training_facts, without_texts
 
 logger = logging.getLogger(__name__)
 
@@ -417,7 +419,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "the trainer has no validation_pairs, and only a scored model is published."
             )
         with tempfile.TemporaryDirectory(prefix="trained-") as directory:
-            write_trained(self, Path(directory), *language)
+            self._write_run(Path(directory), *language, title=repo_id.rpartition("/")[2])
             return publish(
                 directory,
                 repo_id,
@@ -430,6 +432,49 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 revision=revision or self.args.hub_revision,
                 token=token or self.args.hub_token,
             )
+
+    def _write_run(
+        self, directory: Path, source_language: str, target_language: str, *, title: str
+    ) -> None:
+        """Write the model and its scores on the validation pairs as a run directory."""
+        self.model.save_pretrained(directory)
+        self.processing_class.save_pretrained(directory)
+        sources, references = map(list, zip(*self.validation_pairs, strict=True))
+        result = evaluate_model(
+            self.model, self.processing_class, sources, references, target_language=target_language
+        )
+        texts = {"sources": sources, "references": references}
+        metrics = {
+            "scores": {"validation": without_texts(result)},
+            **training_facts(self.model, self.processing_class, self.args, self.progress),
+            "updates": self.state.global_step,
+            "epochs": round(self.state.epoch or 0.0, 3),
+            "averaged_checkpoints": [],
+            "data": {"train_pairs_kept": len(self.train_dataset)},
+            "recipe": self._recipe(source_language, target_language),
+            "model": beside_the_recipe(self.model.config),
+            "samples": choose_samples({"validation": {**result, **texts}}, 20),
+        }
+        draw_curves(self.state.log_history, directory, title=title)
+        write_json(directory / METRICS, metrics)
+
+    def _recipe(self, source_language: str, target_language: str) -> dict[str, object]:
+        """Return the values of the recipe that would have trained the same."""
+        config, search = self.model.config, self.model.generation_config
+        backend = getattr(self.processing_class, "backend_tokenizer", None)
+        return recipe_of(
+            config,
+            self.args,
+            source_language=source_language,
+            target_language=target_language,
+            max_source_length=int(pair_lengths(self.train_dataset)[0].max()),
+            vocab_size=config.vocab_size,
+            split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
+            max_steps=self.state.max_steps,  # also where the arguments count epochs
+            checkpoints_to_average=1,  # a trainer keeps several, but averages none
+            num_beams=search.num_beams or 1,
+            length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
+        )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Nothing of a checkpoint is published: it holds the optimizer and the arguments."""

@@ -1,0 +1,114 @@
+"""`vanilla-transformer train`: the options of a recipe, and what is printed at the end of a run."""
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ..recipes.recipe import Recipe, field_type, load_recipe, shipped_recipes
+from .evaluate import print_scores
+from .publish import add_push_to_hub, check_push_to_hub, push_trained
+
+_TRAIN_EXAMPLE = """example:
+  vanilla-transformer train demo
+  vanilla-transformer train demo --pair en-zh --max-minutes 10 --output-dir runs/chinese
+  vanilla-transformer train multi30k_en_de --train-file train.jsonl.gz \\
+      --validation-file validation.jsonl.gz --test-file test.jsonl.gz
+
+The same command again resumes a run that was stopped. On several devices:
+  accelerate launch training/train.py RECIPE [overrides]
+"""
+# What follows the demo: the same with data of one's own.
+_NEXT = """  {program} train multi30k_en_de
+  {program} train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
+      --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
+
+
+def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command `train`."""
+    help = "train a model as a recipe says, into a run directory"
+    command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
+    names = ", ".join(shipped_recipes())
+    command.add_argument("recipe", metavar="RECIPE", help=f"a path to a YAML file, or {names}")
+    command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
+    command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
+    command.usage = "%(prog)s RECIPE [options]"
+    command.description += "\nThe options below override the recipe; `none` unsets a value."
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for field in dataclasses.fields(Recipe):
+        title = field.metadata["group"]
+        if title not in groups:
+            groups[title] = command.add_argument_group(title)
+        _add_recipe_option(groups[title], field)
+    add_push_to_hub(command)
+    command.set_defaults(run=_train, command=command)
+
+
+def _add_recipe_option(group: argparse._ArgumentGroup, field: dataclasses.Field[object]) -> None:
+    flag = f"--{field.name.replace('_', '-')}"
+    default = "" if field.default is None else f" (default: {field.default})"
+    help = (field.metadata["help"] + default).replace("%", "%%")
+    kind, _ = field_type(field.name)
+    if kind is bool:
+        # Without a value of its own, or `--strict demo` would take the recipe for it.
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
+    else:
+        metavar = "TEXT" if kind is str else kind.__name__.upper()
+        group.add_argument(flag, metavar=metavar, help=help)
+
+
+def _train(options: argparse.Namespace) -> int:
+    names = {"pair", *(field.name for field in dataclasses.fields(Recipe))}
+    overrides = {
+        name: value for name, value in vars(options).items() if name in names and value is not None
+    }
+    recipe = load_recipe(options.recipe, overrides)
+    output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
+    check_push_to_hub(options, recipe.data_license)
+    from ..train.run import run_recipe
+    from ..train.trainer import TrainingInterrupted
+
+    try:
+        metrics = run_recipe(recipe, output_dir)
+    except TrainingInterrupted as interruption:
+        if is_first_process():
+            print(interruption, file=sys.stderr)
+        return 128 + interruption.signum
+    if is_first_process():
+        print_scores(metrics["scores"])
+        _print_samples(metrics.get("samples", {}))
+        print(f"Model, curves, samples and metrics are in {output_dir}. Next:")
+        print(f"  {_program()} translate {output_dir} FILE")
+        if recipe.generated:
+            print(_NEXT.format(program=_program()))
+        push_trained(options, output_dir)
+    return 0
+
+
+def _program() -> str:
+    """This program as its user has called it: it need not be on the path."""
+    name = "vanilla-transformer"
+    called = Path(sys.argv[0])
+    return str(called) if called.name == name and shutil.which(name) != str(called) else name
+
+
+def _print_samples(samples: dict[str, list[dict[str, str]]], count: int = 3) -> None:
+    """Print the first samples; a run of an earlier version has none in its metrics."""
+    from ..train.report import sample_text
+
+    chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:count]
+    if chosen:
+        print("\n\n".join(["", *map(sample_text, chosen), ""]))
+
+
+def _default_output_dir(recipe: str, pair: str | None) -> str:
+    name = Path(recipe).stem
+    return str(Path("runs") / (f"{name}-{pair}" if pair else name))
+
+
+def is_first_process() -> bool:
+    """Whether this is the process of several that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
