@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from noted_turns import noting
 
-import turns
+import interleave as turns
 from vanilla_transformer.convert.exporters.marian import to_marian
 
 SCRIPT = Path(__file__).parents[1] / "training/benchmarks/decoding.py"

@@ -32,15 +32,33 @@ from .target_tokenizer import target_tokenizer
 
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
 # Arguments of `generate` that the paper's search has too; and those values of others that it means.
-SEARCH_OPTIONS = {"num_beams", "length_penalty", "num_return_sequences", "suppress_tokens"}
-SEARCH_OPTIONS |= {"max_new_tokens", "max_length"}
+SEARCH_OPTIONS = {
+    "num_beams",
+    "length_penalty",
+    "num_return_sequences",
+    "suppress_tokens",
+    "max_new_tokens",
+    "max_length",
+}
 _NO_CHANGE = {"do_sample": False, "use_cache": True, "early_stopping": False}
 # Settings of a generation config that change what a beam search finds, and ours does not have.
 _FOREIGN = (
-    *("do_sample", "min_new_tokens", "min_length", "no_repeat_ngram_size", "bad_words_ids"),
-    *("encoder_no_repeat_ngram_size", "forced_bos_token_id", "forced_eos_token_id"),
-    *("begin_suppress_tokens", "sequence_bias", "exponential_decay_length_penalty"),
-    *("renormalize_logits", "stop_strings", "max_time", "guidance_scale", "watermarking_config"),
+    "do_sample",
+    "min_new_tokens",
+    "min_length",
+    "no_repeat_ngram_size",
+    "bad_words_ids",
+    "encoder_no_repeat_ngram_size",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "begin_suppress_tokens",
+    "sequence_bias",
+    "exponential_decay_length_penalty",
+    "renormalize_logits",
+    "stop_strings",
+    "max_time",
+    "guidance_scale",
+    "watermarking_config",
 )
 _FOREIGN_FACTORS = ("repetition_penalty", "encoder_repetition_penalty")  # 1 changes nothing
 
@@ -49,9 +67,8 @@ class Translation(NamedTuple):
     """One translation of a sentence."""
 
     text: str
-    score: (
-        float | None
-    )  # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
+    # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
+    score: float | None
 
 
 def length_sorted_batches(

@@ -128,7 +128,8 @@ def beam_search(
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
     mask = attention_mask
-    mask = torch.ones(sources.shape[:2], device=sources.device) if mask is None else mask
+    if mask is None:
+        mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
     weights = returned_attention_weights(model) if return_alignments else nullcontext()
     with evaluation_mode(model), torch.inference_mode(), weights:
         limits = _limits(model, mask.long(), *bounds)  # (B,)
@@ -650,8 +651,14 @@ class Search:
     def _keep(self, order: Tensor) -> None:
         """Keeps the sentences of `order`, (B',)."""
         for name in (
-            *("sentences", "limits", "limit_penalties", "tokens", "scores", "history"),
-            *("ended_scores", "ended_history"),
+            "sentences",
+            "limits",
+            "limit_penalties",
+            "tokens",
+            "scores",
+            "history",
+            "ended_scores",
+            "ended_history",
         ):
             setattr(self, name, getattr(self, name)[order])
         if self.prefix is not None:

@@ -199,9 +199,18 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def validate_sizes(self) -> None:
         """Refuse sizes that no model can have."""
         for field in (
-            *("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
-            *("encoder_attention_heads", "decoder_attention_heads"),
-            *("encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v", "max_position_embeddings"),
+            "vocab_size",
+            "decoder_vocab_size",
+            "d_model",
+            "encoder_layers",
+            "decoder_layers",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "d_k",
+            "d_v",
+            "max_position_embeddings",
         ):
             value = getattr(self, field)
             if value is not None and value < 1:

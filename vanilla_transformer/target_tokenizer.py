@@ -14,8 +14,12 @@ from functools import lru_cache
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 TARGET_TOKENIZER = "target_tokenizer"  # the setting of a tokenizer that holds the target's
-_SETTINGS = ("padding_side", "model_input_names", "clean_up_tokenization_spaces")
-_SETTINGS += ("split_special_tokens",)
+_SETTINGS = (
+    "padding_side",
+    "model_input_names",
+    "clean_up_tokenization_spaces",
+    "split_special_tokens",
+)
 
 
 def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -5,7 +5,7 @@ suppressed on all sides), for several batch sizes; and, with --run-directory, th
 test file from text to text: `translate` against a loop over `generate` in batches of 32 in the
 file's order, with BLEU of both. CTranslate2 joins where it is installed.
 
-Each contender lives in a process of its own, and they take turns, in rotated order (turns.py). A
+Each contender has a process of its own, and they take turns, in rotated order (interleave.py). A
 ratio is the median over rounds of the ratio within a round.
 
     python training/benchmarks/decoding.py
@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from interleave import Answer, processes, take_turns
 from report import write_results
-from turns import Answer, processes, take_turns
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,

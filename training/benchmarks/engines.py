@@ -3,7 +3,7 @@
 python training/benchmarks/engines.py runs/multi30k_en_de --test-file test.jsonl.gz --pair en-de
 
 Every engine translates in a process of its own, with the batches that `translate` makes, as many
-threads as torch takes, and beam search; the processes take turns (turns.py), and each translates
+threads as torch takes, and beam search; processes take turns (interleave.py), and each translates
 some sentences before the clock starts. Speed is that of the fastest round. Memory is the peak of
 the process, and what of it came after the packages were imported: the model, its packed copies and
 all that decoding needs. Nothing else may run beside it.
@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from interleave import Answer, processes, take_turns
 from report import write_results
-from turns import Answer, processes, take_turns
 from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.readers import read_pairs

@@ -101,13 +101,15 @@ def change_of(module: nn.Module) -> str | None:
     kind = type(module)
     if kind not in _AS_IMPORTED and not _is_activation(module):
         return f" is a {kind.__name__}"
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):
-        return " has hooks"
-    for name in module.__dict__.keys() & _method_names(kind):
-        # A program that wraps `forward` may put the method itself back.
-        if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):
-            return f" has a {name} of its own"
+    if module._forward_hooks or module._forward_pre_hooks:
+        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):
+            return " has hooks"
+    if not _method_names(kind).isdisjoint(module.__dict__):
+        for name in module.__dict__.keys() & _method_names(kind):
+            # A program that wraps `forward` may put the method itself back.
+            if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):
+                return f" has a {name} of its own"
     for name, parameter in module._parameters.items():
         if parameter is not None and type(parameter) is not nn.Parameter:
             return f" holds its {name} as a {type(parameter).__name__}"

@@ -207,6 +207,10 @@ def _measured(rows: int, d_model: int, ffn_dim: int) -> str:
     logger.info(
         "float32 matrix products: medium takes %.2f of the time of highest, with errors of %.0e "
         "(allowed are %.1f and %.0e). Taking %s.",
-        *(share, error, _CLEARLY_SLOWER, _FLOAT32_ERROR, chosen),
+        share,
+        error,
+        _CLEARLY_SLOWER,
+        _FLOAT32_ERROR,
+        chosen,
     )
     return chosen

@@ -333,7 +333,8 @@ def _finish(
         logger.warning(
             "The mean of checkpoints begins at update %d, within the %d of warm-up; the last one "
             "alone may translate better: --checkpoints-to-average 1.",
-            *(first, recipe.warmup_steps),
+            first,
+            recipe.warmup_steps,
         )
     average_checkpoints(averaged, run)
     if recipe.length_penalty is not None:

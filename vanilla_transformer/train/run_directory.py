@@ -45,7 +45,8 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
     if differences and (run / METRICS).is_file():
         logger.warning(
             "%s is complete; it goes on with other values (%s), and its model is replaced.",
-            *(run, "; ".join(differences)),
+            run,
+            "; ".join(differences),
         )
     return recorded_data(run)
 

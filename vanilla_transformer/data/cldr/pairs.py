@@ -62,7 +62,10 @@ _SHAPES = (
     *[(2,)] * 4,
     *[(1, 1)] * 5,
     *[(1, 1, 1)] * 3,
-    *((2, 1), (1, 2), (2, 2), (1, 1, 2)),
+    (2, 1),
+    (1, 2),
+    (2, 2),
+    (1, 1, 2),
 )
 _MAX_CHARACTERS = 160
 # More draws in a row without a new pair mean that there are hardly any left.
