@@ -399,6 +399,14 @@ def test_an_unchanged_model_is_decoded_fast_and_nothing_is_said(
     assert not caplog.messages
 
 
+def test_plain_decoding_finds_what_the_fast_path_finds(unchanged, tokenizer):  # noqa: F811
+    found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
+    with plain.plain_decoding():
+        assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found
+        assert not beam_search.__globals__["FASTER_DECODERS"]
+    assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]
+
+
 def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
     assert unchanged.config._attn_implementation == "sdpa"
     assert is_plain(unchanged)

@@ -36,7 +36,7 @@ FOLDERS = {
     "visualization": {"storage"},
     "convert": {"storage"},
     "recipes": {"data", "storage"},
-    "publish": {"recipes", "storage", "visualization"},
+    "publish": {"fast", "recipes", "storage", "visualization"},
     "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
     "cli": {"convert", "publish", "recipes", "storage", "train", "visualization"},
 }

@@ -5,6 +5,6 @@ It finds what the search over `model(...)` finds; the package's own `__init__` p
 
 from .incremental_decoding import incremental_decoder
 from .onednn import release
-from .plain import is_plain
+from .plain import is_plain, plain_decoding
 
-__all__ = ["incremental_decoder", "is_plain", "release"]
+__all__ = ["incremental_decoder", "is_plain", "plain_decoding", "release"]

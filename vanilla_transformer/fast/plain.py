@@ -10,6 +10,7 @@ import functools
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -18,6 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import output_capturing
 
+from ..beam_search import FASTER_DECODERS
 from ..modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
@@ -94,6 +96,17 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
     ):
         if change := change_of(module):
             yield f"{name}{change}"
+
+
+@contextmanager
+def plain_decoding() -> Iterator[None]:
+    """Within it no model is decoded fast: each search calls the model itself."""
+    faster = FASTER_DECODERS.copy()
+    FASTER_DECODERS.clear()
+    try:
+        yield
+    finally:
+        FASTER_DECODERS.extend(faster)
 
 
 def change_of(module: nn.Module) -> str | None:
