@@ -24,7 +24,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+PACKAGE = "vanilla_transformer"
 SECONDS = 300  # of one row; a mutation may make an endless loop
 HEAVY = (
     *("pytest", "hypothesis", "torch", "transformers.modeling_utils", "transformers.pipelines"),
@@ -36,10 +38,10 @@ HEAVY = (
 class Mutation(NamedTuple):
     """One thing broken, and who must notice."""
 
-    file: str  # from the root of the repository
+    file: str  # in the folder of the package
     old: str  # stands in it exactly once
     new: str
-    tests: str  # ids of pytest, with spaces between them
+    tests: str  # ids of pytest, from the folder of the tests, with spaces between them
     survives: str = ""  # why nothing notices, where that is known
     needs: str = ""  # packages of the tests that may be missing, with spaces between them
 
@@ -47,828 +49,834 @@ class Mutation(NamedTuple):
 MUTATIONS = [
     # The model: attention and masks (Section 3.2).
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "self.scaling = self.d_k**-0.5",
         "self.scaling = config.d_model**-0.5",
-        "tests/test_paper.py::test_eq1_scaled_dot_product_attention"
-        " tests/test_paper.py::test_multi_head_attention_is_h_heads_on_slices",
+        "test_paper.py::test_eq1_scaled_dot_product_attention"
+        " test_paper.py::test_multi_head_attention_is_h_heads_on_slices",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)",
         "mask = create_bidirectional_mask(self.config, x, attention_mask)",
-        "tests/test_paper.py::test_decoder_positions_see_themselves_and_earlier_ones_only",
+        "test_paper.py::test_decoder_positions_see_themselves_and_earlier_ones_only",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "mask = create_bidirectional_mask(self.config, x, attention_mask)",
         "mask = None",
-        "tests/test_paper.py::test_padding_changes_nothing_and_gets_no_gradient",
+        "test_paper.py::test_padding_changes_nothing_and_gets_no_gradient",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "memory_mask = create_bidirectional_mask(self.config, x, memory_mask, memory)",
         "memory_mask = None",
-        "tests/test_paper.py::test_padding_gets_weight_zero",
+        "test_paper.py::test_padding_gets_weight_zero",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "if attention_mask is not None and attention_mask.dim() == 2:",
         "if False:",
-        "tests/test_modeling.py::test_left_padding_means_the_same_as_right_padding",
+        "test_modeling.py::test_left_padding_means_the_same_as_right_padding",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "if cache is not None and self.is_cross and cache.is_updated.get(layer):",
         "if cache is not None and cache.is_updated.get(layer):",
-        "tests/test_modeling.py::test_cached_decoding_equals_full_decoding[dynamic-paper]",
+        "test_modeling.py::test_cached_decoding_equals_full_decoding[dynamic-paper]",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask",
         "scores = scores + attention_mask",
-        "tests/test_modeling.py::test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other",
+        "test_modeling.py::test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other",
     ),
     # The model: norms, residuals and dropout (Sections 3.1 and 5.4).
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "return norm(x + self.dropout(sublayer(x)))",
         "return x + norm(self.dropout(sublayer(x)))",
-        "tests/test_paper.py::test_encoder_sublayer_is_norm_of_x_plus_sublayer_of_x",
+        "test_paper.py::test_encoder_sublayer_is_norm_of_x_plus_sublayer_of_x",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "return x + self.dropout(sublayer(norm(x)))",
         "return norm(x) + self.dropout(sublayer(norm(x)))",
-        "tests/test_paper.py::test_norm_first_moves_the_norms_and_adds_one_after_each_stack",
+        "test_paper.py::test_norm_first_moves_the_norms_and_adds_one_after_each_stack",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "return self.dropout(x + self.embed_positions(x, attention_mask, past_length))",
         "return self.dropout(x) + self.embed_positions(x, attention_mask, past_length)",
-        "tests/test_paper.py::test_dropout_covers_the_sum_of_embedding_and_position",
+        "test_paper.py::test_dropout_covers_the_sum_of_embedding_and_position",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "weights = nn.functional.dropout(weights, p=dropout, training=module.training)",
         "weights = nn.functional.dropout(weights, p=0.1, training=module.training)",
-        "tests/test_paper.py::test_attention_weights_and_relu_are_not_dropped_by_default",
+        "test_paper.py::test_attention_weights_and_relu_are_not_dropped_by_default",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "dropout = self.attention_dropout if self.training else 0.0",
         "dropout = self.attention_dropout",
-        "tests/test_paper.py::test_dropout_stands_on_sublayer_outputs_and_embedding_sums_only"
-        " tests/test_modeling.py::test_sdpa_equals_eager",
+        "test_paper.py::test_dropout_stands_on_sublayer_outputs_and_embedding_sums_only"
+        " test_modeling.py::test_sdpa_equals_eager",
         survives="no test has attention dropout, sdpa and evaluation together",
     ),
     # The model: positions, embeddings, softmax (Sections 3.4 and 3.5).
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)",
         "return torch.stack((angles.cos(), angles.sin()), dim=-1).flatten(-2)",
-        "tests/test_paper.py::test_sinusoids_by_formula",
+        "test_paper.py::test_sinusoids_by_formula",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "max(d_model // 2 - 1, 1)",
         "max(d_model // 2, 1)",
-        "tests/test_paper.py::test_tensor2tensor_sinusoids_are_the_authors_layout",
+        "test_paper.py::test_tensor2tensor_sinusoids_are_the_authors_layout",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "x = inputs_embeds * math.sqrt(self.config.d_model)",
         "x = inputs_embeds * 1.0",
-        "tests/test_paper.py::test_embeddings_are_multiplied_by_root_of_d_model_and_logits_are_not",
+        "test_paper.py::test_embeddings_are_multiplied_by_root_of_d_model_and_logits_are_not",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         '_tied_weights_keys = {"lm_head.weight": "model.shared.weight"}',
         "_tied_weights_keys = {}",
-        "tests/test_paper.py::test_one_matrix_serves_both_embeddings_and_the_softmax",
+        "test_paper.py::test_one_matrix_serves_both_embeddings_and_the_softmax",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "init.normal_(module.weight, std=self.config.d_model**-0.5)",
         "init.normal_(module.weight, std=0.02)",
-        "tests/test_paper.py::test_embeddings_start_with_variance_one_over_d_model",
+        "test_paper.py::test_embeddings_start_with_variance_one_over_d_model",
     ),
     Mutation(
-        "vanilla_transformer/configuration_vanilla_transformer.py",
+        "configuration_vanilla_transformer.py",
         '        "dropout": 0.3,\n',
         '        "dropout": 0.1,\n',
-        "tests/test_configuration.py::test_preset_is_the_row_of_table_3",
+        "test_configuration.py::test_preset_is_the_row_of_table_3",
     ),
     # The loss (Section 5.4).
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "eps = self.config.label_smoothing if self.training else 0.0",
         "eps = self.config.label_smoothing",
-        "tests/test_paper.py::test_label_smoothing_in_training_and_plain_loss_in_evaluation",
+        "test_paper.py::test_label_smoothing_in_training_and_plain_loss_in_evaluation",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "shifted = labels.roll(1, dims=1)",
         "shifted = labels.clone()",
-        "tests/test_paper.py::test_decoder_input_is_the_target_offset_by_one_position",
+        "test_paper.py::test_decoder_input_is_the_target_offset_by_one_position",
     ),
     Mutation(
-        "vanilla_transformer/loss.py",
+        "loss.py",
         "1 - label_smoothing, label_smoothing / table.size(0)",
         "1 - label_smoothing, label_smoothing / (table.size(0) - 1)",
-        "tests/test_loss.py::test_value_and_gradient_equal_the_plain_formula",
+        "test_loss.py::test_value_and_gradient_equal_the_plain_formula",
     ),
     Mutation(
-        "vanilla_transformer/loss.py",
+        "loss.py",
         "return loss / num_items",
         "return loss / labels.numel()",
-        "tests/test_loss.py::test_num_items_divides_the_sum",
+        "test_loss.py::test_num_items_divides_the_sum",
     ),
     Mutation(
-        "vanilla_transformer/loss.py",
+        "loss.py",
         "gradients[index] = gradient.div_(num_items).to(tensor.dtype)",
         "gradients[index] = gradient.to(tensor.dtype)",
-        "tests/test_loss.py::test_value_and_gradient_equal_the_plain_formula",
+        "test_loss.py::test_value_and_gradient_equal_the_plain_formula",
     ),
     Mutation(
-        "vanilla_transformer/loss.py",
+        "loss.py",
         "grad_table += grad_logits.t() @ (states * count.to(states.dtype))",
         "grad_table += grad_logits.t() @ states",
-        "tests/test_loss.py::test_bfloat16_products_and_float32_sums"
-        " tests/test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
-        " tests/test_loss.py::test_loss_compiles_as_one_graph",
+        "test_loss.py::test_bfloat16_products_and_float32_sums"
+        " test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
+        " test_loss.py::test_loss_compiles_as_one_graph",
         survives="on a CPU the rows without a label are gone before; bfloat16 on a GPU has them",
     ),
     # The paper's beam search (Section 6.1).
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "return ((5 + length) / 6) ** alpha",
         "return ((6 + length) / 7) ** alpha",
-        "tests/test_decoding.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
     ),
     Mutation(
-        "vanilla_transformer/modeling_vanilla_transformer.py",
+        "modeling_vanilla_transformer.py",
         "defaults.num_beams, defaults.length_penalty = 4, 0.6",
         "defaults.num_beams, defaults.length_penalty = 4, 1.0",
-        "tests/test_contract.py::test_generation_defaults",
+        "test_contract.py::test_generation_defaults",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         'length_penalty = _setting(model, "length_penalty", length_penalty)',
         "length_penalty = 0.6 if length_penalty is None else length_penalty",
-        "tests/test_decoding.py::test_beams_and_penalty_are_those_of_the_generation_config",
+        "test_beam_search.py::test_beams_and_penalty_are_those_of_the_generation_config",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         "EXTRA_TOKENS = 50",
         "EXTRA_TOKENS = 51",
-        "tests/test_decoding.py::test_wrong_arguments_are_named",
+        "test_beam_search.py::test_wrong_arguments_are_named",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         "return (mask.sum(1) + extra_tokens).clamp(max=longest)",
         "return (mask.sum(1) * 0 + mask.size(1) + extra_tokens).clamp(max=longest)",
-        "tests/test_decoding.py::test_each_sentence_has_its_own_limit",
+        "test_beam_search.py::test_each_sentence_has_its_own_limit",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         'if kind == "learned" or getattr(',
         "if getattr(",
-        "tests/test_decoding.py::test_learned_positions_bound_the_length",
+        "test_beam_search.py::test_learned_positions_bound_the_length",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))",
         "self.candidates = num_beams",
-        "tests/test_decoding.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "self.ended_scores[:, self.count - 1] > best / self.limit_penalties",
         "self.ended_scores[:, self.count - 1] > best / length_penalty_of(1, self.alpha)",
-        "tests/test_decoding.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "decided = self.ended_scores[:, self.count - 1]",
         "decided = self.ended_scores[:, 0]",
-        "tests/test_decoding.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "self.ended_scores, picked = pool.topk(self.beam)",
         "self.ended_scores, picked = (part.flip(1) for part in pool.topk(self.beam))",
-        "tests/test_decoding.py::test_the_n_best_are_sorted_different_and_scored_by_the_model",
+        "test_beam_search.py::test_the_n_best_are_sorted_different_and_scored_by_the_model",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]",
         "picked = scores.argsort(dim=1, descending=True)[:, : self.count]",
-        "tests/test_decoding.py::test_ended_hypotheses_come_before_those_cut_off",
+        "test_beam_search.py::test_ended_hypotheses_come_before_those_cut_off",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "log_probs.index_fill_(-1, self.never, -torch.inf)",
         "log_probs.size()",
-        "tests/test_decoding.py::test_padding_start_and_unknown_are_never_produced",
+        "test_beam_search.py::test_padding_start_and_unknown_are_never_produced",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "log_probs.index_fill_(-1, self.never, -torch.inf)",
         "log_probs.index_fill_(-1, self.never, -torch.inf)[..., -1] = -torch.inf",
-        "tests/test_decoding.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         "suppressed = ids - {None, *_end_ids(model)}",
         "suppressed = ids - {None}",
-        "tests/test_decoding.py::test_padding_start_and_unknown_are_never_produced"
-        " tests/test_import_fairseq.py"
+        "test_beam_search.py::test_padding_start_and_unknown_are_never_produced"
+        " test_import_fairseq.py"
         "::test_generation_starts_from_the_end_token_and_never_gives_padding",
         survives="imports from systems whose decoder starts from </s> bring a list of their own",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "if self.prefix is None or position >= self.prefix.size(1):",
         "if True:",
-        "tests/test_decoding.py::test_translations_begin_with_their_prefix",
+        "test_beam_search.py::test_translations_begin_with_their_prefix",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)",
         "best, picked = chosen.topk(count)",
-        "tests/test_decoding.py::test_the_best_tokens_are_found_in_blocks",
+        "test_beam_search.py::test_the_best_tokens_are_found_in_blocks",
     ),
     Mutation(
-        "vanilla_transformer/search.py",
+        "beam_search.py",
         "log_probs[..., blocks * BLOCK :]), dim=-1)",
         "log_probs[..., blocks * BLOCK : -1]), dim=-1)",
-        "tests/test_decoding.py::test_the_best_tokens_are_found_in_blocks",
+        "test_beam_search.py::test_the_best_tokens_are_found_in_blocks",
         survives="the last id of a large vocabulary is nowhere among the best",
     ),
     Mutation(
-        "vanilla_transformer/layer_memory.py",
+        "fast/incremental_decoding.py",
         "alignments.append(weights.mean(1))",
         "alignments.append(weights[:, 0])",
-        "tests/test_decoding.py::test_alignments_are_the_models_attention_to_the_source",
+        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
     ),
     Mutation(
-        "vanilla_transformer/decoding.py",
+        "beam_search.py",
         "            module.training = True",
         "            module.training = False",
-        "tests/test_decoding.py"
+        "test_beam_search.py"
         "::test_a_training_model_is_searched_without_dropout_and_stays_as_it_was",
     ),
     Mutation(
-        "vanilla_transformer/generation.py",
+        "batch_translation.py",
         'found.setdefault("max_new_tokens", bound - 1)',
         'found.setdefault("max_new_tokens", bound)',
-        "tests/test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
+        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
     ),
     Mutation(
-        "vanilla_transformer/generation.py",
+        "batch_translation.py",
         'found["max_extra_tokens"] = None',
         'found["max_extra_tokens"] = 50',
-        "tests/test_pipeline.py::test_the_callers_bound_on_the_length_is_kept"
-        " tests/test_decoding.py::test_generates_bound_and_prefix_reach_the_search",
+        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept"
+        " test_beam_search.py::test_generates_bound_and_prefix_reach_the_search",
         survives="no test gives a bound beyond the source's length + 50",
     ),
     # The decoder, one position at a time.
     Mutation(
-        "vanilla_transformer/incremental.py",
+        "fast/incremental_decoding.py",
         "mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)",
         "mask.zero_()",
-        "tests/test_incremental.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
     ),
     Mutation(
-        "vanilla_transformer/incremental.py",
+        "fast/incremental_decoding.py",
         "places = (used.cumsum(1) - 1).clamp(min=0)",
         "places = (used.cumsum(1) - 2).clamp(min=0)",
-        "tests/test_incremental.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
     ),
     Mutation(
-        "vanilla_transformer/incremental.py",
+        "fast/incremental_decoding.py",
         "if 2 * most >= self.kept:",
         "if True:",
-        "tests/test_incremental.py::test_what_no_living_hypothesis_comes_from_is_forgotten",
+        "test_incremental_decoding.py::test_what_no_living_hypothesis_comes_from_is_forgotten",
     ),
     Mutation(
-        "vanilla_transformer/incremental.py",
+        "beam_search.py",
         "order[holes] = kept[kept.numel() - holes.numel() :]",
         "order[holes] = kept[: holes.numel()]",
-        "tests/test_decoding.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
     ),
     Mutation(
-        "vanilla_transformer/layer_memory.py",
+        "fast/incremental_decoding.py",
         "keys = keys * cross.scaling",
         "keys = keys * 1.0",
-        "tests/test_fused_layer.py::test_search_over_folded_sources_finds_what_it_finds_without"
-        " tests/test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_search_over_folded_sources_finds_what_it_finds_without"
+        " test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
     ),
     Mutation(
-        "vanilla_transformer/fused_layer.py",
-        "all(type(part) in _KNOWN and not is_hooked(part) for part in parts)",
-        "all(type(part) in _KNOWN for part in parts)",
-        "tests/test_fused_layer.py::test_what_might_compute_otherwise_is_called",
+        "fast/plain.py",
+        'if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):',
+        "if False:",
+        "test_changed_models.py"
+        "::test_every_change_is_searched_evaluated_and_drawn_as_it_is[hook_attention]",
     ),
     Mutation(
-        "vanilla_transformer/fused_layer.py",
+        "fast/incremental_decoding.py",
         "module.normalized_shape, module.weight, module.bias, module.eps",
         "module.normalized_shape, module.weight, module.bias, 1e-6",
-        "tests/test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
     ),
     # Packed weights.
     Mutation(
-        "vanilla_transformer/prepacking.py",
+        "fast/onednn.py",
         "if known is None or not _are_unchanged(parameters, known.seen):",
         "if known is None:",
-        "tests/test_prepacking.py::test_changed_weights_are_packed_again",
+        "test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
-        "vanilla_transformer/prepacking.py",
-        "        and torch.equal(parameter.take(known.places), known.sample)\n",
+        "fast/onednn.py",
+        "        and torch.equal(_sums_of_bits(parameter), known.sums)\n",
         "",
-        "tests/test_prepacking.py::test_a_change_of_any_row_or_column_is_seen",
+        "test_changed_models.py"
+        "::test_every_change_is_searched_evaluated_and_drawn_as_it_is[write_by_data]",
     ),
     Mutation(
-        "vanilla_transformer/prepacking.py",
-        "if type(module) is not nn.Linear or is_hooked(module):",
+        "fast/onednn.py",
+        "        and torch.equal(parameter.take(_diagonal(parameter)), known.diagonal)\n",
+        "",
+        "test_onednn.py::test_a_change_of_any_row_or_column_is_seen",
+    ),
+    Mutation(
+        "fast/onednn.py",
+        "if type(module) is not nn.Linear or not (_is_packing(module)"
+        " or change_of(module) is None):",
         "if type(module) is not nn.Linear:",
-        "tests/test_prepacking.py::test_what_might_compute_otherwise_stays"
-        " tests/test_prepacking.py::test_a_forward_of_its_own_stays",
+        "test_onednn.py::test_what_might_compute_otherwise_stays"
+        " test_onednn.py::test_a_forward_of_its_own_stays",
     ),
     Mutation(
-        "vanilla_transformer/prepacking.py",
+        "fast/onednn.py",
         "if not weight.is_contiguous() or weight.is_inference():",
         "if not weight.is_contiguous():",
-        "tests/test_prepacking.py::test_what_might_compute_otherwise_stays"
-        " tests/test_prepacking.py::test_the_search_uses_packed_layers",
+        "test_onednn.py::test_what_might_compute_otherwise_stays"
+        " test_onednn.py::test_the_search_uses_packed_layers",
         survives="no test makes the weights under inference_mode",
     ),
     # Translating many sentences.
     Mutation(
-        "vanilla_transformer/pipeline.py",
+        "batch_translation.py",
         "order = sorted(range(len(lengths)), key=lambda index: -lengths[index])",
         "order = list(range(len(lengths)))",
-        "tests/test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
+        "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
     # Pairs: reading, tokenising, caching.
     Mutation(
-        "vanilla_transformer/reading.py",
+        "data/readers.py",
         "self.num_malformed += 1",
         "self.num_malformed = 1",
-        "tests/test_reading.py::test_many_malformed_lines_are_counted_and_the_first_are_shown",
+        "test_reading.py::test_many_malformed_lines_are_counted_and_the_first_are_shown",
     ),
     Mutation(
-        "vanilla_transformer/reading.py",
+        "data/readers.py",
         "if counts[0] != counts[1]:",
         "if False:",
-        "tests/test_reading.py::test_files_of_unequal_length_are_refused_with_both_counts",
+        "test_reading.py::test_files_of_unequal_length_are_refused_with_both_counts",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])",
         "fits = (lengths[0] < bounds[0]) & (lengths[1] <= bounds[1])",
-        "tests/test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted",
+        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])",
         "fits = lengths[0] <= bounds[0]",
-        "tests/test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted"
-        " tests/test_data.py::test_no_pair_within_the_limits_is_an_error",
+        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted"
+        " test_data.py::test_no_pair_within_the_limits_is_an_error",
         survives="the tests bound the targets no tighter than the sources",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "key = [dataset._fingerprint, identity, limits]",
         "key = [dataset._fingerprint, identity]",
-        "tests/test_data.py::test_tokens_are_cached_by_text_tokenizer_and_limits",
+        "test_data.py::test_tokens_are_cached_by_text_tokenizer_and_limits",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)",
         "(str(path.resolve()),)",
-        "tests/test_data.py::test_a_changed_file_is_read_again",
+        "test_data.py::test_a_changed_file_is_read_again",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "backend.encode_special_tokens = tokenizer.split_special_tokens",
         "backend.encode_special_tokens = False",
-        "tests/test_data.py::test_special_words_in_the_data_stay_text",
+        "test_data.py::test_special_words_in_the_data_stay_text",
     ),
     Mutation(
-        "vanilla_transformer/data.py",
+        "data/dataset.py",
         "torch.from_numpy(real.astype(np.int64))",
         "torch.from_numpy((padded != self.pad_token_id).astype(np.int64))",
-        "tests/test_data.py::test_padding_ids_are_free_and_the_mask_tells_real_pads_apart",
+        "test_data.py::test_padding_ids_are_free_and_the_mask_tells_real_pads_apart",
     ),
     # Batches by a budget of tokens (Section 5.1).
     Mutation(
-        "vanilla_transformer/batching.py",
+        "data/batches.py",
         "size = self.max_tokens // int(longest[bounds[-1] - 1])",
         "size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])",
-        "tests/test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
+        "test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
     ),
     Mutation(
-        "vanilla_transformer/batching.py",
+        "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.epoch, stream])",
-        "tests/test_batching.py::test_same_seed_and_epoch_give_the_same_batches_and_others_do_not",
+        "test_batching.py::test_same_seed_and_epoch_give_the_same_batches_and_others_do_not",
     ),
     Mutation(
-        "vanilla_transformer/batching.py",
+        "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.seed, stream])",
-        "tests/test_batching.py::test_epochs_differ_in_composition_and_not_in_order_alone",
+        "test_batching.py::test_epochs_differ_in_composition_and_not_in_order_alone",
     ),
     Mutation(
-        "vanilla_transformer/batching.py",
+        "data/batches.py",
         "return -(-batches // self.num_replicas) * self.num_replicas",
         "return batches",
-        "tests/test_batching.py"
-        "::test_accelerate_deals_every_rank_the_same_number_of_similar_batches",
+        "test_batching.py::test_accelerate_deals_every_rank_the_same_number_of_similar_batches",
     ),
     # BPE-dropout.
     Mutation(
-        "vanilla_transformer/bpe_dropout.py",
+        "data/bpe_dropout.py",
         "rng.random(len(candidates)) < self.probability",
         "rng.random(len(candidates)) < self.probability / 2",
-        "tests/test_bpe_dropout.py::test_every_merge_is_undone_with_the_probability",
+        "test_bpe_dropout.py::test_every_merge_is_undone_with_the_probability",
     ),
     Mutation(
-        "vanilla_transformer/bpe_dropout.py",
+        "data/bpe_dropout.py",
         "np.random.default_rng([self.seed, epoch, zlib.crc32(ids)])",
         "np.random.default_rng([self.seed, zlib.crc32(ids)])",
-        "tests/test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
+        "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "self.args.process_index :: self.args.world_size],\n"
         "            collate_fn=self.data_collator,",
         "self.args.process_index :: self.args.world_size],\n"
         "            collate_fn=self._training_collator(),",
-        "tests/test_bpe_dropout.py"
+        "test_bpe_dropout.py"
         "::test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones",
     ),
     # The tokenizer (Section 5.1).
     Mutation(
-        "vanilla_transformer/tokenization.py",
+        "data/tokenizer.py",
         "split_special_tokens=True,",
         "split_special_tokens=False,",
-        "tests/test_tokenization.py::test_hard_texts_survive",
+        "test_tokenization.py::test_hard_texts_survive",
     ),
     Mutation(
-        "vanilla_transformer/tokenization.py",
+        "data/tokenizer.py",
         "Digits(individual_digits=True)",
         "Digits(individual_digits=False)",
-        "tests/test_tokenization.py::test_digits_alone_survive_too",
+        "test_tokenization.py::test_digits_alone_survive_too",
     ),
     Mutation(
-        "vanilla_transformer/tokenization.py",
+        "data/tokenizer.py",
         'single="$A </s>",',
         'single="$A",',
-        "tests/test_tokenization.py::test_targets_and_batches_end_like_sources",
+        "test_tokenization.py::test_targets_and_batches_end_like_sources",
     ),
     Mutation(
-        "vanilla_transformer/tokenization.py",
+        "data/tokenizer.py",
         "initial_alphabet=sorted(alphabet),",
         "initial_alphabet=sorted(alphabet)[:9],",
-        "tests/test_tokenization.py::test_the_whole_byte_alphabet_is_there",
+        "test_tokenization.py::test_the_whole_byte_alphabet_is_there",
     ),
     Mutation(
-        "vanilla_transformer/tokenization.py",
+        "data/tokenizer.py",
         'truncation_side="right",',
         'truncation_side="left",',
-        "tests/test_tokenization.py::test_truncation_keeps_the_end_symbol"
-        " tests/test_tokenization.py::test_truncating_once_changes_no_later_call_or_save",
+        "test_tokenization.py::test_truncation_keeps_the_end_symbol"
+        " test_tokenization.py::test_truncating_once_changes_no_later_call_or_save",
         survives="the tests of truncation look at the length and the end symbol alone",
     ),
     # Adam and the learning rate (Section 5.3).
     Mutation(
-        "vanilla_transformer/optimization.py",
+        "train/optimization.py",
         "min(step**-0.5, step * warmup_steps**-1.5)",
         "max(step**-0.5, step * warmup_steps**-1.5)",
-        "tests/test_optimization.py::test_schedule_equals_eq3",
+        "test_optimization.py::test_schedule_equals_eq3",
     ),
     Mutation(
-        "vanilla_transformer/optimization.py",
+        "train/optimization.py",
         "return _eq3(updates + 1, d_model, warmup_steps, factor)",
         "return _eq3(max(updates, 1), d_model, warmup_steps, factor)",
-        "tests/test_optimization.py::test_schedule_equals_eq3"
-        " tests/test_optimization.py::test_first_update_is_step_one_and_moves_the_weights",
+        "test_optimization.py::test_schedule_equals_eq3"
+        " test_optimization.py::test_first_update_is_step_one_and_moves_the_weights",
     ),
     Mutation(
-        "vanilla_transformer/optimization.py",
+        "train/optimization.py",
         "ADAM_BETAS = (0.9, 0.98)",
         "ADAM_BETAS = (0.9, 0.999)",
-        "tests/test_optimization.py::test_adam_has_the_papers_constants_and_no_decay",
+        "test_optimization.py::test_adam_has_the_papers_constants_and_no_decay",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
-        "adam_epsilon: float = field(default=1e-9)",
+        "train/trainer.py",
+        "adam_epsilon: float = field(default=Recipe.adam_epsilon)",
         "adam_epsilon: float = field(default=1e-8)",
-        "tests/test_trainer.py::test_defaults_are_the_papers",
+        "test_trainer.py::test_defaults_are_the_papers",
     ),
     # The mean of checkpoints (Section 6.1).
     Mutation(
-        "vanilla_transformer/averaging.py",
+        "train/averaging.py",
         "total = torch.zeros(last.shape, dtype=torch.float64)",
         "total = torch.zeros(last.shape, dtype=last.dtype)",
-        "tests/test_averaging.py::test_half_precision_is_summed_in_float64_and_kept",
+        "test_averaging.py::test_half_precision_is_summed_in_float64_and_kept",
     ),
     Mutation(
-        "vanilla_transformer/averaging.py",
+        "train/averaging.py",
         "total += tensor",
         "total = tensor * len(files)",
-        "tests/test_averaging.py::test_mean_equals_the_sum_by_hand_in_float64",
+        "test_averaging.py::test_mean_equals_the_sum_by_hand_in_float64",
     ),
     Mutation(
-        "vanilla_transformer/averaging.py",
+        "train/averaging.py",
         "companions_from=checkpoints[-1]",
         "companions_from=checkpoints[0]",
-        "tests/test_averaging.py::test_companions_come_from_the_last_and_other_files_stay",
+        "test_averaging.py::test_companions_come_from_the_last_and_other_files_stay",
     ),
     Mutation(
-        "vanilla_transformer/averaging.py",
-        "key=lambda path: path.name == _WEIGHTS",
-        "key=lambda path: path.name != _WEIGHTS",
-        "tests/test_averaging.py::test_a_crash_leaves_the_old_model_whole"
-        " tests/test_averaging.py::test_the_output_may_be_one_of_the_checkpoints",
+        "storage/atomic.py",
+        "key=lambda path: path.name == last",
+        "key=lambda path: path.name != last",
+        "test_averaging.py::test_a_crash_leaves_the_old_model_whole"
+        " test_averaging.py::test_the_output_may_be_one_of_the_checkpoints",
         survives="no test looks at the directory between two renames",
     ),
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         "wanted = step % every == 0 or not chosen",
         "wanted = True",
-        "tests/test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
+        "test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
     ),
     # Checkpoints that are whole.
     Mutation(
-        "vanilla_transformer/checkpoints.py",
-        '            and _digest(checkpoint / name) == facts["sha256"]\n',
+        "train/checkpoints.py",
+        '            and sha256(checkpoint / name) == facts["sha256"]\n',
         "",
-        "tests/test_checkpoints.py::test_damaged_checkpoint_is_not_whole",
+        "test_checkpoints.py::test_damaged_checkpoint_is_not_whole",
     ),
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         "[-max(keep, 2) :]",
         "[-keep:]",
-        "tests/test_checkpoints.py::test_pruning_keeps_one_to_fall_back_on",
+        "test_checkpoints.py::test_pruning_keeps_one_to_fall_back_on",
     ),
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         "        if is_whole(path):\n            return path",
         "        if path.is_dir():\n            return path",
-        "tests/test_trainer.py::test_truncated_checkpoint_is_skipped_with_a_warning",
+        "test_trainer.py::test_truncated_checkpoint_is_skipped_with_a_warning",
     ),
     # Resumption.
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         'if self.data not in ("", data):',
         "if False:",
-        "tests/test_trainer.py::test_other_training_pairs_are_refused_on_resumption",
+        "test_trainer.py::test_other_training_pairs_are_refused_on_resumption",
     ),
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         "if self.world_size not in (0, world_size):",
         "if False:",
-        "tests/test_trainer.py::test_another_number_of_processes_is_refused_on_resumption",
+        "test_trainer.py::test_another_number_of_processes_is_refused_on_resumption",
     ),
     Mutation(
-        "vanilla_transformer/checkpoints.py",
+        "train/checkpoints.py",
         'if self.precision not in ("", precision):',
         "if False:",
-        "tests/test_trainer.py::test_another_precision_is_refused_on_resumption",
+        "test_trainer.py::test_another_precision_is_refused_on_resumption",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "self.progress = Progress.load(Path(resume_from_checkpoint))",
         "Progress.load(Path(resume_from_checkpoint))",
-        "tests/test_trainer.py"
-        "::test_resumption_goes_on_with_the_matrix_products_of_the_first_start",
+        "test_trainer.py::test_resumption_goes_on_with_the_matrix_products_of_the_first_start",
     ),
     # The trainer.
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "torch.tensor([float(loss) * count, count], dtype=torch.float64)",
         "torch.tensor([float(loss), 1], dtype=torch.float64)",
-        "tests/test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "if args.label_smoothing_factor:",
         "if False:",
-        "tests/test_trainer.py::test_second_label_smoothing_is_refused",
+        "test_trainer.py::test_second_label_smoothing_is_refused",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         'if not math.isfinite(logs["loss"]):',
         "if False:",
-        "tests/test_trainer.py::test_loss_that_is_not_finite_ends_the_run",
+        "test_trainer.py::test_loss_that_is_not_finite_ends_the_run",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "with torch.random.fork_rng(devices=devices):",
         "with torch.enable_grad():",
-        "tests/test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone",
+        "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         'return {**self.__dict__, "hub_token": None}',
         "return {**self.__dict__}",
-        "tests/test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
     ),
     Mutation(
-        "vanilla_transformer/trainer.py",
+        "train/trainer.py",
         "            seed=self.args.seed,\n            num_replicas",
         "            num_replicas",
-        "tests/test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone"
-        " tests/test_runs.py::test_seed_decides_the_weights",
+        "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone"
+        " test_runs.py::test_seed_decides_the_weights",
         survives="another seed makes other weights too, which hide the order of the batches",
     ),
     # Recipes.
     Mutation(
-        "vanilla_transformer/recipes.py",
+        "recipes/recipe.py",
         "elif key not in known:",
         "elif False:",
-        "tests/test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_mistakes_are_named_in_one_line",
     ),
     Mutation(
-        "vanilla_transformer/recipes.py",
+        "recipes/recipe.py",
         'value.lower() in ("none", "null")',
         'value.lower() in ("null",)',
-        "tests/test_recipes.py::test_overrides_win_and_take_the_type_of_their_field",
+        "test_recipes.py::test_overrides_win_and_take_the_type_of_their_field",
     ),
     Mutation(
-        "vanilla_transformer/recipes.py",
+        "recipes/recipe.py",
         "if len(given) > 1:",
         "if False:",
-        "tests/test_recipes.py::test_two_places_of_training_pairs_are_refused",
+        "test_recipes.py::test_two_places_of_training_pairs_are_refused",
     ),
     Mutation(
-        "vanilla_transformer/recipes.py",
+        "recipes/recipe.py",
         'untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}',
         "untrue = {*_PLACES, *_OF_A_DATASET}",
-        "tests/test_recipes.py"
-        "::test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own",
+        "test_recipes.py::test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own",
     ),
     Mutation(
-        "vanilla_transformer/recipes.py",
-        '        "max_steps",\n',
-        "",
-        "tests/test_runs.py::test_run_may_be_prolonged_and_equals_one_long_run",
+        "recipes/recipe.py",
+        '"updates", _RUN, changeable=True, argument="max_steps"',
+        '"updates", _RUN, argument="max_steps"',
+        "test_runs.py::test_run_may_be_prolonged_and_equals_one_long_run",
     ),
     Mutation(
-        "vanilla_transformer/recipes.py",
-        '        "max_steps",\n',
-        '        "max_steps",\n        "seed",\n',
-        "tests/test_runs.py::test_complete_run_without_checkpoints_is_not_trained_anew",
+        "recipes/recipe.py",
+        '        argument="seed",\n',
+        '        argument="seed",\n        changeable=True,\n',
+        "test_runs.py::test_complete_run_without_checkpoints_is_not_trained_anew",
     ),
     # Runs.
     Mutation(
-        "vanilla_transformer/run_directory.py",
+        "train/run_directory.py",
         'return metrics if make_recipe(metrics["recipe"]) == recipe else None',
         "return None",
-        "tests/test_runs.py::test_same_command_again_does_nothing",
+        "test_runs.py::test_same_command_again_does_nothing",
     ),
     Mutation(
-        "vanilla_transformer/run_directory.py",
+        "train/run_directory.py",
         "if changed and _trained(run):",
         "if False:",
-        "tests/test_runs.py"
+        "test_runs.py"
         "::test_training_pairs_that_changed_are_refused_by_name_once_a_run_learnt_from_them",
     ),
     Mutation(
-        "vanilla_transformer/runs.py",
+        "train/run.py",
         "if recipe.length_penalty is not None:",
         "if False:",
-        "tests/test_runs.py::test_model_ships_the_length_penalty_that_it_is_evaluated_with",
+        "test_runs.py::test_model_ships_the_length_penalty_that_it_is_evaluated_with",
     ),
     # Evaluation, metrics.json, samples.md.
     Mutation(
-        "vanilla_transformer/evaluation.py",
+        "evaluation/scores.py",
         '"bleu_signature": str(metric.get_signature())',
         '"bleu_signature": "BLEU"',
-        "tests/test_evaluation.py::test_scores_are_those_of_sacrebleu_called_directly",
+        "test_evaluation.py::test_scores_are_those_of_sacrebleu_called_directly",
     ),
     Mutation(
-        "vanilla_transformer/evaluation.py",
+        "evaluation/scores.py",
         '("zh", "zho", "chi", "cmn", "yue"), "zh"',
         '("zh", "zho", "chi", "cmn", "yue"), "13a"',
-        "tests/test_evaluation.py::test_the_bleu_tokenizer_follows_the_target_language",
+        "test_evaluation.py::test_the_bleu_tokenizer_follows_the_target_language",
     ),
     Mutation(
-        "vanilla_transformer/evaluation.py",
+        "evaluation/models.py",
         "return loss.item() * tokens, tokens",
         "return loss.item(), 1",
-        "tests/test_evaluation.py::test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches",
+        "test_evaluation.py::test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches",
     ),
     Mutation(
-        "vanilla_transformer/metrics.py",
+        "train/report.py",
         "count = max(count, _FEWEST_SAMPLES)",
         "count = max(count, 1)",
-        "tests/test_publishing.py::test_a_card_has_three_samples_however_few_a_recipe_asks_for",
+        "test_publishing.py::test_a_card_has_three_samples_however_few_a_recipe_asks_for",
     ),
     # Publishing.
     Mutation(
-        "vanilla_transformer/publishing.py",
-        '*("vocab.json", "merges.txt"),',
-        '*("vocab.json", "merges.txt", "*"),',
-        "tests/test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "publish/publishing.py",
+        '    "merges.txt",\n)',
+        '    "merges.txt",\n    "*",\n)',
+        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
     ),
     Mutation(
-        "vanilla_transformer/publishing.py",
+        "publish/publishing.py",
         "if tensor.is_floating_point() and not torch.isfinite(tensor).all():",
         "if False:",
-        "tests/test_publishing.py::test_weights_that_are_not_finite_are_refused",
+        "test_publishing.py::test_weights_that_are_not_finite_are_refused",
     ),
     Mutation(
-        "vanilla_transformer/cards.py",
+        "publish/card.py",
         "if not license:",
         "if False:",
-        "tests/test_publishing.py::test_licence_is_demanded_and_not_guessed",
+        "test_publishing.py::test_licence_is_demanded_and_not_guessed",
     ),
     Mutation(
-        "vanilla_transformer/cards.py",
+        "publish/card.py",
         'recipe[name] = ",".join(Path(part).name for part in parts)',
         'recipe[name] = ",".join(parts)',
-        "tests/test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
     ),
     Mutation(
-        "vanilla_transformer/cards.py",
+        "publish/card.py",
         "value = round(result[metric], 3)",
         "value = round(result[metric], 0)",
-        "tests/test_publishing.py::test_metadata_of_the_card_round_trips"
-        " tests/test_publishing.py::test_committed_cards_are_what_their_facts_give",
+        "test_publishing.py::test_metadata_of_the_card_round_trips"
+        " test_publishing.py::test_committed_cards_are_what_their_facts_give",
     ),
     Mutation(
-        "vanilla_transformer/publishing.py",
+        "publish/publishing.py",
         "environment = {name: value for name, value in os.environ.items() if name not in TOKENS}",
         "environment = dict(os.environ)",
-        "tests/test_hub.py::test_token_goes_to_the_hub_alone_and_into_no_file"
-        " tests/test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_hub.py::test_token_goes_to_the_hub_alone_and_into_no_file"
+        " test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
         survives="no test asks the clean process for its environment",
     ),
     Mutation(
-        "vanilla_transformer/publishing.py",
+        "publish/publishing.py",
         "if not _close(logits, expected):",
         "if False:",
-        "tests/test_publishing.py::test_metrics_of_another_model_are_refused"
-        " tests/test_publishing.py::test_weights_of_other_shapes_are_named",
+        "test_publishing.py::test_metrics_of_another_model_are_refused"
+        " test_publishing.py::test_weights_of_other_shapes_are_named",
         survives="no test has weights that another process computes otherwise",
     ),
     # Code that travels, and the Hub.
     Mutation(
-        "vanilla_transformer/remote_code.py",
+        "publish/remote_code.py",
         "return sorted(modules | found)",
         "return sorted(modules)",
-        "tests/test_publishing.py::test_code_that_travels_is_closed_under_imports_and_needed",
+        "test_publishing.py::test_code_that_travels_is_closed_under_imports_and_needed",
     ),
     Mutation(
-        "vanilla_transformer/publishing.py",
+        "publish/publishing.py",
         'for name in ("auto_map", "custom_pipelines"):',
         "for name in ():",
-        "tests/test_publishing.py"
+        "test_publishing.py"
         "::test_config_is_published_without_what_training_left_in_it"
-        " tests/test_publishing.py"
+        " test_publishing.py"
         "::test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean",
     ),
     Mutation(
-        "vanilla_transformer/hub.py",
+        "publish/hub.py",
         "parent_commit=before.sha,",
         "parent_commit=None,",
-        "tests/test_hub.py::test_push_that_breaks_leaves_the_old_revision_whole"
-        " tests/test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
+        "test_hub.py::test_push_that_breaks_leaves_the_old_revision_whole"
+        " test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
         survives="nobody pushes in between in any test",
     ),
     Mutation(
-        "vanilla_transformer/hub.py",
+        "publish/hub.py",
         "if private and not before.private:",
         "if False:",
-        "tests/test_hub.py::test_private_repository_stays_private",
+        "test_hub.py::test_private_repository_stays_private",
     ),
     Mutation(
-        "vanilla_transformer/hub.py",
+        "publish/hub.py",
         "*[CommitOperationDelete(name) for name in stale]",
         "*[]",
-        "tests/test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
+        "test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
     ),
     Mutation(
-        "vanilla_transformer/hub.py",
+        "publish/hub.py",
         'return _TOKEN.sub("***", " ".join(str(error).split()))',
         'return " ".join(str(error).split())',
-        "tests/test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
+        "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
     ),
     # Loading and importing: no code is run, no tensor is lost.
     Mutation(
-        "vanilla_transformer/importers/opening.py",
+        "convert/importers/safe_files.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
-        "tests/test_import_fairseq.py::test_a_malicious_pickle_does_not_run_and_is_refused",
+        "test_import_fairseq.py::test_a_malicious_pickle_does_not_run_and_is_refused",
     ),
     Mutation(
-        "vanilla_transformer/loading.py",
+        "storage/saved_model.py",
         "            ignore_mismatched_sizes=True,  # the report names them\n"
         "            output_loading_info=True,\n"
         "        )\n",
@@ -876,163 +884,163 @@ MUTATIONS = [
         "            output_loading_info=True,\n"
         "        )\n"
         "        report = dict.fromkeys(report)\n",
-        "tests/test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
     ),
     Mutation(
-        "vanilla_transformer/importers/assembly.py",
+        "convert/importers/state_dict.py",
         'problems["surplus"] = [name for name in tensors if name not in known]',
         'problems["surplus"] = []',
-        "tests/test_import_torch.py::test_what_does_not_fit_is_refused_by_name",
+        "test_import_torch.py::test_what_does_not_fit_is_refused_by_name",
     ),
     Mutation(
-        "vanilla_transformer/importers/fairseq.py",
+        "convert/importers/fairseq.py",
         "_FIRST_POSITION = 2",
         "_FIRST_POSITION = 1",
-        "tests/test_import_fairseq.py::test_imported_logits_equal_fairseqs",
+        "test_import_fairseq.py::test_imported_logits_equal_fairseqs",
     ),
     Mutation(
-        "vanilla_transformer/importers/fairseq.py",
+        "convert/importers/fairseq.py",
         '    "layernorm_embedding": "a norm of the embeddings",\n',
         "",
-        "tests/test_import_fairseq.py::test_what_cannot_be_held_is_refused_with_the_reason",
+        "test_import_fairseq.py::test_what_cannot_be_held_is_refused_with_the_reason",
     ),
     Mutation(
-        "vanilla_transformer/importers/marian.py",
+        "convert/importers/marian.py",
         "Piece((place.key,), reordered(place.axis))",
         "Piece((place.key,), reordered(None))",
-        "tests/test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_marians",
     ),
     Mutation(
-        "vanilla_transformer/importers/marian.py",
+        "convert/importers/marian.py",
         '"lm_head_bias": bias is not None and bool(bias.any()),',
         '"lm_head_bias": False,',
-        "tests/test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_marians",
     ),
     Mutation(
-        "vanilla_transformer/importers/torch.py",
+        "convert/importers/torch.py",
         'for third, projection in enumerate("qkv"):',
         'for third, projection in enumerate("kqv"):',
-        "tests/test_import_torch.py::test_imported_logits_equal_those_of_torch",
+        "test_import_torch.py::test_imported_logits_equal_those_of_torch",
     ),
     Mutation(
-        "vanilla_transformer/importers/opennmt.py",
+        "convert/importers/opennmt.py",
         '"q_proj": "linear_query",\n    "k_proj": "linear_keys",',
         '"q_proj": "linear_keys",\n    "k_proj": "linear_query",',
-        "tests/test_import_opennmt.py::test_imported_logits_equal_the_equations",
+        "test_import_opennmt.py::test_imported_logits_equal_the_equations",
     ),
     Mutation(
-        "vanilla_transformer/importers/joeynmt.py",
+        "convert/importers/joeynmt.py",
         '"self_attn": ("trg_trg_att", "x_layer_norm"),',
         '"self_attn": ("trg_trg_att", "dec_layer_norm"),',
-        "tests/test_import_joeynmt.py::test_imported_logits_equal_joeys",
+        "test_import_joeynmt.py::test_imported_logits_equal_joeys",
     ),
     Mutation(
-        "vanilla_transformer/importers/annotated.py",
+        "convert/importers/annotated.py",
         "return scale * math.sqrt((scale.numel() - 1) / scale.numel())",
         "return scale",
-        "tests/test_import_annotated.py::test_imported_log_probabilities_equal_the_equations",
+        "test_import_annotated.py::test_imported_log_probabilities_equal_the_equations",
     ),
     # Exporting: what was written is the model.
     Mutation(
-        "vanilla_transformer/exporters/marian.py",
+        "convert/exporters/marian.py",
         'if config.norm_first:\n        yield "norm_first',
         'if False:\n        yield "norm_first',
-        "tests/test_export_marian.py::test_what_marian_cannot_hold_is_refused_by_name",
+        "test_export_marian.py::test_what_marian_cannot_hold_is_refused_by_name",
     ),
     Mutation(
-        "vanilla_transformer/exporters/marian.py",
+        "convert/exporters/marian.py",
         '"scale_embedding": True,',
         '"scale_embedding": False,',
-        "tests/test_export_marian.py::test_export_computes_the_same_logits",
+        "test_export_marian.py::test_export_computes_the_same_logits",
     ),
     Mutation(
-        "vanilla_transformer/exporters/marian.py",
+        "convert/exporters/marian.py",
         'return check_equal(got, expected, tolerance=TOLERANCE, name="MarianMTModel")',
         "return 0.0",
-        "tests/test_export_marian.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_marian.py::test_an_export_that_differs_is_not_left_behind",
     ),
     Mutation(
-        "vanilla_transformer/exporters/verification.py",
+        "convert/verification.py",
         "if not difference <= tolerance:",
         "if difference > tolerance:",
-        "tests/test_export_marian.py::test_an_export_that_differs_is_not_left_behind"
-        " tests/test_export_marian.py::test_unsound_checkpoints_are_refused",
+        "test_export_marian.py::test_an_export_that_differs_is_not_left_behind"
+        " test_export_marian.py::test_unsound_checkpoints_are_refused",
         survives="no test exports weights whose difference is NaN",
     ),
     Mutation(
-        "vanilla_transformer/exporters/ctranslate2.py",
+        "convert/exporters/ctranslate2.py",
         "differences[stored] = _verify(model, aside, stored)",
         "differences[stored] = 0.0",
-        "tests/test_export_ctranslate2.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_ctranslate2.py::test_an_export_that_differs_is_not_left_behind",
         needs="ctranslate2",
     ),
     Mutation(
-        "vanilla_transformer/exporters/ctranslate2.py",
+        "convert/exporters/ctranslate2.py",
         "spec.queries_scale = attention.scaling",
         "spec.queries_scale = width**-0.5",
-        "tests/test_export_ctranslate2.py::test_every_variant_scores_and_translates_alike",
+        "test_export_ctranslate2.py::test_every_variant_scores_and_translates_alike",
         needs="ctranslate2",
     ),
     Mutation(
-        "vanilla_transformer/exporters/onnx.py",
+        "convert/exporters/onnx.py",
         "difference = _verify(model, aside)",
         "difference = 0.0",
-        "tests/test_export_onnx.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_onnx.py::test_an_export_that_differs_is_not_left_behind",
         needs="onnx onnxscript onnxruntime",
     ),
     # Pictures.
     Mutation(
-        "vanilla_transformer/visualization.py",
+        "visualization/attention.py",
         'weights = weights[_checked_index("layer", layer, len(weights))]',
         "weights = weights[-1]",
-        "tests/test_visualization.py",
+        "test_visualization.py",
     ),
     Mutation(
-        "vanilla_transformer/visualization.py",
+        "visualization/attention.py",
         'return weights[indices], [f"head {index}" for index in indices]',
         'return weights[: len(indices)], [f"head {index}" for index in indices]',
-        "tests/test_visualization.py",
+        "test_visualization.py",
     ),
     Mutation(
-        "vanilla_transformer/visualization.py",
+        "visualization/attention.py",
         '"cross": (self.target_words, self.source_words),',
         '"cross": (self.source_words, self.target_words),',
-        "tests/test_visualization.py::test_heat_maps_have_the_weights_and_the_words_on_the_axes",
+        "test_visualization.py::test_heat_maps_have_the_weights_and_the_words_on_the_axes",
     ),
     # The command line.
     Mutation(
-        "vanilla_transformer/cli.py",
+        "cli/parser.py",
         'print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)\n        return 2',
         'print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)\n        return 1',
-        "tests/test_cli.py::test_mistakes_end_in_one_line",
+        "test_cli.py::test_mistakes_end_in_one_line",
     ),
     Mutation(
-        "vanilla_transformer/cli.py",
+        "cli/parser.py",
         "if not _is_request_error(error):",
         "if False:",
-        "tests/test_cli.py::test_defects_keep_their_traceback",
+        "test_cli.py::test_defects_keep_their_traceback",
     ),
     Mutation(
-        "vanilla_transformer/cli.py",
+        "cli/parser.py",
         'return f"{error.filename}: {error.strerror}"',
         "return repr(error)",
-        "tests/test_cli.py::test_mistakes_end_in_one_line"
-        " tests/test_cli.py::test_file_that_is_missing_is_named",
+        "test_cli.py::test_mistakes_end_in_one_line"
+        " test_cli.py::test_file_that_is_missing_is_named",
     ),
     Mutation(
-        "vanilla_transformer/cli.py",
+        "cli/parser.py",
         'return " ".join(str(error).split()) + hint',
         'return str(error).replace(". ", "\\n") + hint',
-        "tests/test_cli.py::test_mistakes_end_in_one_line",
+        "test_cli.py::test_mistakes_end_in_one_line",
     ),
     # Generated pairs.
     Mutation(
-        "vanilla_transformer/cldr.py",
+        "data/cldr/pairs.py",
         " or _split_of(source) != split:",
         ":",
-        "tests/test_cldr.py::test_no_source_is_in_two_splits_whatever_the_seed"
-        " tests/test_cldr.py::test_no_source_repeats_within_a_split"
-        " tests/test_cldr.py::test_amounts_of_the_test_are_not_in_training",
+        "test_cldr.py::test_no_source_is_in_two_splits_whatever_the_seed"
+        " test_cldr.py::test_no_source_repeats_within_a_split"
+        " test_cldr.py::test_amounts_of_the_test_are_not_in_training",
         survives="values and combinations alone keep the splits of the tests apart",
     ),
 ]
@@ -1067,7 +1075,7 @@ def shown(row: Mutation) -> str:
 
 def times(row: Mutation) -> int:
     """How often the old text stands in the file."""
-    path = ROOT / row.file
+    path = ROOT / PACKAGE / row.file
     return path.read_text(encoding="utf-8").count(row.old) if path.is_file() else 0
 
 
@@ -1124,7 +1132,7 @@ def lacking(row: Mutation) -> str:
 
 def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
     """Status of a row, what its tests printed, and the seconds they took."""
-    path = copy / row.file
+    path = copy / PACKAGE / row.file
     text = path.read_text(encoding="utf-8")
     replace(path, text.replace(row.old, row.new))
     try:
@@ -1177,12 +1185,13 @@ def become_pytest(tests: list[str], copy: Path, output: int) -> NoReturn:
         os.dup2(output, 2)
         os.chdir(copy)
         sys.path[0] = str(copy)
-        places = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
-        os.environ["PYTHONPATH"] = os.pathsep.join(places)
-        if Path(importlib.util.find_spec("vanilla_transformer").origin).is_relative_to(copy):
+        folders = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+        if Path(importlib.util.find_spec(PACKAGE).origin).is_relative_to(copy):
             pytest = importlib.import_module("pytest")
+            places = [f"{TESTS.name}/{test}" for test in tests]
             options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
-            code = int(pytest.main([*options, "-m", "not slow and not gpu", *tests]))
+            code = int(pytest.main([*options, "-m", "not slow and not gpu", *places]))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
