@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 from published_runs import tiny_model
@@ -97,13 +98,16 @@ def test_a_pipe_is_written_to_and_stays(tmp_path):
 
 
 def test_a_device_is_written_to_and_stays(tmp_path):
-    (tmp_path / "null").symlink_to(os.devnull)
-    before = os.stat(os.devnull)
-    write_text(tmp_path / "null", "away")
-    assert (tmp_path / "null").is_symlink()
-    after = os.stat(os.devnull)
-    assert stat.S_ISCHR(after.st_mode)
-    assert (after.st_ino, after.st_rdev) == (before.st_ino, before.st_rdev)
+    # A terminal: unlike /dev/null, nobody can put a file in its place if this goes wrong.
+    reader, writer = os.openpty()
+    device = os.ttyname(writer)
+    (tmp_path / "terminal").symlink_to(device)
+    write_text(tmp_path / "terminal", "away")
+    assert os.read(reader, 100) == b"away"
+    assert (tmp_path / "terminal").is_symlink()
+    assert stat.S_ISCHR(os.stat(device).st_mode)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_an_error_names_the_file_that_was_asked_for(tmp_path):
@@ -165,6 +169,21 @@ def test_some_files_of_a_folder_are_replaced_together(tmp_path):
         "b": "new",
         "mine": "old",
     }
+
+
+def test_the_last_file_comes_when_the_others_are_there(tmp_path, monkeypatch):
+    replace, moved = Path.replace, []
+
+    def noted(path, target):
+        moved.append(path.name)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", noted)
+    with files_written_aside(tmp_path, last="b") as aside:
+        for name in "abc":
+            (aside / name).write_text("new")
+    assert sorted(moved) == ["a", "b", "c"]
+    assert moved[-1] == "b"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,13 @@ def batch():
     return make_sources([9, 3, 5, 9, 1, 7, 2])
 
 
+@pytest.fixture(params=["fast", "plain"])
+def each_decoder(request, monkeypatch):
+    """The fast path, and the one over `model(...)`, which serves changed models."""
+    if request.param == "plain":
+        monkeypatch.setitem(beam_search.__globals__, "FASTER_DECODERS", [])
+
+
 def tokens_of(found, sentence, rank=0):
     return tuple(found.sequences[sentence, rank, : found.lengths[sentence, rank]].tolist())
 
@@ -65,6 +72,7 @@ def test_a_wide_beam_finds_what_trying_every_sequence_finds(alpha):
     assert tokens_of(beam_search(model, source, **options), 0) == expected[0]
 
 
+@pytest.mark.usefixtures("each_decoder")
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)])
 def test_it_is_the_authors_search_sentence_by_sentence(model, batch, beam, alpha):
     found = beam_search(model, *batch, num_beams=beam, length_penalty=alpha)
@@ -135,6 +143,7 @@ def test_wrapped_projections_are_called(batch):
 # ----------------------------------------------------------------------------------------- laws
 
 
+@pytest.mark.usefixtures("each_decoder")
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, beam):
     options = {"num_beams": beam, "num_return_sequences": min(beam, 3), "return_alignments": True}
@@ -158,6 +167,7 @@ def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, 
             assert not found.alignments[row, :, :, size:].any()
 
 
+@pytest.mark.usefixtures("each_decoder")
 def test_padding_on_the_left_changes_nothing(model, batch):
     ids, mask = batch
     left = [torch.cat((row[m == 0], row[m == 1])) for row, m in zip(ids, mask, strict=True)]
@@ -311,6 +321,14 @@ def test_padding_start_and_unknown_are_never_produced(batch, beam):
     assert {t for s in range(7) for t in tokens_of(allowed, s)} & NEVER
 
 
+def test_the_id_that_ends_a_sentence_may_begin_one(batch):
+    model = make_model(decoder_start_token_id=END)  # as fairseq's do
+    model.generation_config.suppress_tokens = None
+    found = beam_search(model, *batch)
+    assert found.finished[:, 0].any()
+    assert all(START not in tokens_of(found, sentence) for sentence in range(7))
+
+
 def test_several_ids_may_end_a_sentence(batch):
     model = make_model()
     model.generation_config.eos_token_id = [END, 9]
@@ -326,6 +344,7 @@ def test_several_ids_may_end_a_sentence(batch):
 # ------------------------------------------------------------------------------------ alignment
 
 
+@pytest.mark.usefixtures("each_decoder")
 def test_alignments_are_the_models_attention_to_the_source(batch):
     model = make_model()
     model.set_attn_implementation("eager")
@@ -377,7 +396,7 @@ def test_the_best_tokens_are_found_in_blocks(size, count):
     torch.manual_seed(size)
     log_probs = torch.randn(3, 4, size).log_softmax(-1)
     log_probs[..., [0, size - 1]] = -math.inf
-    log_probs[1, 2, size - 2] = 0.0
+    log_probs[1, 2, size - 2] = log_probs[0, 1, size - 1] = 0.0
     log_probs[2, 0, : size - count] = -math.inf
     best, tokens = best_tokens(log_probs, count)
     assert torch.equal(best, log_probs.topk(count).values)
@@ -440,6 +459,7 @@ def test_generate_takes_it_as_a_custom_search(model, batch):
     assert torch.equal(greedy, with_start(model, expected.sequences)[:, 0])
 
 
+@pytest.mark.usefixtures("each_decoder")
 def test_generates_bound_and_prefix_reach_the_search(model, batch):
     ids, mask = batch
     prefix = torch.tensor([[START, 7, 8]]).expand(7, -1)

@@ -416,6 +416,25 @@ def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
     assert not is_plain(unchanged)
 
 
+def test_each_sentence_reads_its_own_source_when_others_have_left(monkeypatch):
+    model = make_model()
+    replace_attention(model, monkeypatch)  # which reads the source anew at each position
+    sources = torch.randint(4, 32, (6, 5))
+    together = beam_search(model, sources)
+    lengths = together.lengths[:, 0].tolist()
+    assert len(set(lengths)) > 2
+    for row, length in enumerate(lengths):
+        alone = beam_search(model, sources[row : row + 1])
+        assert torch.equal(together.sequences[row, 0, :length], alone.sequences[0, 0, :length])
+        torch.testing.assert_close(together.scores[row], alone.scores[0])
+
+
+def test_alignments_of_an_attention_without_weights_are_refused(unchanged, monkeypatch):
+    replace_attention(unchanged, monkeypatch)
+    with pytest.raises(ValueError, match="returns no weights"):
+        beam_search(unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True)
+
+
 def test_alignments_are_those_of_the_models_own_attention(unchanged, monkeypatch):
     register_an_attention(unchanged, monkeypatch)
     found = beam_search(

@@ -67,6 +67,7 @@ def test_no_source_is_in_two_splits_whatever_the_seed(corpus):
         assert not sources[first] & sources[second]
     for split, pairs in corpus.items():
         assert {pair.split for pair in pairs} == {split}
+        assert {cldr._split_of(pair.source) for pair in pairs} == {split}
 
 
 def test_a_source_has_one_target(corpus):

@@ -5,9 +5,11 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.fast import is_plain
 from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
+    as_its_user_made_it,
     cpu_training_settings,
     fastest_matmul_precision,
 )
@@ -144,6 +146,19 @@ def test_everything_is_put_back(fails):
     assert [type(module) for module in model.modules()] == kinds
     assert model.config._attn_implementation == attention
     assert torch.get_float32_matmul_precision() == precision
+
+
+def test_within_a_training_a_model_is_decoded_as_its_user_made_it():
+    model = tiny_model()
+    with cpu_training_settings(model):
+        # As accelerate does under mixed precision.
+        model._original_forward = model.forward
+        model.forward = autocast = lambda *args, **kwargs: None
+        with as_its_user_made_it(model):
+            assert is_plain(model)
+        assert model.forward is autocast
+        assert isinstance(model.model.encoder.dropout, FastDropout)
+        assert not is_plain(model)
 
 
 def test_without_dropout_the_settings_change_no_loss_and_no_gradient():

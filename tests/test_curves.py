@@ -50,6 +50,11 @@ def test_curves_show_what_was_logged():
     }
 
 
+def test_titles_say_the_best_value():
+    titles = {axis.get_title() for axis in plot_training_curves(HISTORY).axes}
+    assert titles >= {"validation perplexity (best 7.389)", "validation BLEU (best 20)"}
+
+
 def test_logged_perplexity_goes_before_the_exponential_of_the_loss():
     history = [{"step": 1, "eval_loss": 2.0, "eval_perplexity": 6.0}]
     found = curves(plot_training_curves(history))

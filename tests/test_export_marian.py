@@ -19,6 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian, to_marian_tensors
 from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
+from vanilla_transformer.convert.verification import check_equal
 
 VOCAB_SIZE = 60
 
@@ -380,6 +381,14 @@ def test_an_export_that_differs_is_not_left_behind(saved_model, tmp_path, monkey
     with pytest.raises(ValueError, match="differs from the model by up to"):
         export_marian(saved_model[0], tmp_path / "marian")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_difference_that_is_no_number_is_no_proof():
+    numbers, none = torch.zeros(2), torch.tensor([0.0, torch.nan])
+    assert check_equal(numbers, numbers, tolerance=1.0, name="X") == 0
+    for on_average in (False, True):
+        with pytest.raises(ValueError, match="export as X differs from the model by"):
+            check_equal(none, numbers, tolerance=1.0, name="X", on_average=on_average)
 
 
 def test_unsound_checkpoints_are_refused(saved_model, tmp_path):

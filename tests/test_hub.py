@@ -343,6 +343,22 @@ def test_push_replaces_what_it_does_without_in_the_same_commit(hub, folder):
     assert second.url == f"{hub.url}/{REPO}/commit/{second.oid}"
 
 
+def test_what_somebody_pushed_in_between_is_not_lost(hub, folder, monkeypatch):
+    push_folder(folder, REPO, token=TOKEN, message="one")
+    (folder / "sub" / "a.txt").write_text("new")
+    repository, create_commit = hub.repositories["model", REPO], HfApi.create_commit
+
+    def overtaken(*args, **kwargs):
+        repository.commit("main", {**hub.files(REPO), "theirs.txt": b"theirs"}, "theirs")
+        return create_commit(*args, **kwargs)
+
+    monkeypatch.setattr(HfApi, "create_commit", overtaken)
+    with pytest.raises(ValueError, match="the Hub refuses the push"):
+        push_folder(folder, REPO, token=TOKEN, message="two")
+    assert repository.titles[-1] == "theirs"
+    assert hub.files(REPO)["theirs.txt"] == b"theirs"
+
+
 def test_branch_is_created_and_main_stays(hub, folder):
     push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
     assert "README.md" in hub.files(REPO, revision="smaller")
@@ -416,6 +432,26 @@ def test_token_goes_to_the_hub_alone_and_into_no_file(hub, folder, caplog, capfd
         assert not (path.is_file() and TOKEN.encode() in path.read_bytes())
     for content in hub.files(REPO).values():
         assert not isinstance(content, bytes) or TOKEN.encode() not in content
+
+
+def test_processes_that_try_a_model_out_get_no_token(run, tmp_path, monkeypatch):
+    environments = []
+
+    def noted(command, *, env, **options):
+        environments.append(env)
+        return subprocess.CompletedProcess(command, 1, "", "went no further")
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    for name in publishing.TOKENS:
+        monkeypatch.setenv(name, TOKEN)
+    with pytest.raises(ValueError, match="went no further"):
+        publishing.load_as_stranger(run, ["ein Hund"], form="native")
+    with pytest.raises(ValueError, match="went no further"):
+        space._try_out(tmp_path, run)
+    assert len(environments) == 2
+    for environment in environments:
+        assert environment["PATH"]
+        assert TOKEN not in environment.values()
 
 
 def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acquainted):

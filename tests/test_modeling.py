@@ -105,6 +105,14 @@ def test_sdpa_equals_eager(variant, padded):
     assert_close(model(**batch(padded=padded)).logits, eager.logits)
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_attention_drops_nothing_in_evaluation(attention):
+    expected = tiny_model()(**batch()).logits
+    model = tiny_model(attention_dropout=0.5)
+    model.set_attn_implementation(attention)
+    assert_close(model(**batch()).logits, expected)
+
+
 @pytest.mark.parametrize("variant", ["paper", "other widths"])
 def test_flex_attention_equals_eager(variant):
     model = tiny_model(**VARIANTS[variant])

@@ -159,6 +159,14 @@ def change_data_column(layer):
     layer.weight.data[:, 2] += 1
 
 
+def change_data_entry(layer):
+    layer.weight.data[3, 5] += 1
+
+
+def exchange_data_columns(layer):
+    layer.weight.data[:, [2, 8]] = layer.weight.data[:, [8, 2]]  # which leaves the sums of rows
+
+
 def replace_parameter(layer):
     layer.weight = nn.Parameter(torch.randn_like(layer.weight))
 
@@ -183,7 +191,8 @@ def step(**options):
 @pytest.mark.parametrize(
     "change",
     [
-        *(change_in_place, change_data_row, change_data_column, replace_parameter),
+        *(change_in_place, change_data_row, change_data_column, change_data_entry),
+        *(exchange_data_columns, replace_parameter),
         *(load, cast_and_back, step(fused=True), step(foreach=True), step(foreach=False)),
     ],
 )
@@ -253,10 +262,18 @@ def owned():
     return layer
 
 
+@torch.inference_mode()
+def made_for_inference():
+    return nn.Linear(24, 40)  # nothing counts the writes to its weights
+
+
 @pytest.mark.parametrize(
     "module",
-    [Other(24, 40), hooked(), nn.Linear(24, 40).double(), nn.Linear(24, 40).half()],
-    ids=["subclass", "hooked", "float64", "float16"],
+    [
+        *(Other(24, 40), hooked(), nn.Linear(24, 40).double(), nn.Linear(24, 40).half()),
+        made_for_inference(),
+    ],
+    ids=["subclass", "hooked", "float64", "float16", "inference"],
 )
 def test_what_might_compute_otherwise_stays(module):
     with torch.inference_mode(), packed_linears(module):

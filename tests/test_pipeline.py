@@ -26,6 +26,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import (
+    generate_ids,
     length_sorted_batches,
     translate,
     translate_nbest,
@@ -332,6 +333,11 @@ def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
         assert [text] == one_by_one(
             model, tokenizer, ["a sentence"], num_beams=1, max_new_tokens=bound
         )
+    ids = torch.tensor([[5, 2]])  # a bound of the caller's is the only one
+    endless = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3]}
+    bound = EXTRA_TOKENS + 20
+    found, _ = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=bound, **endless)
+    assert found.size(-1) == 1 + bound
 
 
 # --------------------------------------------------------------------------- which search decodes

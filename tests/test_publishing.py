@@ -202,6 +202,16 @@ def test_metrics_of_another_model_are_refused(run, tmp_path, acquainted, capsys)
     assert "mean of the last" not in card  # which is said of the run's own weights
 
 
+def test_a_model_that_computes_otherwise_elsewhere_is_refused(run, acquainted, monkeypatch):
+    def slightly_otherwise(folder, texts, **options):
+        answer, logits = load_here(folder, texts, **options)
+        return answer, logits + 0.01
+
+    monkeypatch.setattr(publishing, "load_as_stranger", slightly_otherwise)
+    with pytest.raises(ValueError, match="does not compute what"):
+        publish(run, "u/n", license="mit")
+
+
 def test_published_metrics_give_the_card_again_and_may_be_published_again(
     copied, tmp_path, acquainted
 ):

@@ -174,6 +174,30 @@ def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_pat
     assert [row["meaning"] for row in rows] == [metadata["help"]] * in_paper
 
 
+RENAMED = {
+    "attention_heads": ("encoder_attention_heads", "decoder_attention_heads"),
+    "ffn_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
+    "gradient_accumulation": "gradient_accumulation_steps",
+    "save_every_steps": "save_steps",
+    "checkpoints_to_average": "checkpoints_to_keep",
+    "log_every_steps": "logging_steps",
+    "evaluate_every_steps": "eval_steps",
+}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(OPTIONS.keys() - {"vocab_size"})
+)  # the tokenizer's size counts
+def test_an_option_sets_what_it_is_named_after(name):
+    fields = {field.name for field in dataclasses.fields(VanillaTransformerConfig)}
+    arguments = {field.name for field in dataclasses.fields(VanillaTransformerTrainingArguments)}
+    target = RENAMED.get(name, name)
+    metadata = OPTIONS[name].metadata
+    config = target if isinstance(target, tuple) else (target,)
+    assert metadata["config"] == (config if fields.issuperset(config) else ())
+    assert metadata["argument"] == (target if target in arguments else None)
+
+
 def test_every_argument_of_our_own_can_be_set_by_a_recipe():
     own = set(VanillaTransformerTrainingArguments.__annotations__)
     assert own <= {field.metadata["argument"] for field in OPTIONS.values()}

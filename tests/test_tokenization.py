@@ -153,12 +153,13 @@ def test_padding_is_on_the_right_with_pad(loaded):
     ]
 
 
-def test_truncation_keeps_the_end_symbol(loaded):
-    long = "Ein Mann steht auf einer Leiter. " * 10
-    cut = loaded(long, truncation=True, max_length=9).input_ids
-    assert cut[:-1] == loaded(long).input_ids[:8]
-    assert cut[-1] == 2
-    assert loaded(text_target=long, truncation=True, max_length=9).input_ids == cut
+def test_truncation_keeps_the_end_symbol(trained, loaded):
+    long = " ".join(CORPUS[:2])
+    for tokenizer in (trained, loaded):
+        whole = tokenizer(long).input_ids
+        cut = tokenizer(long, truncation=True, max_length=9).input_ids
+        assert cut == [*whole[:8], 2] != whole[-9:]
+        assert tokenizer(text_target=long, truncation=True, max_length=9).input_ids == cut
 
 
 def test_model_max_length_is_saved(tmp_path):

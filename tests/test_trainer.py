@@ -184,6 +184,15 @@ def test_evaluating_more_often_leaves_the_weights_alone(tmp_path, uninterrupted)
     assert_equal(weights(trainer), uninterrupted[1])
 
 
+def test_the_seed_decides_the_order_of_the_batches(tmp_path):
+    orders = []
+    for seed in (3, 3, 4):
+        trainer = make_trainer(tmp_path, seed=seed)
+        trainer.get_train_dataloader()
+        orders.append(list(trainer.train_sampler))
+    assert orders[0] == orders[1] != orders[2]
+
+
 def test_first_update_is_not_wasted(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=3, logging_steps=1)
     trainer.train()
