@@ -33,6 +33,9 @@ HEAVY = (
     *("transformers.trainer_seq2seq", "transformers.models.marian.modeling_marian"),
     *("datasets", "sacrebleu", "matplotlib.figure", "peft"),
 )
+# Tests of whatever users make of a model; what it is stands in brackets behind them.
+SEARCHED = "test_changed_models.py::test_every_change_is_searched_evaluated_and_drawn_as_it_is"
+TRAINED = "test_changed_models.py::test_every_change_is_trained_as_it_is"
 
 
 class Mutation(NamedTuple):
@@ -120,9 +123,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "dropout = self.attention_dropout if self.training else 0.0",
         "dropout = self.attention_dropout",
-        "test_paper.py::test_dropout_stands_on_sublayer_outputs_and_embedding_sums_only"
-        " test_modeling.py::test_sdpa_equals_eager",
-        survives="no test has attention dropout, sdpa and evaluation together",
+        "test_modeling.py::test_attention_drops_nothing_in_evaluation",
     ),
     # The model: positions, embeddings, softmax (Sections 3.4 and 3.5).
     Mutation(
@@ -162,6 +163,12 @@ MUTATIONS = [
         "test_configuration.py::test_preset_is_the_row_of_table_3",
     ),
     # The loss (Section 5.4).
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        'return type(linear) is nn.Linear and not hooks and "forward" not in linear.__dict__',
+        "return True",
+        f"{TRAINED}[hook_the_softmax] {TRAINED}[adapt]",
+    ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "eps = self.config.label_smoothing if self.training else 0.0",
@@ -284,10 +291,7 @@ MUTATIONS = [
         "beam_search.py",
         "suppressed = ids - {None, *_end_ids(model)}",
         "suppressed = ids - {None}",
-        "test_beam_search.py::test_padding_start_and_unknown_are_never_produced"
-        " test_import_fairseq.py"
-        "::test_generation_starts_from_the_end_token_and_never_gives_padding",
-        survives="imports from systems whose decoder starts from </s> bring a list of their own",
+        "test_beam_search.py::test_the_id_that_ends_a_sentence_may_begin_one",
     ),
     Mutation(
         "beam_search.py",
@@ -306,7 +310,6 @@ MUTATIONS = [
         "log_probs[..., blocks * BLOCK :]), dim=-1)",
         "log_probs[..., blocks * BLOCK : -1]), dim=-1)",
         "test_beam_search.py::test_the_best_tokens_are_found_in_blocks",
-        survives="the last id of a large vocabulary is nowhere among the best",
     ),
     Mutation(
         "fast/incremental_decoding.py",
@@ -331,11 +334,113 @@ MUTATIONS = [
         "batch_translation.py",
         'found["max_extra_tokens"] = None',
         'found["max_extra_tokens"] = 50',
-        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept"
-        " test_beam_search.py::test_generates_bound_and_prefix_reach_the_search",
-        survives="no test gives a bound beyond the source's length + 50",
+        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
     ),
-    # The decoder, one position at a time.
+    # The search over `model(...)`, for changed models.
+    Mutation(
+        "beam_search.py",
+        "parents = ancestors[:, :, -1] - (self.rows - self.width)",
+        "parents = ancestors[:, :, -1] * 0",
+        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+    ),
+    Mutation(
+        "beam_search.py",
+        "        self.cached = self.cached[order]\n",
+        "        self.cached = self.cached[: len(order)]\n",
+        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+    ),
+    Mutation(
+        "beam_search.py",
+        "Inputs(None, mask[order], BaseModelOutput",
+        "Inputs(None, mask[: len(order)], BaseModelOutput",
+        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+    ),
+    Mutation(
+        "beam_search.py",
+        "BaseModelOutput(states[0][order])",
+        "BaseModelOutput(states[0][: len(order)])",
+        "test_changed_models.py::test_each_sentence_reads_its_own_source_when_others_have_left",
+    ),
+    Mutation(
+        "beam_search.py",
+        "[weights[order] for weights in self.alignments]",
+        "[weights[: len(order)] for weights in self.alignments]",
+        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+    ),
+    Mutation(
+        "beam_search.py",
+        "outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)",
+        "outputs.cross_attentions[-1][:, :, -1].mean(1)",
+        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
+    ),
+    Mutation(
+        "beam_search.py",
+        "outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)",
+        "outputs.cross_attentions[self.alignment_layer][:, 0, -1]",
+        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
+    ),
+    Mutation(
+        "beam_search.py",
+        "if len(outputs.cross_attentions) != self.model.config.decoder_layers:",
+        "if False:",
+        "test_changed_models.py::test_alignments_of_an_attention_without_weights_are_refused",
+    ),
+    Mutation(
+        "beam_search.py",
+        "return attention is sdpa_attention_forward and eager is eager_attention_forward",
+        "return True",
+        f"{TRAINED}[register_another_sdpa] {TRAINED}[patch_eager_attention_but_use_another]",
+    ),
+    # Which models the fast path takes.
+    Mutation(
+        "fast/incremental_decoding.py",
+        "if not is_plain(model):",
+        "if False:",
+        f"{SEARCHED}[wrap_forward]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        "if kind not in _AS_IMPORTED and not _is_activation(module):",
+        "if False:",
+        f"{SEARCHED}[subclass_attention]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        "if not functions.items() <= vars(owner).items():",
+        "if False:",
+        f"{SEARCHED}[patch_a_method_of_a_class] {SEARCHED}[patch_positions]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        "if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:",
+        "if False:",
+        f"{SEARCHED}[hook_every_module]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        'if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):',
+        "if False:",
+        f"{SEARCHED}[patch_a_method_of_one_module]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        '        ("lm_head", model.lm_head),\n',
+        "",
+        f"{SEARCHED}[hook_the_softmax]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        "if formula not in (eager_attention_forward, sdpa_attention_forward):",
+        "if False:",
+        f"{SEARCHED}[register_an_attention]",
+    ),
+    Mutation(
+        "fast/plain.py",
+        'if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):',
+        "if False:",
+        f"{SEARCHED}[hook_attention]",
+    ),
+    # The fast path: the decoder, one position at a time.
     Mutation(
         "fast/incremental_decoding.py",
         "mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)",
@@ -368,13 +473,6 @@ MUTATIONS = [
         " test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
     ),
     Mutation(
-        "fast/plain.py",
-        'if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):',
-        "if False:",
-        "test_changed_models.py"
-        "::test_every_change_is_searched_evaluated_and_drawn_as_it_is[hook_attention]",
-    ),
-    Mutation(
         "fast/incremental_decoding.py",
         "module.normalized_shape, module.weight, module.bias, module.eps",
         "module.normalized_shape, module.weight, module.bias, 1e-6",
@@ -391,14 +489,13 @@ MUTATIONS = [
         "fast/onednn.py",
         "        and torch.equal(_sums_of_bits(parameter), known.sums)\n",
         "",
-        "test_changed_models.py"
-        "::test_every_change_is_searched_evaluated_and_drawn_as_it_is[write_by_data]",
+        "test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
         "fast/onednn.py",
         "        and torch.equal(parameter.take(_diagonal(parameter)), known.diagonal)\n",
         "",
-        "test_onednn.py::test_a_change_of_any_row_or_column_is_seen",
+        "test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
         "fast/onednn.py",
@@ -412,9 +509,7 @@ MUTATIONS = [
         "fast/onednn.py",
         "if not weight.is_contiguous() or weight.is_inference():",
         "if not weight.is_contiguous():",
-        "test_onednn.py::test_what_might_compute_otherwise_stays"
-        " test_onednn.py::test_the_search_uses_packed_layers",
-        survives="no test makes the weights under inference_mode",
+        "test_onednn.py::test_what_might_compute_otherwise_stays",
     ),
     # Translating many sentences.
     Mutation(
@@ -446,9 +541,7 @@ MUTATIONS = [
         "data/dataset.py",
         "fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])",
         "fits = lengths[0] <= bounds[0]",
-        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted"
-        " test_data.py::test_no_pair_within_the_limits_is_an_error",
-        survives="the tests bound the targets no tighter than the sources",
+        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted",
     ),
     Mutation(
         "data/dataset.py",
@@ -550,9 +643,7 @@ MUTATIONS = [
         "data/tokenizer.py",
         'truncation_side="right",',
         'truncation_side="left",',
-        "test_tokenization.py::test_truncation_keeps_the_end_symbol"
-        " test_tokenization.py::test_truncating_once_changes_no_later_call_or_save",
-        survives="the tests of truncation look at the length and the end symbol alone",
+        "test_tokenization.py::test_truncation_keeps_the_end_symbol",
     ),
     # Adam and the learning rate (Section 5.3).
     Mutation(
@@ -603,9 +694,7 @@ MUTATIONS = [
         "storage/atomic.py",
         "key=lambda path: path.name == last",
         "key=lambda path: path.name != last",
-        "test_averaging.py::test_a_crash_leaves_the_old_model_whole"
-        " test_averaging.py::test_the_output_may_be_one_of_the_checkpoints",
-        survives="no test looks at the directory between two renames",
+        "test_atomic.py::test_the_last_file_comes_when_the_others_are_there",
     ),
     Mutation(
         "train/checkpoints.py",
@@ -692,9 +781,7 @@ MUTATIONS = [
         "train/trainer.py",
         "            seed=self.args.seed,\n            num_replicas",
         "            num_replicas",
-        "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone"
-        " test_runs.py::test_seed_decides_the_weights",
-        survives="another seed makes other weights too, which hide the order of the batches",
+        "test_trainer.py::test_the_seed_decides_the_order_of_the_batches",
     ),
     # Recipes.
     Mutation(
@@ -733,6 +820,42 @@ MUTATIONS = [
         '        argument="seed",\n        changeable=True,\n',
         "test_runs.py::test_complete_run_without_checkpoints_is_not_trained_anew",
     ),
+    Mutation(
+        "recipes/recipe.py",
+        'None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("dropout",)',
+        'None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("attention_dropout",)',
+        "test_recipes.py::test_an_option_sets_what_it_is_named_after",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        '        argument="gradient_accumulation_steps",\n',
+        "",
+        "test_recipes.py::test_an_option_sets_what_it_is_named_after",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        'values[strategy] = "steps" if value else "no"',
+        'values[strategy] = "steps"',
+        "test_recipes.py::test_intervals_that_no_recipe_has_are_left_out",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        'fits = fits and value < rules["below"]',
+        "pass",
+        "test_recipes.py::test_mistakes_are_named_in_one_line",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        'fits = fits and value <= rules["maximum"]',
+        "pass",
+        "test_recipes.py::test_mistakes_are_named_in_one_line",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        'if preset == "big" and field.metadata["big"] is not None:',
+        "if False:",
+        "test_recipes.py::test_the_paper_has_values_of_its_own_for_the_big_model_and_none_for_our_clock",
+    ),
     # Runs.
     Mutation(
         "train/run_directory.py",
@@ -752,6 +875,48 @@ MUTATIONS = [
         "if recipe.length_penalty is not None:",
         "if False:",
         "test_runs.py::test_model_ships_the_length_penalty_that_it_is_evaluated_with",
+    ),
+    Mutation(
+        "train/run.py",
+        '        "samples": samples,\n',
+        "",
+        "test_runs.py::test_samples_show_source_reference_and_translation",
+    ),
+    Mutation(
+        "train/trainer.py",
+        '            "samples": choose_samples({"validation": {**result, **texts}}, 20),\n',
+        "",
+        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+    ),
+    Mutation(
+        "train/cpu_settings.py",
+        "in model.__dict__ else None\n    _set_plain_dropout(model)\n",
+        "in model.__dict__ else None\n",
+        "test_cpu_training.py::test_within_a_training_a_model_is_decoded_as_its_user_made_it",
+    ),
+    Mutation(
+        "train/cpu_settings.py",
+        "model.forward = model._original_forward",
+        "pass",
+        "test_cpu_training.py::test_within_a_training_a_model_is_decoded_as_its_user_made_it",
+    ),
+    Mutation(
+        "train/curves.py",
+        '    perplexity |= _series(log_history, "eval_perplexity")\n',
+        "",
+        "test_curves.py::test_logged_perplexity_goes_before_the_exponential_of_the_loss",
+    ),
+    Mutation(
+        "train/curves.py",
+        '({}, _series(log_history, "eval_bleu"))',
+        '(_series(log_history, "eval_bleu"), {})',
+        "test_curves.py::test_curves_show_what_was_logged",
+    ),
+    Mutation(
+        "train/curves.py",
+        'best = max if "BLEU" in name else min',
+        "best = min",
+        "test_curves.py::test_titles_say_the_best_value",
     ),
     # Evaluation, metrics.json, samples.md.
     Mutation(
@@ -814,17 +979,19 @@ MUTATIONS = [
         "publish/publishing.py",
         "environment = {name: value for name, value in os.environ.items() if name not in TOKENS}",
         "environment = dict(os.environ)",
-        "test_hub.py::test_token_goes_to_the_hub_alone_and_into_no_file"
-        " test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
-        survives="no test asks the clean process for its environment",
+        "test_hub.py::test_processes_that_try_a_model_out_get_no_token",
+    ),
+    Mutation(
+        "publish/space.py",
+        "environment = {name: value for name, value in os.environ.items() if name not in TOKENS}",
+        "environment = dict(os.environ)",
+        "test_hub.py::test_processes_that_try_a_model_out_get_no_token",
     ),
     Mutation(
         "publish/publishing.py",
         "if not _close(logits, expected):",
         "if False:",
-        "test_publishing.py::test_metrics_of_another_model_are_refused"
-        " test_publishing.py::test_weights_of_other_shapes_are_named",
-        survives="no test has weights that another process computes otherwise",
+        "test_publishing.py::test_a_model_that_computes_otherwise_elsewhere_is_refused",
     ),
     # Code that travels, and the Hub.
     Mutation(
@@ -846,9 +1013,7 @@ MUTATIONS = [
         "publish/hub.py",
         "parent_commit=before.sha,",
         "parent_commit=None,",
-        "test_hub.py::test_push_that_breaks_leaves_the_old_revision_whole"
-        " test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
-        survives="nobody pushes in between in any test",
+        "test_hub.py::test_what_somebody_pushed_in_between_is_not_lost",
     ),
     Mutation(
         "publish/hub.py",
@@ -867,6 +1032,37 @@ MUTATIONS = [
         'return _TOKEN.sub("***", " ".join(str(error).split()))',
         'return " ".join(str(error).split())',
         "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
+    ),
+    # Files that appear whole or not at all.
+    Mutation(
+        "storage/atomic.py",
+        "if path.exists() and not path.is_file():",
+        "if False:",
+        "test_atomic.py::test_a_device_is_written_to_and_stays",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "target = path.resolve()",
+        "target = path.absolute()",
+        "test_atomic.py::test_a_link_stays_and_its_file_is_replaced",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "        yield aside / target.name\n",
+        "        yield target\n",
+        "test_atomic.py::test_crash_leaves_the_old_file_and_nothing_else",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "shutil.rmtree(aside, ignore_errors=True)",
+        "pass",
+        "test_atomic.py::test_crash_leaves_the_old_file_and_nothing_else",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "            _let_others_read_weights(aside / output.name)\n",
+        "",
+        "test_atomic.py::test_weights_are_readable_like_the_other_files",
     ),
     # Loading and importing: no code is run, no tensor is lost.
     Mutation(
@@ -963,9 +1159,7 @@ MUTATIONS = [
         "convert/verification.py",
         "if not difference <= tolerance:",
         "if difference > tolerance:",
-        "test_export_marian.py::test_an_export_that_differs_is_not_left_behind"
-        " test_export_marian.py::test_unsound_checkpoints_are_refused",
-        survives="no test exports weights whose difference is NaN",
+        "test_export_marian.py::test_a_difference_that_is_no_number_is_no_proof",
     ),
     Mutation(
         "convert/exporters/ctranslate2.py",
@@ -1038,10 +1232,7 @@ MUTATIONS = [
         "data/cldr/pairs.py",
         " or _split_of(source) != split:",
         ":",
-        "test_cldr.py::test_no_source_is_in_two_splits_whatever_the_seed"
-        " test_cldr.py::test_no_source_repeats_within_a_split"
-        " test_cldr.py::test_amounts_of_the_test_are_not_in_training",
-        survives="values and combinations alone keep the splits of the tests apart",
+        "test_cldr.py::test_no_source_is_in_two_splits_whatever_the_seed",
     ),
 ]
 
