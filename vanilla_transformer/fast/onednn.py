@@ -10,6 +10,7 @@ at all of them before it begins, since a write through `.data` or NumPy moves no
 """
 
 import functools
+import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ class _Seen(NamedTuple):
 
     identity: tuple[object, ...]
     sums: Tensor  # of the bits of each row, as whole numbers: a write to any entry changes one
-    diagonal: Tensor  # entries of every row and column: exchanged columns leave the sums
+    sample: Tensor  # entries of every row and column: exchanged columns leave the sums
 
 
 class PackedLinear(NamedTuple):
@@ -213,16 +214,13 @@ def _identity(parameter: Tensor) -> tuple[object, ...]:
 
 
 def _see(parameter: Tensor) -> _Seen:
-    parameter = parameter.detach()
-    return _Seen(
-        _identity(parameter), _sums_of_bits(parameter), parameter.take(_diagonal(parameter))
-    )
+    return _Seen(_identity(parameter), _sums_of_bits(parameter), _sample(parameter).clone())
 
 
 def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
     return all(
         _identity(parameter) == known.identity
-        and torch.equal(parameter.take(_diagonal(parameter)), known.diagonal)
+        and torch.equal(_sample(parameter), known.sample)
         and torch.equal(_sums_of_bits(parameter), known.sums)
         for parameter, known in zip(parameters, seen, strict=True)
     )
@@ -235,9 +233,10 @@ def _sums_of_bits(parameter: Tensor) -> Tensor:
     return parameter.detach().view(word).sum(-1, dtype=word)
 
 
-def _diagonal(parameter: Tensor) -> Tensor:
-    """Places of a diagonal as long as the longer side, wound around, in the whole parameter."""
+def _sample(parameter: Tensor) -> Tensor:
+    """Entries at equal distances, some of every row and some of every column; a view."""
     columns = parameter.size(-1)
-    rows = parameter.numel() // columns
-    places = torch.arange(max(rows, columns))
-    return places % rows * columns + places % columns
+    shorter = min(parameter.numel() // columns, columns)
+    # A distance that has no factor in common with the columns comes to each of them in turn.
+    distance = next(step for step in range(shorter, 0, -1) if math.gcd(step, columns) == 1)
+    return parameter.detach().flatten()[::distance]
