@@ -110,6 +110,25 @@ def test_a_device_is_written_to_and_stays(tmp_path):
     os.close(writer)
 
 
+def test_the_standard_output_is_no_file_to_replace(tmp_path):
+    target = tmp_path / "out"
+    with target.open("w") as stream:
+        path = Path(f"/proc/self/fd/{stream.fileno()}")
+        before = target.stat().st_ino
+        write_text(path, "text")
+    assert target.read_text() == "text"
+    assert target.stat().st_ino == before
+
+
+def test_files_of_one_folder_and_a_file_in_it_can_be_written_at_once(tmp_path):
+    with file_written_aside(tmp_path / "translation") as aside:
+        aside.write_text("long work")
+        with files_written_aside(tmp_path, last="b") as folder:
+            (folder / "b").write_text("b")
+    assert (tmp_path / "translation").read_text() == "long work"
+    assert names(tmp_path) == {"translation", "b"}
+
+
 def test_an_error_names_the_file_that_was_asked_for(tmp_path):
     for path in (tmp_path / "nowhere" / "a.json", tmp_path):
         with pytest.raises(OSError, match=r"No such file|Is a directory") as refusal:
@@ -156,7 +175,7 @@ def test_weights_are_readable_like_the_other_files(tmp_path):
 def test_some_files_of_a_folder_are_replaced_together(tmp_path):
     for name in ("a", "b", "mine"):
         (tmp_path / name).write_text("old")
-    left = tmp_path / ".vanilla-transformer-partial-killed"
+    left = tmp_path / ".vanilla-transformer-partial-files-killed"
     left.mkdir()
     with pytest.raises(Crash), files_written_aside(tmp_path, last="a") as aside:
         write_half(aside / "a")

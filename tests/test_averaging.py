@@ -124,7 +124,7 @@ def test_a_crash_leaves_the_old_model_whole(function, three, tmp_path, monkeypat
 
 
 def test_what_a_killed_run_left_behind_is_cleared(three, tmp_path):
-    aside = tmp_path / "run" / ".vanilla-transformer-partial-killed"
+    aside = tmp_path / "run" / ".vanilla-transformer-partial-files-killed"
     aside.mkdir(parents=True)
     (aside / "generation_config.json").write_text("half")
     output = average_checkpoints(three, tmp_path / "run")

@@ -407,6 +407,12 @@ def test_plain_decoding_finds_what_the_fast_path_finds(unchanged, tokenizer):  #
     assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]
 
 
+def test_a_model_that_another_thread_decodes_is_plain(unchanged):
+    model = unchanged.float()
+    with torch.inference_mode(), onednn.packed_linears(model.model):
+        assert is_plain(model)
+
+
 def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
     assert unchanged.config._attn_implementation == "sdpa"
     assert is_plain(unchanged)

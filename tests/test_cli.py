@@ -211,6 +211,19 @@ def test_translate_names_the_line_that_is_not_utf8(monkeypatch, capsys, trained)
     assert f"{path}, line 2, is not UTF-8" in line
 
 
+def test_translate_keeps_what_it_had_written_before_an_error(capsys, trained, tmp_path):
+    path, target = tmp_path / "latin1.txt", tmp_path / "out.txt"
+    path.write_bytes(b"ein Hund\n" * 64 + b"sch\xf6n\n")  # a first window, and an error behind it
+    target.write_text("an older translation")
+    (tmp_path / "out.txt.partial").write_text("the user's")
+    assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2
+    kept = tmp_path / "out.txt.partial-2"
+    assert f"The translations so far are in {kept}." in capsys.readouterr().err
+    assert kept.read_text(encoding="utf-8").count("\n") == 64
+    assert target.read_text() == "an older translation"
+    assert (tmp_path / "out.txt.partial").read_text() == "the user's"
+
+
 def test_translate_writes_a_file_and_draws_attention(trained, tmp_path, capsys):
     source = trained / "source.txt"
     source.write_text("\nein Hund\n", encoding="utf-8")

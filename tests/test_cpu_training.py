@@ -2,16 +2,22 @@
 
 import pytest
 import torch
+from published_runs import tiny_tokenizer
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.fast import is_plain
 from vanilla_transformer.train import cpu_settings as cpu_training
+from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
     as_its_user_made_it,
     cpu_training_settings,
     fastest_matmul_precision,
+)
+from vanilla_transformer.train.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
 )
 
 
@@ -159,6 +165,29 @@ def test_within_a_training_a_model_is_decoded_as_its_user_made_it():
         assert model.forward is autocast
         assert isinstance(model.model.encoder.dropout, FastDropout)
         assert not is_plain(model)
+
+
+def test_a_trainer_scores_what_it_pushes_as_its_user_made_it(tmp_path, monkeypatch):
+    model = tiny_model()
+    scored = []
+
+    class Stop(Exception):
+        pass
+
+    def noted(net, *args, **kwargs):
+        scored.append(is_plain(net))
+        raise Stop
+
+    monkeypatch.setattr(trainer_module, "evaluate_model", noted)
+    arguments = VanillaTransformerTrainingArguments(tmp_path, use_cpu=True, report_to="none")
+    trainer = VanillaTransformerTrainer(
+        model, arguments, processing_class=tiny_tokenizer(), validation_pairs=[("a", "b")]
+    )
+    model._original_forward = model.forward
+    model.forward = lambda *args, **kwargs: None
+    with pytest.raises(Stop):
+        trainer._write_run(tmp_path / "run", "en", "de", title="run")
+    assert scored == [True]
 
 
 def test_without_dropout_the_settings_change_no_loss_and_no_gradient():

@@ -112,6 +112,11 @@ def path(request):
     return request.param
 
 
+@pytest.fixture(params=[path for path in FILES if room(path) in HUB], ids=module_name)
+def hub_path(request):
+    return request.param
+
+
 def test_the_top_level_is_what_travels_to_the_hub():
     assert {path.stem for path in ROOT.glob("*.py")} == {"__init__", *HUB}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "_"}
@@ -135,11 +140,9 @@ def test_importers_and_exporters_share_what_is_beside_them():
             assert not [node for node in nodes if other in (node.module or "").split(".")]
 
 
-def test_hub_files_travel_alone(path):
+def test_hub_files_travel_alone(hub_path):
     """The host copies them flat by a regular expression that finds only `from .x import y`."""
-    if room(path) not in HUB:
-        pytest.skip("stays at home")
-    tree = parsed(path)
+    tree = parsed(hub_path)
     assert set(libraries(ast.walk(tree))) <= HUB_LIBRARIES | set(sys.stdlib_module_names)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -148,11 +151,9 @@ def test_hub_files_travel_alone(path):
             assert "." not in node.module
 
 
-def test_code_that_travels_is_the_plain_path(path):
+def test_code_that_travels_is_the_plain_path(hub_path):
     """No caches of weights, no threads, no operators private to torch, no forward replaced."""
-    if room(path) not in HUB:
-        pytest.skip("stays at home")
-    tree = parsed(path)
+    tree = parsed(hub_path)
     assert not {"weakref", "threading", "queue", "ctypes"} & set(libraries(ast.walk(tree)))
     assert "torch.ops" not in ast.unparse(tree)
     targets = [

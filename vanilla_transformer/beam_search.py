@@ -462,8 +462,8 @@ def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
     return picked.masked_fill(rows[..., None] < 0, 0)
 
 
-# Asked for a decoder of a model before `ModelDecoder` is taken; None leaves it to that. The package
-# puts its own here (`fast`), code that travels with a checkpoint has none.
+# Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package has
+# one (`fast`), code that travels with a checkpoint none.
 FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
 
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .translate import whole_number
+from .translate import check_folders, whole_number
 
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo-en-de
@@ -31,6 +31,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json
     from ..train.run import evaluate_run
 
+    check_folders(options.output)
     scores = evaluate_run(
         options.directory,
         test_file=options.test_file,

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import os
 import queue
 import re
@@ -70,7 +71,7 @@ def _translate(options: argparse.Namespace) -> int:
 
     directory = _model_directory(options.directory)
     drawn = _drawn(options)
-    _check_folders(options.output, options.attention)
+    check_folders(options.output, options.attention)
     if options.engine and options.nbest:
         raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
     with contextlib.ExitStack() as stack:
@@ -245,8 +246,8 @@ def _input(name: str | None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _check_folders(*names: str | None) -> None:
-    """Refuse files that could not be written, before anything is translated."""
+def check_folders(*names: str | None) -> None:
+    """Refuse files that could not be written, before any work."""
     for name in filter(None, names):
         folder = Path(name).parent
         if not folder.is_dir():
@@ -262,8 +263,23 @@ def _output(name: str | None) -> Iterator[TextIO]:
         return
     from ..storage.atomic import file_written_aside
 
-    with (
-        file_written_aside(Path(name)) as aside,
-        aside.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        yield stream
+    path = Path(name)
+    with file_written_aside(path) as aside:
+        try:
+            with aside.open("w", encoding="utf-8", newline="\n") as stream:
+                yield stream
+        except BaseException:
+            if aside != path and aside.stat().st_size:
+                kept = _free_name(path)
+                aside.replace(kept)
+                print(f"The translations so far are in {kept}.", file=sys.stderr)
+            raise
+
+
+def _free_name(path: Path) -> Path:
+    """A name beside a file that no file has."""
+    free = path.with_name(f"{path.name}.partial")
+    for number in itertools.count(2):
+        if not free.exists():
+            return free
+        free = path.with_name(f"{path.name}.partial-{number}")

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from .plain import change_of
+from .plain import TemporaryForward, change_of
 
 SMALLEST = 2**18  # entries of a weight; for smaller ones the call costs more than it gains
 MOST_ROWS = 192  # of an input; more are multiplied faster by the weight as it is
@@ -76,7 +76,7 @@ class _Copy(NamedTuple):
     seen: list[_Seen]
 
 
-class _Packing:
+class _Packing(TemporaryForward):
     """A linear layer's forward that packs its weight when it is first called with few rows."""
 
     def __init__(self, module: nn.Linear) -> None:
@@ -106,19 +106,18 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
     try:
         can_pack = _can_pack()
         for module in (module for root in roots if can_pack for module in root.modules()):
-            # Of nested blocks the outer one packs.
-            if not _is_packing(module) and _is_plain(module) and module.weight.numel() >= SMALLEST:
+            # Another block, around this one or of another thread, may pack it already.
+            if (
+                "forward" not in module.__dict__
+                and _is_plain(module)
+                and module.weight.numel() >= SMALLEST
+            ):
                 module.forward = _Packing(module)
                 replaced.append(module)
         yield
     finally:
         for module in replaced:
             module.__dict__.pop("forward", None)
-
-
-def _is_packing(module: nn.Module) -> bool:
-    """Whether a block of `packed_linears` around this call packs it already."""
-    return isinstance(module.__dict__.get("forward"), _Packing)
 
 
 def packable(module: nn.Module) -> bool:
@@ -131,7 +130,7 @@ def packable(module: nn.Module) -> bool:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    if type(module) is not nn.Linear or not (_is_packing(module) or change_of(module) is None):
+    if type(module) is not nn.Linear or change_of(module):
         return False
     weight = module.weight
     if weight.device.type != "cpu":

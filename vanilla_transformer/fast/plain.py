@@ -52,7 +52,7 @@ def _functions(owner: object) -> dict[str, object]:
     }
 
 
-# As they were imported. Whoever patches one later has another model in mind.
+# As they were imported: a function that is patched later makes another model.
 _AS_IMPORTED = {owner: _functions(owner) for owner in (_MODELING, *_OURS, *_TORCH)}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
 _AS_IMPORTED[nn.functional] = {
@@ -109,6 +109,10 @@ def plain_decoding() -> Iterator[None]:
         FASTER_DECODERS.extend(faster)
 
 
+class TemporaryForward:
+    """Base of what the fast path puts in the place of a forward for the time of a search."""
+
+
 def change_of(module: nn.Module) -> str | None:
     """What somebody has made of a module, to follow its name; None if it is as it was made."""
     kind = type(module)
@@ -120,8 +124,10 @@ def change_of(module: nn.Module) -> str | None:
             return " has hooks"
     if not _method_names(kind).isdisjoint(module.__dict__):
         for name in module.__dict__.keys() & _method_names(kind):
+            own = module.__dict__[name]
             # A program that wraps `forward` may put the method itself back.
-            if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):
+            is_method = getattr(own, "__func__", None) is getattr(kind, name)
+            if not is_method and not isinstance(own, TemporaryForward):
                 return f" has a {name} of its own"
     for name, parameter in module._parameters.items():
         if parameter is not None and type(parameter) is not nn.Parameter:

@@ -276,7 +276,7 @@ def load_as_stranger(
     Args:
         folder: with model and tokenizer.
         texts: are translated; the first is the teacher-forced target of the logits as well.
-        form: `cards.NATIVE`, `WITH_CODE` or `STOCK`.
+        form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: what errors call the folder.
 
     Returns:

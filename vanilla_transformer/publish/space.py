@@ -139,7 +139,10 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
 def _page(package: Path) -> Path:
     """Where the page is: inside the package in a wheel, in model_cards in a clone."""
     folders = (package / "_space", package.parent / "model_cards" / "space")
-    return next(folder for folder in folders if folder.is_dir())
+    for folder in folders:
+        if folder.is_dir():
+            return folder
+    raise ValueError("the page of the demo Space is missing; install the package again.")
 
 
 def _examples(run: Path) -> list[str]:

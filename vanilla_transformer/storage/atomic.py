@@ -17,7 +17,9 @@ from typing import TypeVar
 
 _Content = TypeVar("_Content", dict, list)
 
-_PREFIX = ".vanilla-transformer-partial-"
+PARTIAL = ".vanilla-transformer-partial-"  # begins the names of temporary folders
+_SEVERAL = f"{PARTIAL}files-"  # of those for several files of one folder
+_DEVICES = (Path("/dev"), Path("/proc"))
 
 
 @contextmanager
@@ -30,7 +32,9 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     Args:
         path: target, in a folder that exists.
     """
-    if path.exists() and not path.is_file():
+    # Redirected to a file, /dev/stdout looks like one.
+    is_device = any(folder in path.absolute().parents for folder in _DEVICES)
+    if is_device or (path.exists() and not path.is_file()):
         yield path
         return
     target = path.resolve()
@@ -97,9 +101,9 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
         folder: exists, and no other process writes to it; its other files stay.
         last: name of the file that is moved last, so that whoever waits for it finds the others.
     """
-    for abandoned in folder.glob(f"{_PREFIX}*"):  # by a process that was killed
+    for abandoned in folder.glob(f"{_SEVERAL}*"):  # by a process that was killed
         shutil.rmtree(abandoned, ignore_errors=True)
-    with _folder_inside(folder, name=folder) as aside:
+    with _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
         yield aside
         _let_others_read_weights(aside)
         for path in aside.iterdir():
@@ -110,10 +114,10 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _folder_inside(parent: Path, *, name: Path) -> Iterator[Path]:
+def _folder_inside(parent: Path, *, name: Path, prefix: str = PARTIAL) -> Iterator[Path]:
     """A temporary folder, on the same file system as its parent so that files can be moved."""
     try:
-        aside = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
+        aside = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
     except OSError as error:  # say which file cannot be written, not which temporary folder
         raise type(error)(error.errno, error.strerror, str(name)) from error
     try:
@@ -124,6 +128,8 @@ def _folder_inside(parent: Path, *, name: Path) -> Iterator[Path]:
 
 def _let_others_read_weights(folder: Path) -> None:
     """Give weights the permissions of config.json: safetensors lets only their owner read them."""
+    if not (folder / "config.json").is_file():
+        return
     for weights in folder.glob("*.safetensors"):
         shutil.copymode(folder / "config.json", weights)
 

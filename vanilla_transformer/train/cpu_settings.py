@@ -28,7 +28,7 @@ _FLOAT32_ERROR = 1e-4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
 
 
-_DROPOUT = nn.Dropout.forward  # as torch has it; whoever replaces it wants another one
+_DROPOUT = nn.Dropout.forward  # torch's own; where somebody patched it, it stays
 
 
 class FastDropout(nn.Dropout):
@@ -109,7 +109,7 @@ def cpu_training_settings(
 
 @contextlib.contextmanager
 def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
-    """Within it a model in training is without our dropout and without accelerate's autocast."""
+    """Take off a model in training our dropout and accelerate's autocast, for a while."""
     replaced = [module for module in model.modules() if isinstance(module, FastDropout)]
     autocast = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
     _set_plain_dropout(model)

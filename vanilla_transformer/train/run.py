@@ -174,7 +174,8 @@ def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
         return
     write_samples(run, samples)
     write_json(run / METRICS, {**metrics, "samples": samples})
-    logger.info("Added samples to %s, as many as --num-samples was in training.", run / METRICS)
+    count = max(map(len, samples.values()), default=0)
+    logger.info("Added samples to %s, %d of each test set.", run / METRICS, count)
 
 
 def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
-from ..storage.atomic import read_json, write_json, write_text
+from ..storage.atomic import PARTIAL, read_json, write_json, write_text
 from ..storage.run_files import CHECKPOINTS, DATA, METRICS, RECIPE
 from ..storage.saved_model import WEIGHTS
 from .checkpoints import checkpoints
@@ -23,7 +23,7 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; give a directory with --output-dir.")
     if not (run / RECIPE).is_file():
-        if run.is_dir() and any(run.iterdir()):
+        if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
             raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
         return {}
     if not resume:
@@ -56,7 +56,15 @@ def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
     if not (run / METRICS).is_file() or not (run / WEIGHTS).is_file():
         return None
     metrics = read_json(run / METRICS)
+    if "recipe" not in metrics:  # scores alone, written over them
+        return None
     return metrics if make_recipe(metrics["recipe"]) == recipe else None
+
+
+def _is_left_of_a_start(path: Path) -> bool:
+    """Whether a first start that was killed leaves this before its recipe is written."""
+    empty = path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+    return empty or path.name.startswith(PARTIAL)
 
 
 def check_writable(run: Path) -> None:

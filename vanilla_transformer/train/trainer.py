@@ -440,9 +440,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.model.save_pretrained(directory)
         self.processing_class.save_pretrained(directory)
         sources, references = map(list, zip(*self.validation_pairs, strict=True))
-        result = evaluate_model(
-            self.model, self.processing_class, sources, references, target_language=target_language
-        )
+        with as_its_user_made_it(self.model):  # as it is published, not in training's precision
+            result = evaluate_model(
+                self.model,
+                self.processing_class,
+                sources,
+                references,
+                target_language=target_language,
+            )
+        release(self.model)
         texts = {"sources": sources, "references": references}
         metrics = {
             "scores": {"validation": without_texts(result)},

@@ -64,7 +64,7 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
 
 
 def _damaged(path: Path) -> ValueError:
-    return ValueError(f"{path} is not a whole file of torch.save; copy or download it once more.")
+    return ValueError(f"{path} is not a whole file of torch.save; copy or download it again.")
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:
@@ -96,7 +96,7 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
         if index.is_file():
             weight_map = read_json(index).get("weight_map")
             if not isinstance(weight_map, dict):
-                raise ValueError(f"{index} names no weight_map; copy or download it once more.")
+                raise ValueError(f"{index} names no weight_map; copy or download it again.")
             parts = [directory / Path(str(part)).name for part in sorted(set(weight_map.values()))]
         elif not parts[0].is_file():
             continue
@@ -115,7 +115,7 @@ def _read_part(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); copy or download it once more.") from None
+        raise ValueError(f"{path} is damaged ({error}); copy or download it again.") from None
 
 
 def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConfig:
