@@ -418,8 +418,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fast/plain.py",
-        'if getattr(module.__dict__[name], "__func__", None) is not getattr(kind, name):',
-        "if False:",
+        'is_method = getattr(own, "__func__", None) is getattr(kind, name)',
+        "is_method = True",
         f"{SEARCHED}[patch_a_method_of_one_module]",
     ),
     Mutation(
@@ -499,8 +499,7 @@ MUTATIONS = [
     ),
     Mutation(
         "fast/onednn.py",
-        "if type(module) is not nn.Linear or not (_is_packing(module)"
-        " or change_of(module) is None):",
+        "if type(module) is not nn.Linear or change_of(module):",
         "if type(module) is not nn.Linear:",
         "test_onednn.py::test_what_might_compute_otherwise_stays"
         " test_onednn.py::test_a_forward_of_its_own_stays",
@@ -1036,9 +1035,33 @@ MUTATIONS = [
     # Files that appear whole or not at all.
     Mutation(
         "storage/atomic.py",
-        "if path.exists() and not path.is_file():",
-        "if False:",
+        "if is_device or (path.exists() and not path.is_file()):",
+        "if is_device:",
         "test_atomic.py::test_a_device_is_written_to_and_stays",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "if is_device or (path.exists() and not path.is_file()):",
+        "if path.exists() and not path.is_file():",
+        "test_atomic.py::test_the_standard_output_is_no_file_to_replace",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        '_SEVERAL = f"{PARTIAL}files-"',
+        "_SEVERAL = PARTIAL",
+        "test_atomic.py::test_files_of_one_folder_and_a_file_in_it_can_be_written_at_once",
+    ),
+    Mutation(
+        "cli/translate.py",
+        "            aside.replace(kept)\n",
+        "",
+        "test_cli.py::test_translate_keeps_what_it_had_written_before_an_error",
+    ),
+    Mutation(
+        "fast/plain.py",
+        "if not is_method and not isinstance(own, TemporaryForward):",
+        "if not is_method:",
+        "test_changed_models.py::test_a_model_that_another_thread_decodes_is_plain",
     ),
     Mutation(
         "storage/atomic.py",

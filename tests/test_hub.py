@@ -70,7 +70,7 @@ def run(tmp_path_factory):
 @pytest.fixture
 def acquainted(monkeypatch):
     """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
-    monkeypatch.setattr(publishing, "load_as_stranger", load_here)
+    monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
     monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
@@ -445,7 +445,7 @@ def test_processes_that_try_a_model_out_get_no_token(run, tmp_path, monkeypatch)
     for name in publishing.TOKENS:
         monkeypatch.setenv(name, TOKEN)
     with pytest.raises(ValueError, match="went no further"):
-        publishing.load_as_stranger(run, ["ein Hund"], form="native")
+        publishing.load_in_clean_process(run, ["ein Hund"], form="native")
     with pytest.raises(ValueError, match="went no further"):
         space._try_out(tmp_path, run)
     assert len(environments) == 2

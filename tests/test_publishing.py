@@ -67,7 +67,7 @@ def no_old_streams():
 @pytest.fixture
 def acquainted(monkeypatch):
     """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
-    monkeypatch.setattr(publishing, "load_as_stranger", load_here)
+    monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
     monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
@@ -207,7 +207,7 @@ def test_a_model_that_computes_otherwise_elsewhere_is_refused(run, acquainted, m
         answer, logits = load_here(folder, texts, **options)
         return answer, logits + 0.01
 
-    monkeypatch.setattr(publishing, "load_as_stranger", slightly_otherwise)
+    monkeypatch.setattr(publishing, "load_in_clean_process", slightly_otherwise)
     with pytest.raises(ValueError, match="does not compute what"):
         publish(run, "u/n", license="mit")
 

@@ -140,6 +140,28 @@ def test_importers_and_exporters_share_what_is_beside_them():
             assert not [node for node in nodes if other in (node.module or "").split(".")]
 
 
+def modules_imported(path):
+    """Modules of the package that a file imports anywhere, as dotted names."""
+    known = {module_name(file).removesuffix(".__init__") for file in FILES}
+    here = module_name(path).split(".")
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*here[: -node.level], *(node.module or "").split(".")]
+            names = [".".join(filter(None, (*base, alias.name))) for alias in node.names]
+            for name in names:
+                yield name if name in known else ".".join(filter(None, base))
+
+
+def test_no_imports_run_in_a_circle():
+    graph = {
+        module_name(path).removesuffix(".__init__"): set(modules_imported(path)) for path in FILES
+    }
+    while free := [name for name, imported in graph.items() if not imported & graph.keys()]:
+        for name in free:
+            del graph[name]
+    assert not graph, f"in a circle, or above one: {', '.join(graph)}"
+
+
 def test_hub_files_travel_alone(hub_path):
     """The host copies them flat by a regular expression that finds only `from .x import y`."""
     tree = parsed(hub_path)

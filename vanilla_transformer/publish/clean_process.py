@@ -1,4 +1,4 @@
-"""What a stranger's machine makes of a model directory, in a process that knows nothing of it.
+"""Load a model directory and translate with it, in a process that knows nothing of the run.
 
 Run by path, not imported: `python -P clean_process.py REQUEST`. It imports nothing of this package;
 the request says whether the package may be found at all.

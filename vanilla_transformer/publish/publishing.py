@@ -228,10 +228,10 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
 
 
 def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path | None) -> None:
-    """Let a stranger load the folder; add pictures to it and the translations to the facts."""
+    """Load the folder in a clean process; add pictures to it and the translations to the facts."""
     published = facts["published"]
     texts = [sample["source"] for sample in published["samples"]]
-    answer, logits = load_as_stranger(folder, texts, form=published["form"], name=str(source))
+    answer, logits = load_in_clean_process(folder, texts, form=published["form"], name=str(source))
     model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
     expected = _logits(model, tokenizer, texts[0])
     if not _close(logits, expected):
@@ -266,7 +266,7 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
     facts["published"]["curves"] = curves.is_file()
 
 
-def load_as_stranger(
+def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str | None = None
 ) -> tuple[dict[str, object], torch.Tensor]:
     """What a process that knows nothing of the run makes of a folder, offline.
@@ -285,7 +285,7 @@ def load_as_stranger(
     Raises:
         ValueError: the folder does not load, with the reason in one line.
     """
-    with tempfile.TemporaryDirectory(prefix="stranger-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="clean-process-") as temporary:
         home = Path(temporary)
         request = {
             "folder": str(folder),
