@@ -85,7 +85,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
 
 
 def load_here(folder, texts, *, form, name=None):
-    """In the place of `load_in_clean_process`, which takes seconds; other tests start it."""
+    """Replace `load_in_clean_process`, which takes seconds; other tests start it."""
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(publishing.translate(model, tokenizer, [text])) for text in texts]
     logits = publishing._logits(model, tokenizer, texts[0])

@@ -45,7 +45,7 @@ MOST = 8  # tokens of a translation
 
 
 def sigmoid_attention(module, query, key, value, attention_mask, scaling, **kwargs):
-    """Sigmoids in the place of the softmax, in the host's form."""
+    """Sigmoids instead of the softmax, with the arguments that the host passes."""
     weights = (query @ key.transpose(2, 3) * scaling).sigmoid()
     if attention_mask is not None:
         weights = weights * (
