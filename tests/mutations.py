@@ -1053,7 +1053,7 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/translate.py",
-        "            aside.replace(kept)\n",
+        "                aside.replace(kept)\n",
         "",
         "test_cli.py::test_translate_keeps_what_it_had_written_before_an_error",
     ),
