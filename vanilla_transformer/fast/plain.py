@@ -3,7 +3,8 @@
 The fast path writes the formulas of the decoder out again. They hold where every module is of a
 class of this package or the plain one of torch, every function the one that was imported, and
 nothing hooks in between. Whatever a user has changed fails one of these tests, and the model then
-decodes by its own modules. The encoder is always called as it is and may be anything.
+decodes by its own modules. The encoder may be anything: it is called as a module, only its plain
+linear layers compute with packed weights.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Whose a run directory is: its recipe, its pairs, and whether it may be begun or gone on with.
+"""Decide whether a run may start or resume in a directory, by its recipe and its pairs.
 
 Pairs and recipe are noted before the first update, and bind every later start of the same run.
 """
