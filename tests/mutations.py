@@ -1227,14 +1227,14 @@ MUTATIONS = [
     # The command line.
     Mutation(
         "cli/parser.py",
-        'print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)\n        return 2',
-        'print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)\n        return 1',
+        'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 2',
+        'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 1',
         "test_cli.py::test_mistakes_end_in_one_line",
     ),
     Mutation(
         "cli/parser.py",
-        "if not _is_request_error(error):",
-        "if False:",
+        "if isinstance(error, RequestError):",
+        "if isinstance(error, ValueError):",
         "test_cli.py::test_defects_keep_their_traceback",
     ),
     Mutation(

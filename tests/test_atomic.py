@@ -16,12 +16,11 @@ from vanilla_transformer.storage.atomic import (
     file_written_aside,
     files_written_aside,
     folder_written_aside,
-    read_json,
-    sha256,
     write_aside,
     write_json,
     write_text,
 )
+from vanilla_transformer.storage.reading import read_json, sha256
 
 
 class Crash(Exception):

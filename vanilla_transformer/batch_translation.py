@@ -28,6 +28,7 @@ from transformers.utils import ModelOutput
 
 from .beam_search import EXTRA_TOKENS, beam_search, evaluation_mode, longest_sequence, with_start
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .errors import RequestError
 from .target_tokenizer import target_tokenizer
 
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
@@ -133,7 +134,7 @@ def translate(
             than the model's table of positions.
     """
     if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
-        raise ValueError(
+        raise RequestError(
             "Got num_return_sequences > 1, but translate yields one translation per sentence; "
             "translate_nbest gives several."
         )
@@ -174,9 +175,9 @@ def translate_nbest(
         ValueError: See `translate`.
     """
     if isinstance(sentences, (str, bytes)):
-        raise ValueError("Got one string; translate takes an iterable of them: [text].")
+        raise RequestError("Got one string; translate takes an iterable of them: [text].")
     if window < 1:
-        raise ValueError(f"Got window={window}; it must be at least 1.")
+        raise RequestError(f"Got window={window}; it must be at least 1.")
     return translate_windows(
         model,
         tokenizer,
@@ -222,7 +223,7 @@ def translate_windows(
     """
     for name, value in (("batch_tokens", batch_tokens), ("max_sentences", max_sentences)):
         if value < 1:
-            raise ValueError(f"Got {name}={value}; it must be at least 1.")
+            raise RequestError(f"Got {name}={value}; it must be at least 1.")
     budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
     bar = tqdm(total=total, unit="sentence", disable=not progress)
     return _stream(model, tokenizer, windows, budget, max_sentences, bar, generation_kwargs)
@@ -234,7 +235,7 @@ def encode(
     """Ids of each text, none for a blank one; errors count the texts from `first`."""
     for number, text in enumerate(texts, start=first):
         if not isinstance(text, str):
-            raise ValueError(
+            raise RequestError(
                 f"Input {number} is of type {type(text).__name__}, not a string; of a data "
                 "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
             )
@@ -248,7 +249,7 @@ def encode(
     table = longest_sequence(model)
     for number, row in enumerate(encoded, start=first):
         if table is not None and len(row) > table:
-            raise ValueError(
+            raise RequestError(
                 f"Input {number} has {len(row)} tokens, but the model's positions end at "
                 f"{table} (max_position_embeddings); split it into shorter sentences."
             )
@@ -424,7 +425,9 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> di
     bound = found.pop("max_length", None)
     if bound is not None:
         if bound < 2:
-            raise ValueError(f"Got max_length={bound}; it counts the start symbol: give 2 or more.")
+            raise RequestError(
+                f"Got max_length={bound}; it counts the start symbol: give 2 or more."
+            )
         found.setdefault("max_new_tokens", bound - 1)
     if "max_new_tokens" in found:
         found["max_extra_tokens"] = None
@@ -441,7 +444,7 @@ def generation_option(model: PreTrainedModel, options: dict[str, object], name: 
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
     value = next((int(value) for value in values if value is not None), 1)
     if value < 1:
-        raise ValueError(f"Got {name}={value}; it must be at least 1.")
+        raise RequestError(f"Got {name}={value}; it must be at least 1.")
     return value
 
 

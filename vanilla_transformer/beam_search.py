@@ -38,6 +38,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
+from .errors import RequestError
 from .modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
@@ -188,7 +189,7 @@ def paper_beam_search(
     wanted = {type(part).__name__ for part in (*logits_processor, *stopping_criteria)}
     foreign = sorted(wanted - _SERVED) + ["do_sample"] * bool(config.do_sample)
     if foreign:
-        raise ValueError(
+        raise RequestError(
             f"Got {', '.join(foreign)}, which the paper's search does not have; leave them out, or "
             "call generate without custom_generate."
         )
@@ -310,7 +311,7 @@ def _padded_prefix(
     if prefix is None:
         return None
     if len(prefix) != limits.numel():
-        raise ValueError(
+        raise RequestError(
             f"Got {len(prefix)} prefixes for {limits.numel()} sources; give one for each source, "
             "an empty one where a translation is free."
         )
@@ -318,12 +319,12 @@ def _padded_prefix(
     rows = [torch.as_tensor(ids, dtype=torch.long, device=limits.device) for ids in prefix]
     for number, (row, limit) in enumerate(zip(rows, limits.tolist(), strict=True), start=1):
         if row.numel() > limit:
-            raise ValueError(
+            raise RequestError(
                 f"Prefix {number} has {row.numel()} tokens, but its translation may have {limit}; "
                 "give a shorter one, or raise the bound on the length."
             )
         if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < entries:
-            raise ValueError(
+            raise RequestError(
                 f"Prefix {number} holds ids from {int(row.min())} to {int(row.max())}; allowed are "
                 f"0 to {entries - 1}. Was another tokenizer used?"
             )
@@ -336,24 +337,26 @@ def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
     layers = model.config.decoder_layers
     chosen = max(layers - 2, 0) if layer is None else layer
     if not -layers <= chosen < layers:
-        raise ValueError(f"Got alignment_layer={layer}; allowed are {-layers} to {layers - 1}.")
+        raise RequestError(f"Got alignment_layer={layer}; allowed are {-layers} to {layers - 1}.")
     return chosen % layers
 
 
 def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int | None]) -> None:
     if beams < 1:
-        raise ValueError(f"Got num_beams={beams}; it must be at least 1, which is greedy.")
+        raise RequestError(f"Got num_beams={beams}; it must be at least 1, which is greedy.")
     if not 1 <= count <= beams:
-        raise ValueError(f"Got num_return_sequences={count}; allowed are 1 to num_beams={beams}.")
+        raise RequestError(f"Got num_return_sequences={count}; allowed are 1 to num_beams={beams}.")
     if alpha < 0:
-        raise ValueError(f"Got length_penalty={alpha}; it must be at least 0, the paper's is 0.6.")
+        raise RequestError(
+            f"Got length_penalty={alpha}; it must be at least 0, the paper's is 0.6."
+        )
     extra, new = bounds
     if new is not None and new < 1:
-        raise ValueError(f"Got max_new_tokens={new}; it must be at least 1.")
+        raise RequestError(f"Got max_new_tokens={new}; it must be at least 1.")
     if extra is None and new is None:
-        raise ValueError("Got neither max_extra_tokens nor max_new_tokens; give a bound.")
+        raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a bound.")
     if extra is not None and extra < 0:
-        raise ValueError(f"Got max_extra_tokens={extra}; it must be at least 0.")
+        raise RequestError(f"Got max_extra_tokens={extra}; it must be at least 0.")
 
 
 # ------------------------------------------------------ the model, one position at a time
@@ -437,7 +440,7 @@ class ModelDecoder:
     def _alignments(self, outputs: Seq2SeqLMOutput) -> Tensor:
         """Mean of the heads' attention to the source at the last position, (B * w, S)."""
         if len(outputs.cross_attentions) != self.model.config.decoder_layers:
-            raise ValueError(
+            raise RequestError(
                 f"An attention of the model ({self.model.config._attn_implementation}) returns no "
                 'weights; for alignments take another: model.set_attn_implementation("eager").'
             )

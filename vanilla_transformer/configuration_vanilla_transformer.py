@@ -9,6 +9,8 @@ import copy
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .errors import RequestError
+
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
 # Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "swish", "tanh")
@@ -156,7 +158,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
             ValueError: No preset has this name.
         """
         if name not in PRESETS:
-            raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+            raise RequestError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
         return cls(**{**PRESETS[name], **overrides})
 
     @classmethod
@@ -214,13 +216,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
         ):
             value = getattr(self, field)
             if value is not None and value < 1:
-                raise ValueError(f"{field}={value} must be at least 1.")
+                raise RequestError(f"{field}={value} must be at least 1.")
         for side in ("encoder", "decoder"):
             heads = getattr(self, f"{side}_attention_heads")
             if self.d_model % heads and (self.d_k is None or self.d_v is None):
                 below = self.d_model // heads * heads
                 fitting = f"{f'{below} or ' if below else ''}{below + heads}"
-                raise ValueError(
+                raise RequestError(
                     f"d_model={self.d_model} is not divisible by {heads} {side} heads; try "
                     f"{fitting}, or give the config both d_k and d_v."
                 )
@@ -228,7 +230,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def validate_vocabularies(self) -> None:
         """Refuse one table for vocabularies of two sizes."""
         if self.share_encoder_decoder_embeddings and self.target_vocab_size != self.vocab_size:
-            raise ValueError(
+            raise RequestError(
                 f"decoder_vocab_size={self.decoder_vocab_size} differs from vocab_size="
                 f"{self.vocab_size}, but both are one; give share_encoder_decoder_embeddings=False."
             )
@@ -236,7 +238,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def validate_activation(self) -> None:
         """Refuse an activation that does not exist."""
         if self.activation_function not in ACTIVATIONS:
-            raise ValueError(
+            raise RequestError(
                 f"activation_function={self.activation_function!r} is unknown; choose one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
@@ -244,14 +246,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def validate_positions(self) -> None:
         """Refuse a positional encoding that does not exist or does not fit."""
         if self.position_offset < 0:
-            raise ValueError(f"position_offset={self.position_offset} must be at least 0.")
+            raise RequestError(f"position_offset={self.position_offset} must be at least 0.")
         if self.position_encoding not in POSITION_ENCODINGS:
-            raise ValueError(
+            raise RequestError(
                 f"position_encoding={self.position_encoding!r} is unknown; choose one of "
                 f"{', '.join(POSITION_ENCODINGS)}."
             )
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
-            raise ValueError(
+            raise RequestError(
                 f"d_model={self.d_model} is odd, but sinusoidal positions pair a sine with a "
                 f"cosine (Section 3.5); try {self.d_model + 1}, or position_encoding='learned'."
             )
@@ -261,14 +263,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             value = getattr(self, field)
             if not 0 <= value < 1:
-                raise ValueError(f"{field}={value} is not a probability; it must lie in [0, 1).")
+                raise RequestError(f"{field}={value} is not a probability; it must lie in [0, 1).")
         if not self.layer_norm_eps > 0:
-            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be positive.")
+            raise RequestError(f"layer_norm_eps={self.layer_norm_eps} must be positive.")
 
     def validate_special_ids(self) -> None:
         """Refuse special ids outside the vocabulary and a decoder without a start."""
         if self.decoder_start_token_id is None or self.pad_token_id is None:
-            raise ValueError(
+            raise RequestError(
                 f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
                 f"{self.pad_token_id} must both be given; this package uses 1 and 0."
             )
@@ -277,7 +279,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
             ids = getattr(self, f"{name}_token_id")
             for value in ids if isinstance(ids, list) else [ids]:
                 if value is not None and not 0 <= value < size:
-                    raise ValueError(
+                    raise RequestError(
                         f"{name}_token_id={value} is not an id of a vocabulary of "
                         f"vocab_size={size}; give one from 0 to {size - 1}."
                     )

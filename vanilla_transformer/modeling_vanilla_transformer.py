@@ -27,6 +27,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .errors import RequestError
 from .loss import smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -271,7 +272,7 @@ class PositionalEncoding(nn.Module):
         width = past_length + length if isinstance(past_length, int) else 0  # with padding
         if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
             learned = f"the max_position_embeddings={len(self.weight)} that were learned"
-            raise ValueError(f"The sequence has {tokens} tokens; shorten it to {learned}.")
+            raise RequestError(f"The sequence has {tokens} tokens; shorten it to {learned}.")
         return nn.functional.embedding(positions, self.weight)
 
 
@@ -303,7 +304,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args: object, **kwargs: object) -> nn.Embedding:
         """Change the size of the vocabulary, as the host library does, where there is one."""
         if not self.config.share_encoder_decoder_embeddings:
-            raise ValueError("The source has a vocabulary of its own; their sizes are fixed.")
+            raise RequestError("The source has a vocabulary of its own; their sizes are fixed.")
         return super().resize_token_embeddings(*args, **kwargs)
 
 
@@ -314,7 +315,9 @@ def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
     lowest, highest = (bound.item() for bound in ids.aminmax())
     if lowest < 0 or highest >= vocab_size:
         got, allowed = f"ids from {lowest} to {highest}", f"0 to {vocab_size - 1}"
-        raise ValueError(f"{name} holds {got}; allowed are {allowed}. Was another tokenizer used?")
+        raise RequestError(
+            f"{name} holds {got}; allowed are {allowed}. Was another tokenizer used?"
+        )
 
 
 def is_untouched(linear: nn.Module) -> bool:
@@ -349,7 +352,9 @@ class Stack(VanillaTransformerPreTrainedModel):
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
             got = "neither" if input_ids is None else "both"
-            raise ValueError(f"{name} got {got} of input_ids and inputs_embeds; give exactly one.")
+            raise RequestError(
+                f"{name} got {got} of input_ids and inputs_embeds; give exactly one."
+            )
         if inputs_embeds is None:
             check_ids(input_ids, self.embed_tokens.num_embeddings, f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
@@ -419,7 +424,7 @@ class Decoder(Stack):
         (B, T, d), and `past_key_values`; kwargs can ask for `attentions`, `hidden_states`.
         """
         if encoder_hidden_states is None:
-            raise ValueError("Decoder got no encoder_hidden_states; pass the encoder's output.")
+            raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         if use_cache and past_key_values is None:
             own_and_cross = [DynamicCache(config=self.config) for _ in range(2)]
             past_key_values = EncoderDecoderCache(*own_and_cross)
@@ -478,7 +483,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         Returns the decoder's `last_hidden_state`, (B, T, d), and the encoder's, (B, S, d).
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError("There is no target; pass decoder_input_ids or labels, or generate.")
+            raise RequestError("There is no target; pass decoder_input_ids or labels, or generate.")
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs

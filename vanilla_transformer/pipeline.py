@@ -14,6 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .batch_translation import decode, encode, generate_ids, generation_option
+from .errors import RequestError
 
 TASK = "translate"  # the library refuses the name "translation"
 
@@ -89,7 +90,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
                 self.model, ids[rows], mask[rows], **generation_kwargs
             )
             if return_scores and found_scores is None:
-                raise ValueError(
+                raise RequestError(
                     "Got return_scores with a model or arguments that the paper's search does not "
                     f"have ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
                     "one of them out, or ask generate for its own: num_beams=N, "

@@ -7,8 +7,9 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vanilla_transformer.storage.atomic import read_json, write_text
+from vanilla_transformer.storage.atomic import write_text
 from vanilla_transformer.storage.environment import git_commit, hardware, versions
+from vanilla_transformer.storage.reading import read_json
 
 FOLDER = Path(__file__).parent
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"

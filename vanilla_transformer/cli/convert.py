@@ -4,6 +4,8 @@ import argparse
 import importlib
 from collections.abc import Callable
 
+from ..errors import RequestError
+
 _IMPORT_EXAMPLE = """example:
   vanilla-transformer import marian opus-mt-en-de runs/opus-mt-en-de
   vanilla-transformer import fairseq wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16
@@ -153,7 +155,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     if options.quantization and options.format != "ctranslate2":
-        raise ValueError(f"--quantization is for ctranslate2; {options.format} has none.")
+        raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
     folders = (options.directory, options.output)
     if options.format == "marian":
         from ..convert.exporters.marian import export_marian

@@ -9,7 +9,6 @@ import functools
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +16,7 @@ from typing import NoReturn
 from transformers.utils.logging import disable_progress_bar
 
 from .. import __version__
+from ..errors import RequestError
 from .convert import add_export, add_import
 from .evaluate import add_evaluate
 from .publish import add_publish
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ImportError) as error:
-        if not _is_request_error(error):
+    except (RequestError, OSError, ImportError) as error:
+        if (line := _line_for(error)) is None:  # a defect: its traceback says where
             raise
-        print(f"vanilla-transformer: {_one_line(error)}", file=sys.stderr)
+        print(f"vanilla-transformer: {line}", file=sys.stderr)
         return 2
 
 
@@ -116,23 +116,16 @@ def _configure_logging() -> None:
     package.setLevel(logging.INFO if is_first_process() else logging.WARNING)
 
 
-def _is_request_error(error: Exception) -> bool:
-    """Whether the request is at fault: a file that cannot be used, or a ValueError of our own.
-
-    A ValueError that comes from inside a library is a defect and keeps its traceback.
-    """
-    if isinstance(error, OSError) and error.filename is not None:
-        return True
-    if isinstance(error, ImportError) and error.name is not None:
-        return error.name.partition(".")[0] in EXTRAS
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and _PACKAGE in Path(frames[-1].filename).parents
-
-
-def _one_line(error: Exception) -> str:
+def _line_for(error: Exception) -> str | None:
+    """What to tell the user of a mistake in the request; None if there is none."""
+    if isinstance(error, RequestError):
+        return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    foreign = isinstance(error, ImportError) and error.name is not None
-    extra = EXTRAS[error.name.partition(".")[0]] if foreign else None
-    hint = f"; pip install 'vanilla-transformer[{extra}]'" if extra else ""
-    return " ".join(str(error).split()) + hint
+    if isinstance(error, ImportError) and error.name is not None:
+        extra = EXTRAS.get(error.name.partition(".")[0])
+        if extra is not None:
+            line = " ".join(str(error).split())
+            hint = f"pip install 'vanilla-transformer[{extra}]'"
+            return line if "pip install" in line else f"{line}; {hint}"
+    return None

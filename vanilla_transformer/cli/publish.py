@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import RequestError
+
 if TYPE_CHECKING:
     from ..publish.publishing import Publication
 
@@ -59,7 +61,7 @@ def check_push_to_hub(options: argparse.Namespace, data_license: str | None) -> 
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, data_license)
     if get_token() is None:
-        raise ValueError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
+        raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 
 
 def push_trained(options: argparse.Namespace, directory: str) -> None:
@@ -132,9 +134,11 @@ def _publish_space(options: argparse.Namespace) -> "Publication":
     for name in ("license", "data_license", "data_source", "revision", "card_dir"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
-            raise ValueError(f"got --{option} with --space; it is of the model, leave it out.")
+            raise RequestError(f"got --{option} with --space; it is of the model, leave it out.")
     if options.with_code:
-        raise ValueError("got --with-code with --space, which always holds the code; leave it out.")
+        raise RequestError(
+            "got --with-code with --space, which always holds the code; leave it out."
+        )
     return publish_space(
         options.directory,
         options.repo,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from ..errors import RequestError
+
 _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
   vanilla-transformer translate runs/demo-en-de source.txt --output target.txt --attention map.png
@@ -73,7 +75,7 @@ def _translate(options: argparse.Namespace) -> int:
     drawn = _drawn(options)
     check_folders(options.output, options.attention)
     if options.engine and options.nbest:
-        raise ValueError("--nbest has scores of the paper's search; leave out --engine.")
+        raise RequestError("--nbest has scores of the paper's search; leave out --engine.")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
         # A pipe or terminal may wait for answers before it sends more; a file does not.
@@ -100,14 +102,14 @@ def _translate(options: argparse.Namespace) -> int:
             target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
     if options.attention and first.number is None:
-        raise ValueError("There is no line with text whose attention could be drawn.")
+        raise RequestError("There is no line with text whose attention could be drawn.")
     return 0
 
 
 def _model_directory(name: str) -> Path:
     directory = Path(name)
     if not (directory / "config.json").is_file():
-        raise ValueError(f"{name} holds no trained model (no config.json); give a run directory.")
+        raise RequestError(f"{name} holds no trained model (no config.json); give a run directory.")
     return directory
 
 
@@ -120,7 +122,7 @@ def _translator(directory: Path, engine: str | None) -> object:
         return load_engine(engine, directory)
     for name, file in ENGINES.items():
         if (directory / file).is_file():
-            raise ValueError(f"{directory} holds an export; give --engine {name}.")
+            raise RequestError(f"{directory} holds an export; give --engine {name}.")
     return load_saved_model(directory, device="auto")
 
 
@@ -129,9 +131,9 @@ def _drawn(options: argparse.Namespace) -> dict[str, object]:
     values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
     given = {name: value for name, value in values.items() if value is not None}
     if options.engine and options.attention:
-        raise ValueError("--attention looks into the model itself; leave out --engine.")
+        raise RequestError("--attention looks into the model itself; leave out --engine.")
     if given and not options.attention:
-        raise ValueError(f"--attention-{next(iter(given))} needs --attention PNG, the picture.")
+        raise RequestError(f"--attention-{next(iter(given))} needs --attention PNG, the picture.")
     return given
 
 
@@ -233,7 +235,7 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
+            raise RequestError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
         yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -251,7 +253,7 @@ def check_folders(*names: str | None) -> None:
     for name in filter(None, names):
         folder = Path(name).parent
         if not folder.is_dir():
-            raise ValueError(
+            raise RequestError(
                 f"{name} cannot be written: there is no folder {folder}; make it first."
             )
 

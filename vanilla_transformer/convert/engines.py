@@ -18,8 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..batch_translation import pad_ids
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
-from ..storage.atomic import read_json
+from ..storage.reading import read_json
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file by which one knows its folder
@@ -38,11 +39,11 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
         ImportError: the engine's own package is not installed.
     """
     if name not in ENGINES:
-        raise ValueError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
+        raise RequestError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
     directory = Path(directory)
     for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
         if not (directory / file).is_file():
-            raise ValueError(
+            raise RequestError(
                 f"{directory} holds no {file}; write one with vanilla-transformer export {name} "
                 f"RUN {directory}."
             )
@@ -78,7 +79,7 @@ class CTranslate2Engine(torch.nn.Module):
                 intra_threads=torch.get_num_threads(),
             )
         except RuntimeError as error:
-            raise ValueError(f"CTranslate2 does not load {directory}: {error}") from error
+            raise RequestError(f"CTranslate2 does not load {directory}: {error}") from error
         self.source_tokens = read_json(_vocabulary(directory, "source"), list)
         self.target_tokens = read_json(_vocabulary(directory, "target"), list)
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
@@ -262,7 +263,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
                     str(directory / name), options, providers=["CPUExecutionProvider"]
                 )
             except Exception as error:  # its errors have no other class in common
-                raise ValueError(f"ONNX Runtime does not load {directory}: {error}") from error
+                raise RequestError(f"ONNX Runtime does not load {directory}: {error}") from error
         self.encoder = _OnnxEncoder(self)
 
     @property

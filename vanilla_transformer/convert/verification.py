@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .engines import never_produced
 
@@ -67,7 +68,7 @@ def check_equal(
     differences = (got - expected).abs()
     difference = (differences.mean() if on_average else differences.max()).item()
     if not difference <= tolerance:  # NaN is no proof
-        raise ValueError(
+        raise RequestError(
             f"The export as {name} differs from the model by {'' if on_average else 'up to '}"
             f"{difference:.1e} in its log-probabilities (allowed {tolerance:.0e}); nothing was "
             "written. Please report it."
@@ -100,7 +101,7 @@ def check_greedy(
     ends = torch.isin(found[:, :-1], torch.tensor(model.generation_config.eos_token_id))
     gap = gap.masked_fill(ends.cummax(dim=1).values, 0.0)  # padding
     if not gap.max() <= tolerance:
-        raise ValueError(
+        raise RequestError(
             f"The export as {name} translates otherwise than the model, by tokens up to "
             f"{gap.max():.1e} less likely; nothing was written. Please report it."
         )

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch.utils.data import Sampler
 
+from ..errors import RequestError
+
 
 class TokenBatchSampler(Sampler[list[int]]):
     """Yields batches of example numbers, each within a budget of padded tokens per side.
@@ -65,7 +67,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             ("max_sentences", 1 if max_sentences is None else max_sentences),
         ):
             if value < 1:
-                raise ValueError(f"got {name}={value}; allowed are integers from 1.")
+                raise RequestError(f"got {name}={value}; allowed are integers from 1.")
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         _check_lengths(source, target, max_tokens=max_tokens)
         self.source_lengths = source.astype(np.int32)
@@ -163,16 +165,18 @@ def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
 
 def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -> None:
     if source.ndim != 1 or source.shape != target.shape or not len(source):
-        raise ValueError(
+        raise RequestError(
             f"got lengths of shapes {source.shape} and {target.shape}; needed are one source and "
             "one target length per pair, of at least one pair."
         )
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     if shorter.min() < 1:
-        raise ValueError(f"got length 0 or less for example {int(shorter.argmin())}; leave it out.")
+        raise RequestError(
+            f"got length 0 or less for example {int(shorter.argmin())}; leave it out."
+        )
     if longer.max() > max_tokens:
         example = int(longer.argmax())
-        raise ValueError(
+        raise RequestError(
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
             f"allowed are max_tokens={max_tokens}. Raise max_tokens or lower the maximum lengths."
         )

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..errors import RequestError
 from .batches import TokenBatchSampler
 
 Features = Sequence[dict[str, Sequence[int]]]
@@ -46,7 +47,7 @@ class BpeDropout:
         max_length: int | None = None,
     ) -> None:
         if not 0 <= probability <= 1:
-            raise ValueError(f"bpe_dropout: got {probability}; it is a probability, from 0 to 1.")
+            raise RequestError(f"bpe_dropout: got {probability}; it is a probability, from 0 to 1.")
         self.parts = _parts(tokenizer)
         self.probability = probability
         self.seed = seed
@@ -116,13 +117,13 @@ class BpeDropoutCollator:
 def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """For each id the two that its piece was merged from, or -1 twice: (V, 2)."""
     if tokenizer is None:
-        raise ValueError("bpe_dropout needs the tokenizer of the pairs: give processing_class.")
+        raise RequestError("bpe_dropout needs the tokenizer of the pairs: give processing_class.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = {} if backend is None else json.loads(backend.to_str())["model"]
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
     if model.get("type") != "BPE" or any(marks):
         kind = model.get("type") or type(tokenizer).__name__
-        raise ValueError(
+        raise RequestError(
             f"bpe_dropout: got a tokenizer of the kind {kind}; it takes the merges of byte-pair "
             "encoding apart, as train_tokenizer learns them. Set bpe_dropout to 0."
         )

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..storage.atomic import read_json, sha256
+from ..errors import RequestError
+from ..storage.reading import read_json, sha256
 from .readers import PairReader, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def load_pairs(
         if len(report["examples"]) < report["malformed"]:
             examples += "; ..."
         if strict:
-            raise ValueError(f"got malformed lines: {examples}. Repair or remove them.")
+            raise RequestError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
     origin = "" if kind_of(source) == "pairs" else f" from {reader.name}"
     logger.info("%d pairs%s.", len(dataset), origin)
@@ -160,7 +161,9 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
         problem = f"there is nothing in {reader.name}"
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
-        raise ValueError(f"got no usable pair: {problem}. Check the languages and the file's form.")
+        raise RequestError(
+            f"got no usable pair: {problem}. Check the languages and the file's form."
+        )
     return {"rows": count, "malformed": reader.num_malformed, "examples": reader.examples}
 
 
@@ -197,13 +200,13 @@ def tokenize_pairs(
         ValueError: other columns, no pair within the limits, or a tokenizer of sources alone.
     """
     if _reads_sources_only(tokenizer):
-        raise ValueError(
+        raise RequestError(
             f"{type(tokenizer).__name__} reads sources only: the targets of its model have a "
             "vocabulary of their own; make labels with target_ids of "
             "vanilla_transformer.target_tokenizer."
         )
     if not {"source", "target"} <= set(dataset.column_names):
-        raise ValueError(
+        raise RequestError(
             f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
         )
     encode, workers, identity = _encoder(tokenizer)
@@ -298,7 +301,7 @@ def _write_tokens(
             report["empty"] += empty
             bar.update(size)
     if not report["rows"]:
-        raise ValueError(
+        raise RequestError(
             f"got no pair within {limits[0]} source and {limits[1]} target tokens: "
             f"{report['too_long']} are longer, {report['empty']} are empty. Raise the limits."
         )
@@ -460,7 +463,7 @@ class PairCollator:
         if name == "labels":
             known |= ids == self.label_pad_id
         if not known.all():
-            raise ValueError(
+            raise RequestError(
                 f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
                 f"(vocab_size={size}). Do tokenizer and model belong together?"
             )

@@ -16,6 +16,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import RequestError
+
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
@@ -28,7 +30,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_SUFFIXES = (".gz", ".txt", ".tsv", ".csv", ".zip", ".parquet", ".arrow", ".bz2", ".xz")
 
 
-class _MalformedError(ValueError):
+class _MalformedError(RequestError):
     """What is wrong with one line."""
 
 
@@ -54,7 +56,7 @@ class PairReader:
 
     def _skip(self, complaint: str) -> None:
         if self.strict:
-            raise ValueError(
+            raise RequestError(
                 f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
             )
         self.num_malformed += 1
@@ -143,7 +145,9 @@ def kind_of(source: PairSource) -> str:
         return "dataset"
     if isinstance(source, Iterable):
         return "pairs"
-    raise ValueError(f"got pairs from {type(source).__name__}; allowed are files, names and pairs.")
+    raise RequestError(
+        f"got pairs from {type(source).__name__}; allowed are files, names and pairs."
+    )
 
 
 def _kind_of_name(name: str, *, is_path: bool) -> str:
@@ -154,7 +158,7 @@ def _kind_of_name(name: str, *, is_path: bool) -> str:
         return "hub"
     if is_path or Path(name).exists() or name.endswith(_FILE_SUFFIXES):
         _require_file(Path(name))
-        raise ValueError(
+        raise RequestError(
             f"got the file {name}; allowed are {', '.join(_JSON_SUFFIXES)}, or two text files, "
             "SOURCE,TARGET."
         )
@@ -167,7 +171,7 @@ def _require_parallel(names: list[str]) -> None:
     for name in names:
         _require_file(Path(name))
     if len(names) != 2 or any(name.endswith(_JSON_SUFFIXES) for name in names):
-        raise ValueError(
+        raise RequestError(
             f"got the files {', '.join(names)}; allowed are one JSON Lines file, or SOURCE,TARGET, "
             "two text files. Join files of one kind into one."
         )
@@ -193,7 +197,7 @@ def _lines(path: Path) -> Iterator[bytes]:
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 yield line.removesuffix(b"\n").removesuffix(b"\r")
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(
+            raise RequestError(
                 f"{path} is not a whole gzip file: {error} after line {number}. Fetch it again."
             ) from error
 
@@ -222,7 +226,7 @@ def _read_parallel(
         except _MalformedError as error:
             skip(f"{source}:{number} and {target}:{number}: {error}")
     if counts[0] != counts[1]:
-        raise ValueError(
+        raise RequestError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}; line n of one must "
             "translate line n of the other. Align them again."
         )
@@ -243,7 +247,7 @@ def _dataset_rows(dataset: Dataset | IterableDataset, languages: tuple[str, str]
     if columns is not None:  # a stream may not know them
         wanted = ["translation"] if "translation" in columns else list(languages)
         if not set(wanted) <= set(columns):
-            raise ValueError(
+            raise RequestError(
                 f"got columns {columns}; needed are 'translation' or {wanted}. Check the languages."
             )
         dataset = dataset.select_columns(wanted)

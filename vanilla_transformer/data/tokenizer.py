@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ..errors import RequestError
+
 logger = logging.getLogger(__name__)
 
 # Their places are their ids; checkpoints depend on them.
@@ -31,7 +33,7 @@ def check_vocab_size(vocab_size: int) -> None:
     count = len(pre_tokenizers.ByteLevel.alphabet())
     smallest = len(SPECIAL_TOKENS) + count
     if vocab_size < smallest:
-        raise ValueError(
+        raise RequestError(
             f"got vocab_size={vocab_size}; allowed are sizes from {smallest}: "
             f"{len(SPECIAL_TOKENS)} special tokens and {count} bytes."
         )
@@ -128,11 +130,11 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise ValueError(
+            raise RequestError(
                 f"text {number} holds a lone surrogate, which is no character: "
                 f"{text[:60]!r}; repair or leave it out."
             ) from None
         empty = empty and not text
         yield text
     if empty:
-        raise ValueError("got no text to learn a vocabulary from; give at least one sentence.")
+        raise RequestError("got no text to learn a vocabulary from; give at least one sentence.")

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from ..batch_translation import length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
+from ..errors import RequestError
 from ..target_tokenizer import target_ids, target_tokenizer
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 
@@ -86,11 +87,11 @@ def perplexity(
     ):
         total, tokens = total + loss, tokens + count
     if tokens == 0:
-        raise ValueError("Got no target tokens; there is nothing to measure.")
+        raise RequestError("Got no target tokens; there is nothing to measure.")
     mean = total / tokens
     # exp overflows beyond 709 nats; a model that bad is as broken as one that gives NaN.
     if not mean < 700:
-        raise ValueError(
+        raise RequestError(
             f"The mean negative log-likelihood is {mean}; the model's weights or inputs are broken."
         )
     return {"perplexity": math.exp(mean), "negative_log_likelihood": mean, "target_tokens": tokens}

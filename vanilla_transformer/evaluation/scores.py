@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from ..errors import RequestError
+
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
 
@@ -152,7 +154,9 @@ def scores_by_kind(
     """Return exact match in percent and number of sentences by kind, in alphabetical order."""
     check_pairs(hypotheses, references)
     if len(kinds) != len(references):
-        raise ValueError(f"Got {len(kinds)} kinds for {len(references)} references; give one each.")
+        raise RequestError(
+            f"Got {len(kinds)} kinds for {len(references)} references; give one each."
+        )
     members: dict[str, list[int]] = {}
     for index, kind in enumerate(kinds):
         members.setdefault(kind, []).append(index)
@@ -170,23 +174,20 @@ def scores_by_kind(
 def check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     """Raise ValueError unless there is something to score and one reference for each text."""
     if len(hypotheses) != len(references):
-        raise ValueError(
+        raise RequestError(
             f"Got {len(hypotheses)} translations (or sources) and {len(references)} references; "
             "give one reference each."
         )
     if len(references) == 0:
-        raise ValueError("Got no sentences; there is nothing to score.")
+        raise RequestError("Got no sentences; there is nothing to score.")
 
 
 def _require(package: str) -> None:
-    """Raise an ImportError that says how to install a missing package."""
+    """Raise an ImportError that names a missing package."""
     try:
         __import__(package)
     except ImportError as error:
-        raise ImportError(
-            f"Evaluation needs the package {package}: pip install {package} (all that training and "
-            "evaluation need: pip install 'vanilla-transformer[train]')."
-        ) from error
+        raise ImportError(f"Evaluation needs the package {package}", name=package) from error
 
 
 def bleu_metric(
@@ -202,12 +203,12 @@ def bleu_metric(
 
     name = tokenize or installed_bleu_tokenizer(target_language)
     if name not in BLEU.TOKENIZERS:
-        raise ValueError(
+        raise RequestError(
             f"Got tokenize={name!r}; sacreBLEU has {', '.join(sorted(BLEU.TOKENIZERS))}."
         )
     try:
         return BLEU(tokenize=name, lowercase=lowercase, force=force)
     except RuntimeError as error:  # MeCab and its dictionaries are extras of sacreBLEU
-        raise ValueError(
+        raise RequestError(
             f"BLEU's tokenizer {name!r} is not installed: pip install 'sacrebleu[{name[:2]}]'."
         ) from error

@@ -14,8 +14,9 @@ from types import MappingProxyType
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from ..errors import RequestError
 from ..recipes.recipe import FILES, Recipe, paper_values
-from ..storage.atomic import read_json
+from ..storage.reading import read_json
 from ..storage.run_files import METRICS
 
 # The forms that a model is published in.
@@ -101,7 +102,7 @@ def card_facts(
     samples = metrics.pop("samples", None)
     recipe = metrics["recipe"]
     if missing := [name for name in _TOLD if name not in metrics]:
-        raise ValueError(
+        raise RequestError(
             f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
             "version of the package."
         )
@@ -110,7 +111,7 @@ def card_facts(
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     check_licenses(license, data_license)
     if not (recipe.get("source_language") and recipe.get("target_language")):
-        raise ValueError(f"the recipe of {run or directory} names no languages.")
+        raise RequestError(f"the recipe of {run or directory} names no languages.")
     for name in FILES:
         if recipe.get(name):
             parts = recipe[name].split(",")
@@ -213,7 +214,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
     own = _read(directory / METRICS)
     whole = own if run is None else _read(run / METRICS)
     if whole is None or "recipe" not in whole:
-        raise ValueError(
+        raise RequestError(
             f"{run or directory} holds no metrics of a training run ({METRICS}), whose facts a "
             "card needs; name the run directory with --run. A model that was imported, or trained "
             "by another program, has none: push it with model.push_to_hub and "
@@ -222,7 +223,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
     scores = whole["scores"] if own is None else own.get("scores", own)
     measured = {"scores": scores, "samples": whole.get("samples")}
     if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):
-        raise ValueError(
+        raise RequestError(
             f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
             f"{directory} --test-file FILE --output {directory / METRICS} and publish with "
             "--run."
@@ -240,22 +241,22 @@ def _read(path: Path) -> dict[str, object] | None:
 def check_licenses(license: str | None, data_license: str | None) -> None:
     """Raise ValueError unless both licences are known and agree about commercial use."""
     if not license:
-        raise ValueError(
+        raise RequestError(
             "got no licence; name the model's with --license, as the Hub does: apache-2.0, "
             "cc-by-4.0, cc-by-nc-4.0, other ... Only you can know it."
         )
     if not _LICENSE.fullmatch(license):
-        raise ValueError(
+        raise RequestError(
             f"got license {license!r}; the Hub writes them in lower case and with hyphens, such as "
             "cc-by-4.0 (huggingface.co/docs/hub/repositories-licenses)."
         )
     if not data_license:
-        raise ValueError(
+        raise RequestError(
             "the recipe does not say under which licence its training pairs are; say so with "
             "--data-license, such as 'CC BY 4.0' or 'non-commercial research'."
         )
     if is_non_commercial(data_license) and not (is_non_commercial(license) or license == "other"):
-        raise ValueError(
+        raise RequestError(
             f"got license {license!r} for a model of pairs for non-commercial use ({data_license});"
             " give one that says so, such as cc-by-nc-4.0, or other."
         )
@@ -274,7 +275,7 @@ def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict
     published = metrics.get("published", {}).get("samples")
     found = metrics.get("samples") or ({"published": published} if published else {})
     if not found:
-        raise ValueError(
+        raise RequestError(
             f"{run / METRICS} holds no samples, which earlier versions left out; add them with "
             f"vanilla-transformer evaluate {run}."
         )
@@ -292,7 +293,7 @@ def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[di
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
     chosen = short if len(short) >= _NUM_SAMPLES else in_turn
     if not chosen:
-        raise ValueError(f"the samples in {run / METRICS} have no text; train with other pairs.")
+        raise RequestError(f"the samples in {run / METRICS} have no text; train with other pairs.")
     return [
         {"source": sample["source"], "reference": sample["reference"]}
         for sample in chosen[:_NUM_SAMPLES]
@@ -305,7 +306,7 @@ def _template(name: str) -> str:
     for folder in (package / "_model_cards", package.parent / "model_cards"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
-    raise ValueError(f"the template {name} is missing; install the package again.")
+    raise RequestError(f"the template {name} is missing; install the package again.")
 
 
 def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:

@@ -11,6 +11,8 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors, get_token
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
+from ..errors import RequestError
+
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
@@ -74,7 +76,7 @@ def push_folder(
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
     if private and not before.private:
-        raise ValueError(
+        raise RequestError(
             f"{repo_id} exists and is public; make it private in its settings first, or leave "
             "--private out."
         )
@@ -102,9 +104,9 @@ def check_repo_id(repo_id: str) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise ValueError(f"got {repo_id!r} as name on the Hub: {error}") from error
+        raise RequestError(f"got {repo_id!r} as name on the Hub: {error}") from error
     if repo_id.count("/") != 1:
-        raise ValueError(f"got {repo_id!r} as name on the Hub; give user/name.")
+        raise RequestError(f"got {repo_id!r} as name on the Hub; give user/name.")
 
 
 def hub_api(token: str | None) -> HfApi:
@@ -116,7 +118,7 @@ def hub_api(token: str | None) -> HfApi:
     token = get_token() if token is None else token
     token = token.strip() if token else None  # of a file: with the end of its line
     if token and not (token.isascii() and token.isprintable() and len(token.split()) == 1):
-        raise ValueError("the token holds white space or other signs that no token has; copy it.")
+        raise RequestError("the token holds white space or other signs that no token has; copy it.")
     return HfApi(token=token)
 
 
@@ -129,22 +131,22 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         status = error.response.status_code
         said = _told((error.server_message or "").strip() or error)
         if status in (401, 403) or isinstance(error, errors.RepositoryNotFoundError):
-            raise ValueError(
+            raise RequestError(
                 f"the Hub refuses access to {repo_id} (HTTP {status}); log in with `hf auth "
                 "login`, or give a token that may write there with HF_TOKEN or --token."
             ) from error
-        raise ValueError(
+        raise RequestError(
             f"the Hub refuses the push to {repo_id} (HTTP {status}: {said}); it holds what it held "
             "before."
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalTokenNotFoundError) as error:
-        raise ValueError(f"nothing was pushed to {repo_id}: {_told(error)}") from error
+        raise RequestError(f"nothing was pushed to {repo_id}: {_told(error)}") from error
     except ValueError as error:  # of the library: metadata of the card, for one
-        raise ValueError(f"the Hub refuses the push to {repo_id}: {_told(error)}") from error
+        raise RequestError(f"the Hub refuses the push to {repo_id}: {_told(error)}") from error
     except (errors.HTTPError, ConnectionError, RuntimeError) as error:
         # RuntimeError: what the library makes of an upload that broke off.
         reason = error.__cause__ or error
-        raise ValueError(
+        raise RequestError(
             f"the push to {repo_id} broke off ({type(reason).__name__}: {_told(reason)}); the "
             "repository holds what it held before. Push again."
         ) from error

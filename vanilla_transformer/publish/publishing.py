@@ -23,8 +23,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ..batch_translation import translate
+from ..errors import RequestError
 from ..fast import plain_decoding
-from ..storage.atomic import file_written_aside, read_json, write_json
+from ..storage.atomic import file_written_aside, write_json
+from ..storage.reading import read_json
 from ..storage.run_files import CURVES, METRICS
 from ..storage.saved_model import WEIGHTS, WEIGHTS_INDEX, load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import TARGET_TOKENIZER
@@ -157,15 +159,15 @@ def check_model_files(directory: Path) -> None:
     """
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
-            raise ValueError(f"{directory} holds no {name}; {advice}.")
+            raise RequestError(f"{directory} holds no {name}; {advice}.")
     if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
-        raise ValueError(
+        raise RequestError(
             f"{directory} has a vocabulary for each language; publish takes models with one."
         )
     paths = sorted({path for pattern in _WEIGHT_FILES for path in directory.glob(pattern)})
     paths = [path for path in paths if path.suffix == ".safetensors"]
     if not paths:
-        raise ValueError(
+        raise RequestError(
             f"{directory} holds no {WEIGHTS}; save the model with save_pretrained (no "
             "other format of weights is published)."
         )
@@ -175,12 +177,12 @@ def check_model_files(directory: Path) -> None:
                 for key in file.keys():  # noqa: SIM118, it is no dict
                     tensor = file.get_tensor(key)
                     if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-                        raise ValueError(
+                        raise RequestError(
                             f"{key} in {path} holds NaN or infinity; look at the training curves "
                             "and publish an earlier checkpoint."
                         )
         except SafetensorError as error:
-            raise ValueError(f"{path} is damaged ({error}); copy or save it again.") from error
+            raise RequestError(f"{path} is damaged ({error}); copy or save it again.") from error
 
 
 def _check_card_dir(
@@ -188,7 +190,7 @@ def _check_card_dir(
 ) -> None:
     taken = {path.resolve() for path in (source, run) if path is not None}
     if card_dir is not None and Path(card_dir).resolve() in taken:
-        raise ValueError(
+        raise RequestError(
             f"got {card_dir} for the card, whose metrics.json would replace that of the run; give "
             "another directory."
         )
@@ -199,7 +201,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if with_code:
-        raise ValueError(
+        raise RequestError(
             f"{directory} holds a {model_type} model, whose code is in transformers already; leave "
             "--with-code out."
         )
@@ -235,14 +237,14 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
     model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
     expected = _logits(model, tokenizer, texts[0])
     if not _close(logits, expected):
-        raise ValueError(
+        raise RequestError(
             f"what would be published of {source} does not compute what {source} computes; make "
             "its config.json what it was."
         )
     if run is not None and published["scores_of_run"]:
         measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
         if not _close(measured, expected):
-            raise ValueError(
+            raise RequestError(
                 f"the metrics of {run} were measured on another model than {source}; measure its "
                 f"own: vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
                 f"{source / METRICS}"
@@ -255,7 +257,7 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
         with plain_decoding() if published["form"] == WITH_CODE else nullcontext():
             expected_text = next(translate(model, tokenizer, [sample["source"]]))
         if text != expected_text:
-            raise ValueError(
+            raise RequestError(
                 f"a clean process translates {sample['source']!r} in another way than this one; is "
                 "another version of the package installed?"
             )
@@ -311,7 +313,7 @@ def load_in_clean_process(
         if result.returncode:
             lines = [line for line in result.stderr.splitlines() if line.strip()]
             reason = lines[-1] if lines else f"exit code {result.returncode}"
-            raise ValueError(f"{name or folder} does not load in a clean process: {reason}")
+            raise RequestError(f"{name or folder} does not load in a clean process: {reason}")
         answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
 

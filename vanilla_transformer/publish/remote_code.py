@@ -16,7 +16,8 @@ from ..modeling_vanilla_transformer import (
     VanillaTransformerModel,
 )
 from ..pipeline import TASK, VanillaTransformerTranslationPipeline
-from ..storage.atomic import read_json, write_json
+from ..storage.atomic import write_json
+from ..storage.reading import read_json
 
 AUTO_CLASSES = {
     "AutoConfig": VanillaTransformerConfig,

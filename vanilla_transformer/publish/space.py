@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..storage.atomic import read_json
+from ..errors import RequestError
+from ..storage.reading import read_json
 from ..storage.run_files import METRICS
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
@@ -122,7 +123,7 @@ def _try_out(folder: Path, directory: Path) -> None:
     )
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
-        raise ValueError(f"the Space of {directory} does not work: {reason}")
+        raise RequestError(f"the Space of {directory} does not work: {reason}")
 
 
 def _check_model_is_published(repo_id: str, token: str | None) -> None:
@@ -130,7 +131,7 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
     with hub_errors(repo_id):
         is_there = api.repo_exists(repo_id)
     if not is_there:
-        raise ValueError(
+        raise RequestError(
             f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
             "without --space."
         )
@@ -142,7 +143,7 @@ def _page(package: Path) -> Path:
     for folder in folders:
         if folder.is_dir():
             return folder
-    raise ValueError("the page of the demo Space is missing; install the package again.")
+    raise RequestError("the page of the demo Space is missing; install the package again.")
 
 
 def _examples(run: Path) -> list[str]:

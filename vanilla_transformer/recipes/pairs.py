@@ -8,7 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..storage.atomic import sha256
+from ..errors import RequestError
+from ..storage.reading import sha256
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def training_pairs(recipe: Recipe) -> "Dataset":
         ValueError: if the recipe names no training pairs or no languages.
     """
     if not (recipe.source_language and recipe.target_language):
-        raise ValueError("The recipe names no languages; give --pair, such as en-de.")
+        raise RequestError("The recipe names no languages; give --pair, such as en-de.")
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
-        raise ValueError("The recipe names no training pairs; give --train-file or --dataset.")
+        raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     return _load_split(recipe, "train")
 
 
@@ -107,7 +108,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         try:
             return load_pairs(tuple(file.split(",")) if "," in file else Path(file), **options)
         except FileNotFoundError as error:
-            raise ValueError(f"{split}_file: {error}") from error
+            raise RequestError(f"{split}_file: {error}") from error
     if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
         return None
     if recipe.generated is not None:
@@ -119,7 +120,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     except (OSError, ValueError) as error:
         if split != "train" and "Unknown split" in str(error):
             return None
-        raise ValueError(
+        raise RequestError(
             f"The data set {recipe.dataset} cannot be loaded ({error}); give files with "
             "--train-file, --validation-file and --test-file."
         ) from error

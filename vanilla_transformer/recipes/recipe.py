@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..errors import RequestError
+from ..storage.reading import read_yaml
 
 if typing.TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -347,7 +349,7 @@ class Recipe:
             _check(field, getattr(self, field.name))
         longest = max(self.max_source_length, self.max_target_length)
         if self.batch_tokens < longest:
-            raise ValueError(
+            raise RequestError(
                 f"batch_tokens: got {self.batch_tokens}, less than the longest sentence allowed; "
                 f"give {longest} or more, or lower max_source_length and max_target_length."
             )
@@ -478,21 +480,12 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
     Raises:
         ValueError: if there is no such recipe, or a key or value is not one that a recipe can have.
     """
-    import yaml
-
     path = find_recipe(name_or_path)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is not YAML: {reason}") from error
-    content = {} if content is None else content
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold `key: value` lines; got {type(content).__name__}.")
+    content = read_yaml(path)
     try:
         values = _values(content)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
     return Recipe(**_from_one_place(values, _values(dict(overrides or {}))))
 
 
@@ -505,7 +498,7 @@ def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> 
     """Both together, with the one place that the training pairs come from."""
     given = [name for name in _PLACES if overrides.get(name) is not None]
     if len(given) > 1:
-        raise ValueError(f"got {' and '.join(given)}; give one of them.")
+        raise RequestError(f"got {' and '.join(given)}; give one of them.")
     if given and overrides[given[0]] != values.get(given[0]):
         # What a recipe says of its own pairs is not true of these.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
@@ -523,7 +516,7 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
     rules = field.metadata
     if value is not None and rules["choices"] and value not in rules["choices"]:
         allowed = ", ".join(rules["choices"])
-        raise ValueError(f"{field.name}: got {value!r}; choose one of {allowed}.")
+        raise RequestError(f"{field.name}: got {value!r}; choose one of {allowed}.")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     fits = value > 0 or (value == 0 and rules["may_be_zero"])
@@ -535,7 +528,7 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
         fits = fits and value < rules["below"]
         allowed += f" and less than {rules['below']}"
     if not fits:
-        raise ValueError(f"{field.name}: got {value}; it must be {allowed}.")
+        raise RequestError(f"{field.name}: got {value}; it must be {allowed}.")
 
 
 def _whole(name: str, value: object) -> object:
@@ -549,11 +542,11 @@ def find_recipe(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         if not path.is_file():
-            raise ValueError(f"There is no recipe file {name_or_path}.")
+            raise RequestError(f"There is no recipe file {name_or_path}.")
         return path
     shipped = shipped_recipes()
     if name_or_path not in shipped:
-        raise ValueError(
+        raise RequestError(
             f"There is no recipe {name_or_path!r}{_nearest(name_or_path, shipped)}; shipped are "
             f"{', '.join(shipped) or 'none'}. For a file of yours give its path, ending in .yaml."
         )
@@ -585,7 +578,7 @@ def _values(content: dict[str, object]) -> dict[str, object]:
         if key == "pair":
             values.update(_split_pair(value))
         elif key not in known:
-            raise ValueError(
+            raise RequestError(
                 f"unknown key {key!r}{_nearest(str(key), [*known, 'pair'])}; "
                 "`vanilla-transformer train --help` lists all."
             )
@@ -597,7 +590,7 @@ def _values(content: dict[str, object]) -> dict[str, object]:
 def _split_pair(value: object) -> dict[str, str]:
     parts = value.split("-") if isinstance(value, str) else []
     if len(parts) != 2 or not all(parts):
-        raise ValueError(
+        raise RequestError(
             f"pair: got {value!r}; write SOURCE-TARGET, such as en-de, or give source_language "
             "(--source-language) and target_language (--target-language)."
         )
@@ -628,7 +621,7 @@ def _convert(name: str, value: object) -> object:
     # Unquoted, YAML 1.1 reads the language code no as false.
     hint = "; put it in quotes" if kind is str and isinstance(value, bool) else ""
     wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    raise ValueError(f"{name}: got {value!r}; it must be {wanted[kind.__name__]}{hint}.")
+    raise RequestError(f"{name}: got {value!r}; it must be {wanted[kind.__name__]}{hint}.")
 
 
 def _nearest(name: str, known: typing.Iterable[str]) -> str:

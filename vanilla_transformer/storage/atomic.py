@@ -1,11 +1,10 @@
-"""Files and folders that appear whole or not at all, the JSON in them, and their digests.
+"""Files and folders that appear whole or not at all.
 
 What is written goes into a new temporary folder beside its target, so that no file of a user has
 the same name, and is moved into place once it is whole. A process that is killed leaves the old
 file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,9 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
-_Content = TypeVar("_Content", dict, list)
+from ..errors import RequestError
 
 PARTIAL = ".vanilla-transformer-partial-"  # begins the names of temporary folders
 _SEVERAL = f"{PARTIAL}files-"  # of those for several files of one folder
@@ -67,7 +65,7 @@ def check_new_folder(output: Path) -> None:
         ValueError: `output` exists and is not an empty directory.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} exists and is not an empty directory; name another one.")
+        raise RequestError(f"{output} exists and is not an empty directory; name another one.")
 
 
 @contextmanager
@@ -132,32 +130,3 @@ def _let_others_read_weights(folder: Path) -> None:
         return
     for weights in folder.glob("*.safetensors"):
         shutil.copymode(folder / "config.json", weights)
-
-
-def read_json(
-    path: Path, kind: type[_Content] = dict, *, remedy: str = "copy or download it again"
-) -> _Content:
-    """Read a JSON object, or a list.
-
-    Args:
-        path: a file that exists.
-        kind: `dict` or `list`.
-        remedy: what the error tells the user to do.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); {remedy}.") from None
-    if not isinstance(found, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise ValueError(f"{path} holds a {type(found).__name__}; expected {expected}; {remedy}.")
-    return found
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,7 +21,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .atomic import read_json
+from ..errors import RequestError
+from .reading import read_json
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
@@ -70,13 +71,13 @@ def load_saved_model(
             output_loading_info=True,
         )
     except SafetensorError as error:
-        raise ValueError(
+        raise RequestError(
             f"the weights in {directory} are damaged ({error}); copy or save them again."
         ) from error
     # The host library only warns about these; what is missing it fills with random numbers.
     for problem in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if report[problem]:
-            raise ValueError(
+            raise RequestError(
                 f"{directory}: {problem.replace('_keys', '')} weights, such as "
                 f"{sorted(map(str, report[problem]))[0]}; give a whole checkpoint."
             )
@@ -97,7 +98,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     vocabularies = [path for path in vocabularies if path.is_file()]
     settings = directory / "tokenizer_config.json"
     if not settings.is_file() or not (vocabularies or list(directory.glob("*.model"))):
-        raise ValueError(
+        raise RequestError(
             f"{directory} holds no tokenizer, only weights for ids; save the tokenizer beside the "
             "model with tokenizer.save_pretrained."
         )
@@ -121,29 +122,29 @@ def check_weights(directory: Path) -> None:
     if any((directory / name).is_file() for name in (WEIGHTS, WEIGHTS_INDEX)):
         return
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
-        raise ValueError(
+        raise RequestError(
             f"{directory} holds weights as {PICKLED_WEIGHTS[0]} alone, which could run code; "
             f"allowed is {WEIGHTS}: save the model again where it is trusted."
         )
-    raise ValueError(f"{directory} holds no trained model (no {WEIGHTS}).")
+    raise RequestError(f"{directory} holds no trained model (no {WEIGHTS}).")
 
 
 def _read_config(directory: Path) -> PreTrainedConfig:
     path = directory / "config.json"
     if not path.is_file():
-        raise ValueError(f"{directory} holds no trained model (no config.json).")
+        raise RequestError(f"{directory} holds no trained model (no config.json).")
     kind = read_json(path).get("model_type")
     try:
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except StrictDataclassError as error:
-        raise ValueError(f"{path}: {error.__cause__ or error}") from error
+        raise RequestError(f"{path}: {error.__cause__ or error}") from error
     except ValueError as error:
-        raise ValueError(
+        raise RequestError(
             f"{path} is of model_type {kind!r}, which nothing here knows; code that comes with a "
             "model is not run."
         ) from error
     if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise ValueError(
+        raise RequestError(
             f"{path} is of model_type {kind!r}, which is not a sequence-to-sequence model."
         )
     return config

@@ -15,7 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..storage.atomic import files_written_aside, read_json
+from ..errors import RequestError
+from ..storage.atomic import files_written_aside
+from ..storage.reading import read_json
 from ..storage.saved_model import WEIGHTS
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ def average_checkpoints(
     """
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
     if not checkpoints:
-        raise ValueError("got no checkpoints to average; name at least one directory.")
+        raise RequestError("got no checkpoints to average; name at least one directory.")
     _check_same_config(checkpoints)
     mean, metadata = _mean_of_weights([directory / WEIGHTS for directory in checkpoints])
     output = Path(output_dir)
@@ -81,7 +83,7 @@ def _check_same_config(checkpoints: list[Path]) -> None:
             if config.get(field) != configs[0].get(field)
         ]
         if differing:
-            raise ValueError(
+            raise RequestError(
                 f"{directory} is not the same model as {checkpoints[0]}: {', '.join(differing)}; "
                 "average checkpoints of one run."
             )
@@ -90,7 +92,7 @@ def _check_same_config(checkpoints: list[Path]) -> None:
 def _read_config(directory: Path) -> dict[str, object]:
     path = directory / "config.json"
     if not path.is_file():
-        raise ValueError(f"{directory} holds no config.json; name directories of checkpoints.")
+        raise RequestError(f"{directory} holds no config.json; name directories of checkpoints.")
     config = read_json(path, remedy="leave this checkpoint out")
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
@@ -101,7 +103,7 @@ def _mean_of_weights(paths: list[Path]) -> tuple[dict[str, torch.Tensor], dict[s
         keys = sorted(files[0].keys())
         for path, file in zip(paths, files, strict=True):
             if differing := sorted(set(keys) ^ set(file.keys())):
-                raise ValueError(
+                raise RequestError(
                     f"{path} and {paths[0]} do not hold the same tensors: only one of them has "
                     f"{', '.join(differing[:5])}{' ...' if len(differing) > 5 else ''}; "
                     "average checkpoints of one run."
@@ -112,14 +114,14 @@ def _mean_of_weights(paths: list[Path]) -> tuple[dict[str, torch.Tensor], dict[s
 
 def _open_weights(stack: ExitStack, path: Path) -> safe_open:
     if not path.is_file():
-        raise ValueError(
+        raise RequestError(
             f"{path.parent} holds no {WEIGHTS}; save it with save_pretrained, in one shard."
         )
     try:
         # The header is checked against the length of the file here: a cut file does not open.
         return stack.enter_context(safe_open(path, framework="pt"))
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); leave this checkpoint out.") from error
+        raise RequestError(f"{path} is damaged ({error}); leave this checkpoint out.") from error
 
 
 def _mean_of_tensor(key: str, paths: list[Path], files: list[safe_open]) -> torch.Tensor:
@@ -128,12 +130,12 @@ def _mean_of_tensor(key: str, paths: list[Path], files: list[safe_open]) -> torc
     for path, file in zip(paths, files, strict=True):
         tensor = file.get_tensor(key)
         if (tensor.shape, tensor.dtype) != (last.shape, last.dtype):
-            raise ValueError(
+            raise RequestError(
                 f"{key} is {tensor.dtype} {list(tensor.shape)} in {path} but {last.dtype} "
                 f"{list(last.shape)} in {paths[-1]}; average checkpoints of one run."
             )
         if not torch.isfinite(tensor).all():
-            raise ValueError(
+            raise RequestError(
                 f"{key} in {path} holds NaN or infinity; leave this checkpoint out and look at "
                 "the training curves before it."
             )

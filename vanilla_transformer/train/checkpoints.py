@@ -14,7 +14,9 @@ from pathlib import Path
 
 import torch
 
-from ..storage.atomic import read_json, sha256, write_json
+from ..errors import RequestError
+from ..storage.atomic import write_json
+from ..storage.reading import read_json, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -55,16 +57,16 @@ class Progress:
         """
         otherwise = "start a new run in another directory."
         if self.data not in ("", data):
-            raise ValueError(
+            raise RequestError(
                 f"the training pairs are not those that the checkpoint was trained on; {otherwise}"
             )
         if self.world_size not in (0, world_size):
-            raise ValueError(
+            raise RequestError(
                 f"got {world_size} process(es); the checkpoint was trained by {self.world_size}. "
                 f"Start {self.world_size}, or {otherwise}"
             )
         if self.precision not in ("", precision):
-            raise ValueError(
+            raise RequestError(
                 f"got precision {precision} on this machine; the checkpoint was trained in "
                 f"{self.precision}. Resume it where that is its precision, or {otherwise}"
             )

@@ -10,6 +10,8 @@ from functools import partial
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
+from ..errors import RequestError
+
 # Section 5.3. Adam is Kingma and Ba (2015), arXiv:1412.6980, without weight decay.
 ADAM_BETAS = (0.9, 0.98)
 ADAM_EPSILON = 1e-9
@@ -32,7 +34,7 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
         ValueError: if an argument is not positive.
     """
     if step < 1:
-        raise ValueError(f"got step={step}; the first update is step 1.")
+        raise RequestError(f"got step={step}; the first update is step 1.")
     _check_schedule(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
     return _eq3(step, d_model, warmup_steps, factor)
 
@@ -58,7 +60,7 @@ def noam_schedule(
     for group in optimizer.param_groups:
         base = float(group.get("initial_lr", group["lr"]))
         if base != 1.0:
-            raise ValueError(
+            raise RequestError(
                 f"got an optimizer with lr={base:g}, which would multiply Eq. 3; "
                 "make it with lr=1.0 and scale the schedule with factor."
             )
@@ -92,7 +94,7 @@ def paper_adam(
         for tensor in (group["params"] if isinstance(group, Mapping) else [group])
     ]
     if any(tensor.dtype == torch.float16 for tensor in tensors):
-        raise ValueError(
+        raise RequestError(
             f"got float16 parameters, where eps={eps:g} is zero; "
             "keep the parameters in float32 and let autocast choose float16 or bfloat16."
         )
@@ -112,4 +114,4 @@ def _eq3(step: int, d_model: int, warmup_steps: int, factor: float) -> float:
 def _check_schedule(**arguments: float) -> None:
     for name, value in arguments.items():
         if not value > 0:
-            raise ValueError(f"got {name}={value}; it must be positive.")
+            raise RequestError(f"got {name}={value}; it must be positive.")

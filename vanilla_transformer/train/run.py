@@ -33,12 +33,14 @@ from transformers.trainer_utils import IntervalStrategy
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.tokenizer import check_vocab_size, train_tokenizer
+from ..errors import RequestError
 from ..evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
-from ..storage.atomic import files_written_aside, read_json, write_aside, write_json
+from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
+from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CURVES, METRICS, RECIPE
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
@@ -145,7 +147,7 @@ def evaluate_run(
     elif pair and test_file:
         recipe = make_recipe(overrides)
     else:
-        raise ValueError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+        raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if test_file:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
     recipe_of_pairs = pinned(recipe, recorded_data(run))
@@ -153,7 +155,9 @@ def evaluate_run(
     if not sets:
         sets = {"validation": validation_pairs(recipe_of_pairs)}
     if not any(map(len, sets.values())):
-        raise ValueError(f"The recipe of {run} has no test or validation pairs; give --test-file.")
+        raise RequestError(
+            f"The recipe of {run} has no test or validation pairs; give --test-file."
+        )
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     results = {
         name: _score(recipe, model, tokenizer, test_set, batch_tokens)
@@ -189,7 +193,7 @@ def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
             recipe.preset, **recipe.model_overrides(), vocab_size=vocab_size
         )
     except StrictDataclassError as error:
-        raise ValueError(str(error.__cause__ or error)) from error
+        raise RequestError(str(error.__cause__ or error)) from error
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
@@ -313,7 +317,7 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
     """Whether the recipe's updates or minutes are over."""
     step = int(checkpoint.name.removeprefix("checkpoint-"))
     if step > recipe.max_steps:
-        raise ValueError(
+        raise RequestError(
             f"got max_steps={recipe.max_steps}, but this run has done {step} updates; give {step} "
             "or more."
         )

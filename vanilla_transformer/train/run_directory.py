@@ -8,9 +8,11 @@ import logging
 import os
 from pathlib import Path
 
+from ..errors import RequestError
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
-from ..storage.atomic import PARTIAL, read_json, write_json, write_text
+from ..storage.atomic import PARTIAL, write_json, write_text
+from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, DATA, METRICS, RECIPE
 from ..storage.saved_model import WEIGHTS
 from .checkpoints import checkpoints
@@ -21,24 +23,24 @@ logger = logging.getLogger(__name__)
 def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, object]:
     """Make sure that the directory may hold this run; return what it says of the run's pairs."""
     if run.exists() and not run.is_dir():
-        raise ValueError(f"{run} is a file; give a directory with --output-dir.")
+        raise RequestError(f"{run} is a file; give a directory with --output-dir.")
     if not (run / RECIPE).is_file():
         if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
-            raise ValueError(f"{run} is not empty and holds no run; give another --output-dir.")
+            raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
         return {}
     if not resume:
-        raise ValueError(f"{run} holds a run already; give another directory.")
+        raise RequestError(f"{run} holds a run already; give another directory.")
     differences = load_recipe(str(run / RECIPE)).differences(recipe)
     if not _trained(run):  # what such an attempt left behind does not bind the next one
         return {} if differences else recorded_data(run)
     binding = [text for text in differences if text.partition(":")[0] not in CHANGEABLE]
     if binding:
-        raise ValueError(
+        raise RequestError(
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
             "--output-dir, or the values as they were."
         )
     if differences and not checkpoints(run / CHECKPOINTS):
-        raise ValueError(
+        raise RequestError(
             f"{run} is complete, and without its checkpoints it cannot go on "
             f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
         )
@@ -71,7 +73,7 @@ def check_writable(run: Path) -> None:
     """Refuse a directory that nothing can be written to, or that cannot be made."""
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK):
-        raise ValueError(f"{existing} cannot be written to; give another --output-dir.")
+        raise RequestError(f"{existing} cannot be written to; give another --output-dir.")
 
 
 def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str, object]:
@@ -84,7 +86,7 @@ def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str
     changed = _changed_files(identity, recorded)
     if changed and _trained(run):
         names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
-        raise ValueError(
+        raise RequestError(
             f"{names} changed since {run} began with it; put it back or give another --output-dir."
         )
     return identity

@@ -32,6 +32,7 @@ from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
+from ..errors import RequestError
 from ..evaluation import corpus_scores, evaluate_model
 from ..fast import release
 from ..publish.card import check_licenses
@@ -119,12 +120,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         **kwargs: object,
     ) -> None:
         if args.label_smoothing_factor:
-            raise ValueError(
+            raise RequestError(
                 f"got label_smoothing_factor={args.label_smoothing_factor}; the model smooths its "
                 "own loss: set label_smoothing in its config and leave the factor at 0."
             )
         if args.predict_with_generate or kwargs.get("compute_metrics") is not None:
-            raise ValueError(
+            raise RequestError(
                 "got predict_with_generate or compute_metrics; this trainer reports perplexity and "
                 "greedy BLEU of validation_pairs. Take Seq2SeqTrainer for other metrics."
             )
@@ -167,7 +168,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _make_bpe_dropout(self) -> BpeDropout:
         config = self.model.config
         if config.decoder_vocab_size is not None:
-            raise ValueError(
+            raise RequestError(
                 "bpe_dropout: got a model with a vocabulary for each language; it knows the merges "
                 "of one. Set bpe_dropout to 0."
             )
@@ -272,7 +273,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
         foreign = sorted(missing | set(load_result.unexpected_keys))
         if foreign:
-            raise ValueError(
+            raise RequestError(
                 f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
                 f"{foreign[0]}; resume with the model that it was written by."
             )
@@ -352,7 +353,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
-                raise ValueError(
+                raise RequestError(
                     f"the loss became {logs['loss']} before update {self.state.global_step}; "
                     "lower learning_rate_factor or raise warmup_steps."
                 )
@@ -411,11 +412,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         check_repo_id(repo_id)
         check_licenses(license, data_license)
         if isinstance(language, str) or len(language) != 2:
-            raise ValueError(
+            raise RequestError(
                 f"got language={language!r}; give source and target, such as ('en', 'de')."
             )
         if not self.validation_pairs:
-            raise ValueError(
+            raise RequestError(
                 "the trainer has no validation_pairs, and only a scored model is published."
             )
         with tempfile.TemporaryDirectory(prefix="trained-") as directory:

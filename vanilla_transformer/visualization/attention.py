@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import generate_ids
 from ..beam_search import evaluation_mode, returned_attention_weights
+from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 from .figure import D_MODEL, GREY, new_figure, set_title, tidy
@@ -72,7 +73,7 @@ class Attention:
     ) -> tuple[np.ndarray, list[str]]:
         """Weights of some heads of one layer, (heads, attending, attended to), and their names."""
         if kind not in _TITLES:
-            raise ValueError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
+            raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
         weights = getattr(self, kind)
         weights = weights[_checked_index("layer", layer, len(weights))]
         if heads == "mean":
@@ -81,14 +82,14 @@ class Attention:
             heads = range(len(weights))
         chosen = [heads] if isinstance(heads, int) else heads
         if isinstance(chosen, str) or len(chosen) == 0:
-            raise ValueError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
+            raise RequestError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
         indices = [_checked_index("head", head, len(weights)) for head in chosen]
         return weights[indices], [f"head {index}" for index in indices]
 
 
 def _checked_index(name: str, index: int, count: int) -> int:
     if not -count <= index < count:
-        raise ValueError(f"got {name}={index}; there are 0 to {count - 1}, and -1 is the last.")
+        raise RequestError(f"got {name}={index}; there are 0 to {count - 1}, and -1 is the last.")
     return index % count
 
 
@@ -136,7 +137,7 @@ def attention_weights(
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
     layers = (model.config.encoder_layers, model.config.decoder_layers, model.config.decoder_layers)
     if tuple(map(len, attentions)) != layers:
-        raise ValueError(
+        raise RequestError(
             f"an attention of the model ({model.config._attn_implementation}) returns no weights "
             'that could be drawn; take another: model.set_attn_implementation("eager").'
         )

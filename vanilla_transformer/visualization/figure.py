@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import RequestError
 from ..storage.atomic import file_written_aside
 from .fonts import text_properties
 
@@ -32,7 +33,9 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes()
     if form not in formats:
-        raise ValueError(f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}.")
+        raise RequestError(
+            f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}."
+        )
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
     with file_written_aside(path) as aside, warnings.catch_warnings():
         # Characters without a font were reported once, with the remedy, when it was drawn.
@@ -50,9 +53,8 @@ def new_figure(width: float, height: float, layout: str = "constrained") -> "Fig
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'."
-        ) from error
+        hint = "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'"
+        raise ImportError(hint, name="matplotlib") from error
     return Figure(figsize=(width, height), layout=layout)
 
 

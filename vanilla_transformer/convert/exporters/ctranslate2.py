@@ -19,6 +19,7 @@ from ctranslate2.specs import Activation, attention_spec, common_spec, transform
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import (
     Decoder,
     Encoder,
@@ -258,7 +259,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
-            raise ValueError(
+            raise RequestError(
                 f"The tokenizer has id {number} ({token!r}), but the model's vocabulary ends at "
                 f"{size - 1}; save the model with the tokenizer that it was trained with."
             )
@@ -290,7 +291,7 @@ def export_ctranslate2(
             differ.
     """
     if quantization not in QUANTIZATIONS:
-        raise ValueError(
+        raise RequestError(
             f"Got quantization={quantization!r}; allowed are {', '.join(QUANTIZATIONS)}."
         )
     source, output = check_folders(model_dir, output_dir)
@@ -348,7 +349,7 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
             "none, merge adapters first"
         )
     if obstacles:
-        raise ValueError(f"CTranslate2 cannot hold this model: got {'; got '.join(obstacles)}.")
+        raise RequestError(f"CTranslate2 cannot hold this model: got {'; got '.join(obstacles)}.")
 
 
 def _first(*ids: int | None) -> int:

@@ -18,6 +18,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import copy_tokenizer
@@ -102,7 +103,7 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
                 "allowed none, merge adapters first"
             )
     if obstacles:
-        raise ValueError(
+        raise RequestError(
             f"MarianMTModel cannot hold this model: got {'; got '.join(obstacles)}. Train one with "
             "the allowed values, or export to another format."
         )

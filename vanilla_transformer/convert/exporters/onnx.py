@@ -22,6 +22,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import copy_tokenizer
@@ -136,7 +137,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     model = load_source(source, dtype=torch.float32)
     foreign = foreign_tensors(model)
     if foreign:
-        raise ValueError(
+        raise RequestError(
             f"Got {len(foreign)} tensors beside the Transformer's own, such as {foreign[0]}; "
             "merge adapters first."
         )

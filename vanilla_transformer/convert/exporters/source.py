@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import check_new_folder, read_json
+from ...storage.atomic import check_new_folder
+from ...storage.reading import read_json
 from ...storage.saved_model import VOCABULARY_FILES, load_saved_model
 
 
@@ -28,7 +30,7 @@ def check_folders(
     )
     for name in ("config.json", "tokenizer_config.json", vocabulary):
         if not (source / name).is_file():
-            raise ValueError(
+            raise RequestError(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
             )
         read_json(source / name)  # which an export copies
@@ -46,11 +48,13 @@ def load_source(
     """
     saved_type = read_json(source / "config.json").get("model_type")
     if saved_type != "vanilla_transformer":
-        raise ValueError(
+        raise RequestError(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
         )
     model = load_saved_model(source, dtype=dtype)
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
-            raise ValueError(f"{source}: {name} holds NaN or infinity; export a sound checkpoint.")
+            raise RequestError(
+                f"{source}: {name} holds NaN or infinity; export a sound checkpoint."
+            )
     return model

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 from ..tensor_names import tensor_map
 from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
 from .state_dict import (
@@ -108,7 +109,7 @@ def import_fairseq(
     file = Path(path)
     checkpoint = read_pickle(file, _ALLOWED)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
-        raise ValueError(f"{file} is not a checkpoint of fairseq's; it holds no `model`.")
+        raise RequestError(f"{file} is not a checkpoint of fairseq's; it holds no `model`.")
     options = _options(checkpoint, file)
     tensors = _upgraded(state_dict(checkpoint["model"], f"{file}: model"))
     tables = _tables(options, tensors, file)
@@ -176,17 +177,17 @@ def _options(found: Mapping[str, object], file: Path) -> dict[str, object]:
                 options[name] = value
     name = str(options.get("arch") or options.get("_name") or "")
     if not name.startswith("transformer") or name.startswith("transformer_lm"):
-        raise ValueError(f"{file} holds the architecture {name!r}; allowed is transformer*.")
+        raise RequestError(f"{file} holds the architecture {name!r}; allowed is transformer*.")
     for option, what in _REFUSED.items():
         if options.get(option):
-            raise ValueError(
+            raise RequestError(
                 f"{file} has {what} ({option}), which this package cannot hold; nearest is a model "
                 "trained without it."
             )
     for option in ("normalize_before", "learned_pos"):
         values = [bool(options.get(f"{stack}_{option}")) for stack in ("encoder", "decoder")]
         if values[0] != values[1]:
-            raise ValueError(
+            raise RequestError(
                 f"{file} has encoder_{option}={values[0]} but decoder_{option}={values[1]}; this "
                 "package has one of them for both stacks."
             )
@@ -272,17 +273,21 @@ def read_dictionary(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error.reason}).") from error
+        raise RequestError(f"{path} is not UTF-8 ({error.reason}).") from error
     for number, line in enumerate(text.rstrip("\n").split("\n"), start=1):
         line = line.rstrip()
         overwrites = line.endswith(" #fairseq:overwrite")
         token, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not token or not count.isdecimal():
-            raise ValueError(f"{path}, line {number}, is not a token and its count: {line[:60]!r}.")
+            raise RequestError(
+                f"{path}, line {number}, is not a token and its count: {line[:60]!r}."
+            )
         if overwrites and token in SPECIAL_TOKENS:
-            raise ValueError(f"{path}, line {number}, replaces {token}; no tokenizer has it twice.")
+            raise RequestError(
+                f"{path}, line {number}, replaces {token}; no tokenizer has it twice."
+            )
         if token in known:
-            raise ValueError(f"{path}, line {number}, holds {token!r} once more.")
+            raise RequestError(f"{path}, line {number}, holds {token!r} once more.")
         known.add(token)
         tokens.append(token)
     return tokens
@@ -300,7 +305,7 @@ def _dictionaries(
     paths = [folder / f"dict.{language}.txt" for language in languages]
     missing = [str(path) for path in paths if not path.is_file()]
     if missing and required:
-        raise ValueError(f"There is no {listed(missing)}; name the directory that has them.")
+        raise RequestError(f"There is no {listed(missing)}; name the directory that has them.")
     if missing:
         return []
     found = [read_dictionary(path) for path in paths]
@@ -354,7 +359,7 @@ def _merges(path: Path) -> list[str]:
         if number == 1 and parts[0] == "#version:":
             continue
         if len(parts) not in (2, 3) or parts[1] == "</w>":
-            raise ValueError(
+            raise RequestError(
                 f"{path}, line {number}, is no merge of subword-nmt 0.2 or fastBPE: {line[:60]!r}."
             )
         merges.append(" ".join(parts[:2]))

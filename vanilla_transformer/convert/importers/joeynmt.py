@@ -11,6 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
+from ...storage.reading import read_yaml
 from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
 from .state_dict import (
     Imported,
@@ -104,28 +106,20 @@ def import_joeynmt(
 def _tensors(file: Path) -> dict[str, Tensor]:
     found = read_pickle(file, NUMPY_NUMBERS)
     if not isinstance(found, Mapping) or "model_state" not in found:
-        raise ValueError(f"{file} is not a checkpoint of Joey NMT's; it holds no `model_state`.")
+        raise RequestError(f"{file} is not a checkpoint of Joey NMT's; it holds no `model_state`.")
     return state_dict(found["model_state"], f"{file}: model_state")
 
 
 def _read_yaml(path: Path) -> dict[str, object]:
-    import yaml
-
     if not path.is_file():
-        raise ValueError(f"There is no {path}; name a model directory of Joey NMT's.")
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML ({error}).") from None
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} holds no settings; name a model directory of Joey NMT's.")
-    return settings
+        raise RequestError(f"There is no {path}; name a model directory of Joey NMT's.")
+    return read_yaml(path, remedy="name a model directory of Joey NMT's")
 
 
 def _section(settings: Mapping[str, object], name: str, folder: Path) -> dict[str, object]:
     section = settings.get(name)
     if not isinstance(section, dict):
-        raise ValueError(f"{folder}/config.yaml has no section {name!r}.")
+        raise RequestError(f"{folder}/config.yaml has no section {name!r}.")
     return section
 
 
@@ -134,18 +128,18 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     for candidate in names:
         if (folder / candidate).is_file():
             return folder / candidate
-    raise ValueError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
+    raise RequestError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
 
 
 def _check_stack(name: str, settings: Mapping[str, object], folder: Path) -> None:
     """Refuse what this package has no place for."""
     where = f"{folder}/config.yaml, {name}"
     if settings.get("type", "recurrent") != "transformer":
-        raise ValueError(f"{where}: type is {settings.get('type')!r}; allowed is 'transformer'.")
+        raise RequestError(f"{where}: type is {settings.get('type')!r}; allowed is 'transformer'.")
     if settings.get("alpha", 1.0) != 1.0:
-        raise ValueError(f"{where}: alpha={settings['alpha']} scales residuals; allowed is 1.0.")
+        raise RequestError(f"{where}: alpha={settings['alpha']} scales residuals; allowed is 1.0.")
     if settings.get("layer_norm", "pre") not in ("pre", "post"):
-        raise ValueError(f"{where}: layer_norm={settings['layer_norm']!r}; allowed: pre, post.")
+        raise RequestError(f"{where}: layer_norm={settings['layer_norm']!r}; allowed: pre, post.")
 
 
 def _norm_first(
@@ -161,12 +155,14 @@ def _norm_first(
         default = "pre" if name == "encoder" or final else "post"
         places[name] = settings.get("layer_norm", default)
         if places[name] == "pre" and not final:
-            raise ValueError(
+            raise RequestError(
                 f"{folder}: the {name} is pre-norm without a norm after its layers, which this "
                 "package cannot hold; nearest is `layer_norm: pre` in config.yaml, trained anew."
             )
     if len(set(places.values())) > 1:
-        raise ValueError(f"{folder}: layer_norm is {places}; this package has one for both stacks.")
+        raise RequestError(
+            f"{folder}: layer_norm is {places}; this package has one for both stacks."
+        )
     return places["encoder"] == "pre"
 
 
@@ -176,7 +172,7 @@ def _scaled(
     used = ("encoder",) if model.get("tied_embeddings") else _STACKS
     scales = [bool((stacks[name].get("embeddings") or {}).get("scale")) for name in used]
     if len(set(scales)) > 1:
-        raise ValueError(f"{folder}: only one of both embeddings is scaled; allowed: both, none.")
+        raise RequestError(f"{folder}: only one of both embeddings is scaled; allowed: both, none.")
     return scales[0]
 
 
@@ -208,7 +204,9 @@ def _special_ids(settings: Mapping[str, object]) -> dict[str, int]:
 def _activation(stacks: Mapping[str, Mapping[str, object]], folder: Path) -> str:
     names = {str(settings.get("activation", "relu")) for settings in stacks.values()}
     if len(names) > 1:
-        raise ValueError(f"{folder}: activations {sorted(names)}; allowed is one for both stacks.")
+        raise RequestError(
+            f"{folder}: activations {sorted(names)}; allowed is one for both stacks."
+        )
     return names.pop()
 
 
@@ -233,7 +231,7 @@ def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
     there = [path for path in paths if path.is_file()]
     if len(there) == 1:
         missing = [str(path) for path in paths if path not in there]
-        raise ValueError(f"There is no {listed(missing)} beside {there[0].name}.")
+        raise RequestError(f"There is no {listed(missing)} beside {there[0].name}.")
     if not there:
         return None, None
     same = read_tokens(paths[0]) == read_tokens(paths[1])

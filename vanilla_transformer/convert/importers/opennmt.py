@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 from .safe_files import NUMPY_NUMBERS, read_pickle, state_dict
 from .state_dict import (
     Imported,
@@ -119,7 +120,7 @@ def _parts(file: Path) -> Mapping[str, object]:
     parts = {"model", "generator", "vocab", "opt"}
     missing = parts - set(found if isinstance(found, Mapping) else ())
     if missing:
-        raise ValueError(
+        raise RequestError(
             f"{file} is not a checkpoint of OpenNMT-py's; it holds no {', '.join(sorted(missing))}."
         )
     return found
@@ -140,11 +141,11 @@ def _tensors(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
 def _options(found: object, file: Path) -> dict[str, object]:
     options = dict(vars(found)) if isinstance(found, argparse.Namespace) else found
     if not isinstance(options, dict):
-        raise ValueError(f"{file}: opt is a {type(found).__name__}; expected options.")
+        raise RequestError(f"{file}: opt is a {type(found).__name__}; expected options.")
     for name, allowed in _ALLOWED_OPTIONS.items():
         value = options.get(name)
         if value is not None and value not in allowed:
-            raise ValueError(
+            raise RequestError(
                 f"{file} has {name}={value!r}, which this package cannot hold; allowed: "
                 f"{', '.join(map(repr, allowed))}."
             )
@@ -180,7 +181,7 @@ def _sizes(
 def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
     lists = [found.get(side) for side in ("src", "tgt")] if isinstance(found, Mapping) else [None]
     if not all(isinstance(tokens, list) for tokens in lists):
-        raise ValueError(f"{file}: vocab holds no lists of tokens `src` and `tgt`.")
+        raise RequestError(f"{file}: vocab holds no lists of tokens `src` and `tgt`.")
     source, target = ([str(token) for token in tokens] for tokens in lists)
     return source, target
 
@@ -189,11 +190,11 @@ def _special_ids(vocabularies: tuple[list[str], list[str]], file: Path) -> dict[
     source, target = vocabularies
     for role, token in _SPECIAL.items():
         if token not in target:
-            raise ValueError(f"{file}: the target's vocabulary holds no {token!r} ({role}).")
+            raise RequestError(f"{file}: the target's vocabulary holds no {token!r} ({role}).")
     ids = {role: target.index(token) for role, token in _SPECIAL.items()}
     pad = _SPECIAL["pad"]
     if pad not in source or source.index(pad) != ids["pad"]:
-        raise ValueError(f"{file}: {pad!r} has two ids in the two vocabularies; allowed is one.")
+        raise RequestError(f"{file}: {pad!r} has two ids in the two vocabularies; allowed is one.")
     return {
         **{f"{role}_token_id": value for role, value in ids.items()},
         "decoder_start_token_id": ids["bos"],
@@ -207,7 +208,7 @@ def _positions(
         config = make_config(file, **fields, position_encoding=style)
         if all(is_sinusoids(tensors[name], config) for name in names):
             return style
-    raise ValueError(f"{file}: {names[0]} holds positions that are no sinusoids of the paper's.")
+    raise RequestError(f"{file}: {names[0]} holds positions that are no sinusoids of the paper's.")
 
 
 def _pieces(

@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...storage.atomic import read_json
+from ...errors import RequestError
+from ...storage.reading import read_json
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"
@@ -46,7 +47,7 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         if named:
-            raise ValueError(
+            raise RequestError(
                 f"{path} asks for {named[1]}, which could run code; it was not opened. Allowed are "
                 "tensors and plain values: save the state_dict alone."
             ) from None
@@ -55,7 +56,7 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
         if "TorchScript" in str(error):
-            raise ValueError(
+            raise RequestError(
                 f"{path} is a TorchScript program, which could run code; it was not opened. Save "
                 "its tensors where it is trusted: torch.save(torch.jit.load(PATH).state_dict(), "
                 "OTHER)."
@@ -63,8 +64,8 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
         raise _damaged(path) from error
 
 
-def _damaged(path: Path) -> ValueError:
-    return ValueError(f"{path} is not a whole file of torch.save; copy or download it again.")
+def _damaged(path: Path) -> RequestError:
+    return RequestError(f"{path} is not a whole file of torch.save; copy or download it again.")
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:
@@ -75,10 +76,10 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
     """
     if not isinstance(found, Mapping) or not found:
         got = f"a {type(found).__name__}" if found else "nothing"
-        raise ValueError(f"{origin} holds {got} in place of tensors by name; give a state_dict.")
+        raise RequestError(f"{origin} holds {got} in place of tensors by name; give a state_dict.")
     odd = [str(key) for key, value in found.items() if not isinstance(value, Tensor)]
     if odd:
-        raise ValueError(
+        raise RequestError(
             f"{origin} holds more than tensors by name ({listed(odd)}); give a state_dict."
         )
     return {str(key): value for key, value in found.items()}
@@ -96,7 +97,7 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
         if index.is_file():
             weight_map = read_json(index).get("weight_map")
             if not isinstance(weight_map, dict):
-                raise ValueError(f"{index} names no weight_map; copy or download it again.")
+                raise RequestError(f"{index} names no weight_map; copy or download it again.")
             parts = [directory / Path(str(part)).name for part in sorted(set(weight_map.values()))]
         elif not parts[0].is_file():
             continue
@@ -104,18 +105,18 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
         for part in parts:
             tensors |= _read_part(part)
         return tensors
-    raise ValueError(f"{directory} holds neither model.safetensors nor pytorch_model.bin.")
+    raise RequestError(f"{directory} holds neither model.safetensors nor pytorch_model.bin.")
 
 
 def _read_part(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise ValueError(f"There is no {path}, which the index names; copy the whole directory.")
+        raise RequestError(f"There is no {path}, which the index names; copy the whole directory.")
     if path.suffix != ".safetensors":
         return state_dict(read_pickle(path), path)
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); copy or download it again.") from None
+        raise RequestError(f"{path} is damaged ({error}); copy or download it again.") from None
 
 
 def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConfig:
@@ -126,14 +127,16 @@ def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConf
     """
     path = directory / "config.json"
     if not path.is_file():
-        raise ValueError(f"{directory} holds no config.json; name a directory of transformers.")
+        raise RequestError(f"{directory} holds no config.json; name a directory of transformers.")
     found = read_json(path).get("model_type")
     if found != kind.model_type:
-        raise ValueError(f"{path} is of model_type {found!r}; allowed here is {kind.model_type!r}.")
+        raise RequestError(
+            f"{path} is of model_type {found!r}; allowed here is {kind.model_type!r}."
+        )
     try:
         return kind.from_pretrained(directory)
     except StrictDataclassError as error:
-        raise ValueError(f"{path}: {error.__cause__ or error}") from error
+        raise RequestError(f"{path}: {error.__cause__ or error}") from error
 
 
 def generation_settings(source: Path, config: VanillaTransformerConfig) -> GenerationConfig:
@@ -178,7 +181,7 @@ def tokenizer_files(
         needed = (*needed, "target_vocab.json")
     missing = [name for name in needed if name not in there]
     if missing and "tokenizer.json" not in there:
-        raise ValueError(
+        raise RequestError(
             f"{source} holds a part of its tokenizer, but no {listed(missing)}; copy the whole "
             "directory, or take all files of the tokenizer away to import weights and ids only."
         )

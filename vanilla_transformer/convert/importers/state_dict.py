@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import check_new_folder, folder_written_aside
 from ...target_tokenizer import hold_target_tokenizer
@@ -71,7 +72,7 @@ def make_config(origin: object, **fields: object) -> VanillaTransformerConfig:
     try:
         return VanillaTransformerConfig(**fields)
     except StrictDataclassError as error:
-        raise ValueError(f"{origin} cannot be held: {error.__cause__ or error}") from error
+        raise RequestError(f"{origin} cannot be held: {error.__cause__ or error}") from error
 
 
 def build_model(
@@ -110,7 +111,7 @@ def build_model(
         if piece.keys and not there:
             problems["missing"].append(piece.keys[0])
         elif any(not torch.equal(tensors[name], tensors[there[0]]) for name in there[1:]):
-            raise ValueError(f"{origin} ties {listed(there)}, but they differ.")
+            raise RequestError(f"{origin} ties {listed(there)}, but they differ.")
         elif not there:
             found[key] = torch.zeros(shapes[key], dtype=dtype)
         else:
@@ -125,7 +126,7 @@ def build_model(
     problems["surplus"] = [name for name in tensors if name not in known]
     if any(problems.values()):
         named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
-        raise ValueError(f"{origin} does not hold the tensors of this model; {'; '.join(named)}.")
+        raise RequestError(f"{origin} does not hold the tensors of this model; {'; '.join(named)}.")
     model.load_state_dict(found, strict=False, assign=True)
     model.tie_weights()
     return model.eval()
@@ -213,12 +214,12 @@ def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: obje
     names = list(dict.fromkeys(names))
     missing = [name for name in names if name not in tensors]
     if missing:
-        raise ValueError(
+        raise RequestError(
             f"{origin} does not hold the tensors of this model; missing: {listed(missing)}."
         )
     for name in names:
         if tensors[name].dim() != 2:
-            raise ValueError(
+            raise RequestError(
                 f"{origin}: {name} has shape {tuple(tensors[name].shape)}; expected 2."
             )
 
@@ -271,7 +272,7 @@ def check_sinusoids(
     """
     for name in names:
         if name in tensors and not is_sinusoids(tensors[name], config, columns=columns):
-            raise ValueError(
+            raise RequestError(
                 f"{origin}: {name} holds positions that are not the sinusoids of this system."
             )
 

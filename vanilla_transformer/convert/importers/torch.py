@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 from .safe_files import listed, read_pickle, state_dict
 from .state_dict import (
     Imported,
@@ -102,7 +103,7 @@ def import_torch(
     bias = names["softmax"].removesuffix("weight") + "bias"
     final_norm = any(name.startswith(f"{prefix}encoder.norm.") for name in tensors)
     if norm_first and not final_norm:
-        raise ValueError(
+        raise RequestError(
             f"{file} has no norms after its pre-norm stacks ({prefix}encoder.norm.weight), which "
             "this package cannot hold; nearest is torch.nn.Transformer, which has them."
         )
@@ -141,7 +142,7 @@ def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
     found = [name.removesuffix(ending) for name in tensors if name.endswith(ending)]
     if len(found) != 1:
         got = listed(found) if found else "none"
-        raise ValueError(f"{file} holds {got} in place of one torch.nn.Transformer.")
+        raise RequestError(f"{file} holds {got} in place of one torch.nn.Transformer.")
     return found[0]
 
 
@@ -156,7 +157,7 @@ def _find(
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
-        raise ValueError(
+        raise RequestError(
             f"{file}: the {option} was not found; give its name with --{option}. Matrices are "
             f"{listed(matrices) or 'none'}."
         )
@@ -197,7 +198,7 @@ def _position_fields(
             return {"position_encoding": style}
     rows = {tensors[name].squeeze().size(0) for name in names}
     if len(rows) > 1:
-        raise ValueError(
+        raise RequestError(
             f"{file} has tables of positions of different lengths ({listed(names)}); allowed is "
             "one length for both stacks: cut them to the shorter one."
         )
@@ -213,7 +214,7 @@ def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
         (of_source,) = set(names) - set(of_target)
         chosen = {"encoder": of_source, "decoder": of_target[0]}
     else:
-        raise ValueError(
+        raise RequestError(
             f"{file} has several tables of learned positions ({listed(names)}); allowed are one "
             "for both stacks, or two of which one is named after the target or the decoder."
         )

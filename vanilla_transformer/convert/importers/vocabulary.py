@@ -8,6 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
+from ...errors import RequestError
 
 # What Python's str.split() takes for white space.
 _SPACES = r"[\s\x1c-\x1f]+"
@@ -33,10 +34,10 @@ def word_tokenizer(
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
-        raise ValueError(f"{origin} holds {twice!r} twice; each line is one token of its own.")
+        raise RequestError(f"{origin} holds {twice!r} twice; each line is one token of its own.")
     for role, token in special.items():
         if token not in vocabulary:
-            raise ValueError(f"{origin} holds no {token!r} ({role}); give the whole vocabulary.")
+            raise RequestError(f"{origin} holds no {token!r} ({role}); give the whole vocabulary.")
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk"]))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPACES), "removed")
     decoder = _decoder(tokens)
@@ -84,13 +85,13 @@ def read_tokens(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error.reason}).") from error
+        raise RequestError(f"{path} is not UTF-8 ({error.reason}).") from error
     if lines and not lines[-1]:
         lines.pop()
     lines = [line.removesuffix("\r") for line in lines]
     for number, line in enumerate(lines, start=1):
         if not line:
-            raise ValueError(f"{path}, line {number}, is empty; expected one token a line.")
+            raise RequestError(f"{path}, line {number}, is empty; expected one token a line.")
     return lines
 
 
@@ -101,7 +102,7 @@ def check_size(tokens: Sequence[str], rows: int, *, origin: object) -> None:
         ValueError: the numbers of tokens differ.
     """
     if len(tokens) != rows:
-        raise ValueError(f"{origin} holds {len(tokens)} tokens, but the model has {rows}.")
+        raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {rows}.")
 
 
 def vocabulary_tokenizers(
@@ -124,7 +125,7 @@ def vocabulary_tokenizers(
     """
     if paths[0] is None:
         if paths[1] is not None:
-            raise ValueError(f"{paths[1]} is the target's vocabulary; give the source's too.")
+            raise RequestError(f"{paths[1]} is the target's vocabulary; give the source's too.")
         return None, None
     files = [Path(paths[0]), Path(paths[1] or paths[0])]
     sizes = (config.vocab_size, config.target_vocab_size)
@@ -134,7 +135,7 @@ def vocabulary_tokenizers(
         check_size(tokens, size, origin=file)
         ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
         if ids["unk"] is None:
-            raise ValueError(f"{file} needs an id for unknown words; give it.")
+            raise RequestError(f"{file} needs an id for unknown words; give it.")
         special = {role: tokens[number] for role, number in ids.items()}
         found.append((tokens, template, special, file))
     source, target = (

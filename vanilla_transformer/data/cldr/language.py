@@ -21,6 +21,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...errors import RequestError
+
 Number = int | Decimal
 Value = None | Number | datetime | tuple[datetime, datetime] | tuple[int, ...]
 Render = Callable[[Value], str]
@@ -293,7 +295,7 @@ class Language:
             for key_of, (render_start, render_end) in keys:
                 if key_of(start) != key_of(end):
                     return render_start(start) + render_end(end)
-            raise ValueError(f"got the interval {start} to {end}; its ends must differ")
+            raise RequestError(f"got the interval {start} to {end}; its ends must differ")
 
         return render
 

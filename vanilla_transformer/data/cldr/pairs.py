@@ -28,6 +28,7 @@ from itertools import combinations, pairwise, product
 from typing import NamedTuple
 from zlib import crc32
 
+from ...errors import RequestError
 from .language import Language, Number, Value
 
 SPLITS = ("train", "validation", "test_values", "test_combinations")
@@ -115,12 +116,12 @@ def generate_pairs(
             languages that share too few words in CLDR, or Babel is not installed.
     """
     if split not in SPLITS:
-        raise ValueError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
+        raise RequestError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
     if count < 0:
-        raise ValueError(f"got count={count}; allowed is 0 or more; ask for at least one pair.")
+        raise RequestError(f"got count={count}; allowed is 0 or more; ask for at least one pair.")
     source, target = _parse_language(source_language), _parse_language(target_language)
     if source == target:
-        raise ValueError(
+        raise RequestError(
             f"got {source_language!r} as source and {target_language!r} as target; allowed are two "
             "different languages; change one."
         )
@@ -133,14 +134,14 @@ def _parse_language(code: str) -> str:
         from babel import Locale, UnknownLocaleError
         from babel.localedata import locale_identifiers
     except ImportError as error:
-        raise ValueError(
+        raise RequestError(
             "got no Babel, which holds the data that pairs are generated from; "
             'do: pip install "vanilla-transformer[demo]".'
         ) from error
     try:
         return str(Locale.parse(str(code).replace("-", "_")))
     except (UnknownLocaleError, ValueError) as error:
-        raise ValueError(
+        raise RequestError(
             f"got language {code!r}; allowed are CLDR's {len(locale_identifiers())} locales, such "
             "as en, de, zh, ja, ar or pt_BR; `pybabel --list-locales` names them all."
         ) from error
@@ -171,7 +172,7 @@ def _grammar(source_code: str, target_code: str) -> _Grammar:
     found = {kind: tuple(names) for kind, names in styles.items() if names}
     # Numbers and percents need no words: alone they are no translation.
     if not found.keys() - {"number", "percent", "date", "interval"}:
-        raise ValueError(
+        raise RequestError(
             f"got {source_code!r} and {target_code!r}, which have no words in common in CLDR; "
             "allowed are languages whose locales hold names and units; choose another."
         )
@@ -372,7 +373,7 @@ def _generate(grammar: _Grammar, split: str, count: int, rng: random.Random) -> 
     idle = 0
     while len(seen) < count:
         if idle == _MAX_DRAWS:
-            raise ValueError(
+            raise RequestError(
                 f"got count={count}; allowed are about {len(seen)}, which is all that these two "
                 f"languages have in {split!r}; lower count."
             )

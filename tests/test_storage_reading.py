@@ -1,0 +1,101 @@
+"""Small files are checked before they are believed, and refused in one line that names them."""
+
+import pytest
+
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.storage import reading
+from vanilla_transformer.storage.reading import read_json, read_yaml
+
+
+def refusal(read, path, content, **options):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RequestError) as refused:
+        read(path, **options)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "nonsense", b"\xff\xfe", "[" * 100_000, '{"a": ' + "9" * 10_000 + "}"]
+)
+def test_what_is_not_json_is_refused(tmp_path, content):
+    assert "is not JSON" in refusal(read_json, tmp_path / "a.json", content)
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [("[]", "a list"), ("null", "null"), ("1.5", "a number"), ('"a"', "text"), ("true", "true")],
+)
+def test_json_of_another_kind_is_refused(tmp_path, content, got):
+    assert f"holds {got}" in refusal(read_json, tmp_path / "a.json", content, remedy="look")
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "1", "true", '"a"'])
+def test_values_of_another_type_are_refused(tmp_path, value):
+    content = f'{{"files": {value}}}'
+    assert "'files'" in refusal(read_json, tmp_path / "a.json", content, keys={"files": dict})
+
+
+def test_true_is_no_number(tmp_path):
+    path = tmp_path / "a.json"
+    refusal(read_json, path, '{"a": true}', keys={"a": (int, float)})
+    assert "has no 'b'" in refusal(read_json, path, '{"a": 1}', keys={"a": int, "b": int})
+    assert read_json(path, keys={"a": int}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: 1\na: 2",
+        "a: {b: 1, b: 2}",
+        "a: [",
+        "[" * 20_000,
+        "a: !!int abc",
+        "a: !!int ''",
+        "a: !!bool abc",
+        "a: !!float ''",
+        "a: " + "9" * 10_000,
+        "a: !!python/name:os.system ''",
+        "!!python/object/apply:os.system [x]",
+        "a: !!timestamp 2001-01-01",
+        "? [1]\n: 2",
+        b"\xff\xfe\xfa",
+        "\x00",
+    ],
+)
+def test_what_is_not_yaml_is_refused(tmp_path, content):
+    assert "is not YAML" in refusal(read_yaml, tmp_path / "a.yaml", content)
+
+
+def test_yaml_that_is_no_mapping_is_refused(tmp_path):
+    assert "a list" in refusal(read_yaml, tmp_path / "a.yaml", "- 1")
+
+
+def test_yaml_has_the_types_of_json(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 2024-01-01\nb: 1\nc: 1.5\nd: no\ne: null\nf: [x]\n")
+    expected = {"a": "2024-01-01", "b": 1, "c": 1.5, "d": False, "e": None, "f": ["x"]}
+    assert read_yaml(path) == expected
+    path.write_text("# nothing\n")
+    assert read_yaml(path) == {}
+
+
+def test_a_key_may_be_given_again_over_a_merged_mapping(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}\n")
+    assert read_yaml(path)["y"] == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(("read", "limit"), [(read_json, "JSON_BYTES"), (read_yaml, "YAML_BYTES")])
+def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch, read, limit):
+    monkeypatch.setattr(reading, limit, 2**20)
+    assert "1 MiB" in refusal(read, tmp_path / "a", " " * (2**20 + 1))
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
+    with pytest.raises(OSError, match="Is a directory") as error:
+        read(tmp_path)
+    assert error.value.filename in (str(tmp_path), tmp_path)

@@ -1,0 +1,158 @@
+"""Small files that were written elsewhere or long ago: read whole, and checked before use.
+
+Whatever such a file holds, the caller gets what it expects or one line that names the file.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import RequestError
+
+_Content = TypeVar("_Content", dict, list)
+
+# Far above any file that is read here: vocabularies are the largest JSON, recipes the only YAML.
+JSON_BYTES = 512 * 2**20
+YAML_BYTES = 2**20
+_REASON = 200  # characters of a library's reason that are repeated
+_COPY = "copy or download it again"
+_MERGED = "tag:yaml.org,2002:merge"
+
+
+def read_json(
+    path: Path,
+    kind: type[_Content] = dict,
+    *,
+    keys: Mapping[str, type | tuple[type, ...]] | None = None,
+    remedy: str = _COPY,
+) -> _Content:
+    """Read a JSON object, or a list.
+
+    Args:
+        path: a file that exists, of at most 512 MiB.
+        kind: `dict` or `list`.
+        keys: what the object must hold, and of which type each value is.
+        remedy: what the error tells the user to do.
+
+    Raises:
+        ValueError: the file holds something else.
+        OSError: it cannot be read; `filename` says which.
+    """
+    text = _text(path, "JSON", JSON_BYTES, remedy)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is not JSON ({_reason(error)}); {remedy}.") from None
+    if not isinstance(found, kind):
+        expected = "an object" if kind is dict else "a list"
+        raise RequestError(f"{path} holds {_named(found)}; expected {expected}; {remedy}.")
+    for key, types in (keys or {}).items():
+        if key not in found:
+            raise RequestError(f"{path} has no {key!r}; {remedy}.")
+        if not _is_of(found[key], types):
+            raise RequestError(f"{key!r} in {path} is {_named(found[key])}; {remedy}.")
+    return found
+
+
+def read_yaml(path: Path, *, remedy: str = "repair it") -> dict:
+    """Read the `key: value` lines of a YAML file; values are JSON's, dates stay text.
+
+    Args:
+        path: a file that exists, of at most 1 MiB.
+        remedy: what the error tells the user to do.
+
+    Raises:
+        ValueError: the file holds something else, or a key twice.
+        OSError: it cannot be read; `filename` says which.
+    """
+    import yaml
+
+    text = _text(path, "YAML", YAML_BYTES, remedy)
+    try:
+        found = yaml.load(text, Loader=_yaml_loader())
+    # Its constructors trust the tags that a file gives its values: `!!bool abc` is a KeyError.
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
+        raise RequestError(f"{path} is not YAML ({_reason(error)}); {remedy}.") from None
+    found = {} if found is None else found
+    if not isinstance(found, dict):
+        raise RequestError(f"{path} must hold `key: value` lines; it holds {_named(found)}.")
+    return found
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text(path: Path, language: str, most: int, remedy: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        if error.filename is None:  # of reading, unlike of opening
+            error.filename = str(path)
+        raise
+    if len(content) > most:
+        raise RequestError(
+            f"{path} is larger than {most // 2**20} MiB, the limit for {language} here; {remedy}."
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not {language} ({_reason(error)}); {remedy}.") from None
+
+
+def _yaml_loader() -> type:
+    """The safe loader, for the types that JSON has, and for mappings without a key twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+            seen = set()
+            for key, _ in node.value:
+                name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+                if key.tag != _MERGED and name in seen:
+                    problem = f"the key {name!r} comes twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(name)
+            return super().construct_mapping(node, deep)
+
+    kept = ("null", "bool", "int", "float", "str", "seq", "map")
+    tags = [f"tag:yaml.org,2002:{name}" for name in kept]
+    constructors = yaml.SafeLoader.yaml_constructors
+    Loader.yaml_constructors = {tag: constructors[tag] for tag in [*tags, None]}  # None: refuses
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in [*tags, _MERGED]]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
+
+
+def _is_of(value: object, types: type | tuple[type, ...]) -> bool:
+    """Whether a value is of a type; true and false are no numbers."""
+    if isinstance(value, bool):
+        return bool in (types if isinstance(types, tuple) else (types,))
+    return isinstance(value, types)
+
+
+def _named(value: object) -> str:
+    """A value's type in JSON's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    names = {dict: "an object", list: "a list", str: "text"}
+    return names.get(type(value), "a number")
+
+
+def _reason(error: Exception) -> str:
+    """What a library says of a file, in one line of bounded length."""
+    reason, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if reason is None or mark is None:
+        reason = " ".join(str(error).split()) or type(error).__name__
+    else:  # YAML's own form takes four lines
+        reason = f"line {mark.line + 1}: {reason}"
+    return reason if len(reason) <= _REASON else f"{reason[:_REASON]} ..."
