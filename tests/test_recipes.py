@@ -378,7 +378,7 @@ def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
         ("source_language: no", "source_language: got False; it must be text; put it in quotes."),
         ("precision: fp8", "precision: got 'fp8'; choose one of auto, fp32, bf16."),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
-        ("- a\n- b", "must hold `key: value` lines; got list."),
+        ("- a\n- b", "must hold `key: value` lines; it holds a list."),
         ("a: [", "is not YAML"),
     ],
 )

@@ -187,7 +187,9 @@ def _require(package: str) -> None:
     try:
         __import__(package)
     except ImportError as error:
-        raise ImportError(f"Evaluation needs the package {package}", name=package) from error
+        hint = f"Evaluation needs the package {package}: pip install {package} (all that training "
+        hint += "and evaluation need: pip install 'vanilla-transformer[train]')"
+        raise ImportError(hint, name=package) from error
 
 
 def bleu_metric(
