@@ -372,7 +372,7 @@ def test_a_count_that_cannot_be_reached_is_told(monkeypatch):
 
 def test_without_babel_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "babel", None)
-    with pytest.raises(ValueError, match=r"pip install \"vanilla-transformer\[demo\]\""):
+    with pytest.raises(ValueError, match=r"pip install \"babel>=2.18\""):
         generate_pairs("en", "de", count=1)
 
 

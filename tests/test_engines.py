@@ -1,4 +1,4 @@
-"""Engines in the place of the model: pip install 'vanilla-transformer[export]'."""
+"""Engines in the place of the model: pip install '.[export]'."""
 
 import functools
 import json
@@ -246,12 +246,12 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"vanilla_transformer.convert.exporters.{name}", raising=False)
     assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
-    assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
+    assert "pip install '.[export]'" in capsys.readouterr().err
     for file in (ENGINES[name], ENCODER):
         (run / file).touch()
     (tmp_path / "text").touch()
     assert main(["translate", str(run), str(tmp_path / "text"), "--engine", name]) == 2
-    assert "pip install 'vanilla-transformer[export]'" in capsys.readouterr().err
+    assert "pip install '.[export]'" in capsys.readouterr().err
 
 
 def test_the_command_offers_what_the_exporter_takes():

@@ -1,4 +1,4 @@
-"""The export to CTranslate2, with CTranslate2 itself: pip install 'vanilla-transformer[export]'."""
+"""The export to CTranslate2, with CTranslate2 itself: pip install '.[export]'."""
 
 import copy
 

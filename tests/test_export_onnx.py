@@ -1,4 +1,4 @@
-"""The export to ONNX, with ONNX Runtime itself: pip install 'vanilla-transformer[export]'."""
+"""The export to ONNX, with ONNX Runtime itself: pip install '.[export]'."""
 
 import math
 import shutil

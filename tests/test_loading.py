@@ -126,7 +126,7 @@ def test_a_tokenizer_that_needs_a_package_names_it(
     monkeypatch.setitem(sys.modules, package, None)
     line = error_of(["translate", "run", "source.txt"], capsys)
     assert package in line
-    assert "pip install 'vanilla-transformer[import]'" in line
+    assert "pip install '.[import]'" in line
 
 
 def test_code_in_a_directory_is_neither_run_nor_asked_about(run, monkeypatch):

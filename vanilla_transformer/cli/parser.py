@@ -126,6 +126,6 @@ def _line_for(error: Exception) -> str | None:
         extra = EXTRAS.get(error.name.partition(".")[0])
         if extra is not None:
             line = " ".join(str(error).split())
-            hint = f"pip install 'vanilla-transformer[{extra}]'"
+            hint = f"in the clone of vanilla_transformer, pip install '.[{extra}]'"
             return line if "pip install" in line else f"{line}; {hint}"
     return None

@@ -53,7 +53,7 @@ def new_figure(width: float, height: float, layout: str = "constrained") -> "Fig
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        hint = "Pictures need matplotlib: pip install 'vanilla-transformer[viz]'"
+        hint = "Pictures need matplotlib: pip install matplotlib"
         raise ImportError(hint, name="matplotlib") from error
     return Figure(figsize=(width, height), layout=layout)
 

@@ -136,7 +136,7 @@ def _parse_language(code: str) -> str:
     except ImportError as error:
         raise RequestError(
             "got no Babel, which holds the data that pairs are generated from; "
-            'do: pip install "vanilla-transformer[demo]".'
+            'do: pip install "babel>=2.18".'
         ) from error
     try:
         return str(Locale.parse(str(code).replace("-", "_")))
