@@ -484,6 +484,25 @@ def test_metadata_of_the_card_round_trips():
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
 
 
+def test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source_links_to():
+    content = facts()
+    content["recipe"]["dataset"] = None
+    assert render_card(content).data.datasets is None
+    content["published"]["data_source"] = "Pairs, see https://hf.co/datasets/user/pairs-1.0."
+    assert render_card(content).data.datasets == ["user/pairs-1.0"]
+    content["recipe"] |= {"dataset": "other/pairs", "train_file": None}
+    assert render_card(content).data.datasets == ["other/pairs"]
+
+
+def test_only_the_stock_form_needs_its_padding_on_the_right():
+    """Our positions follow the mask, Marian's do not."""
+    told = {
+        form: "Padding belongs on the right" in render_card(facts(form=form)).text
+        for form in ("native", "with_code", "stock")
+    }
+    assert told == {"native": False, "with_code": False, "stock": True}
+
+
 @pytest.mark.parametrize("form", ["native", "with_code", "stock"])
 def test_code_on_the_card_is_python_and_pins_remote_code(form):
     blocks = re.findall(r"```python\n(.*?)```", render_card(facts(form=form)).text, re.DOTALL)
@@ -510,7 +529,10 @@ def test_samples_cannot_break_out_of_their_place(tmp_path):
 
 def test_the_card_says_of_which_sets_the_samples_are():
     content = facts()
-    assert "The first short sentences of the test sets," in render_card(content).text
+    assert (
+        "The first short sentences of the test sets, not chosen by their translations"
+        in render_card(content).text
+    )
     del content["scores"]["test"]
     assert "The first short sentences of the validation set," in render_card(content).text
 
@@ -573,8 +595,9 @@ def test_chinese_models_have_a_chinese_card(tmp_path):
     content["recipe"]["source_language"] = "zh"
     card = render_card(content)
     assert card_problems(card, pictures(tmp_path)) == []
-    chinese = card.text.split("## 中文说明")[1]
-    for word in ("中文翻译成英语", "34.4", "28,997", "20.0 分钟", "cc-by-4.0"):
+    content["parameters"] = 6_809_600
+    chinese = render_card(content).text.split("## 中文说明")[1]
+    for word in ("中文翻译成英语", "681 万", "34.4", "28,997", "20.0 分钟", "cc-by-4.0"):
         assert word in chinese
 
 

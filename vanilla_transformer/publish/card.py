@@ -66,6 +66,7 @@ _TOLD = (
 )
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
+_HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
 _NUM_SAMPLES, _LONGEST_SAMPLE = 3, 90  # characters, so that the picture can be read
 
 
@@ -310,20 +311,27 @@ def _template(name: str) -> str:
 
 
 def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
-    published, recipe = facts["published"], facts["recipe"]
+    published = facts["published"]
     results = list(_eval_results(facts, languages))
-    on_hub = recipe.get("dataset") and not recipe.get("train_file")
     return ModelCardData(
         language=languages,
         license=published["license"],
         library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
         pipeline_tag="translation",
         tags=["translation", "transformer", "attention-is-all-you-need"],
-        datasets=[recipe["dataset"]] if on_hub else None,
+        datasets=_hub_datasets(facts) or None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=published["repo_id"].rpartition("/")[2],
         eval_results=results,
     )
+
+
+def _hub_datasets(facts: dict[str, object]) -> list[str]:
+    """Names on the Hub of the training pairs: the recipe's, or those its source links to."""
+    recipe = facts["recipe"]
+    if recipe.get("dataset") and not recipe.get("train_file"):
+        return [recipe["dataset"]]
+    return _HUB_DATASET.findall(facts["published"]["data_source"] or "")
 
 
 def _eval_results(facts: dict[str, object], languages: list[str]) -> Iterator[EvalResult]:
