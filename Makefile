@@ -31,15 +31,15 @@ test-import: $(VENV)/.installed
 test-hf: $(VENV)/.installed
 	$(BIN)/python tests/hf/run_common_tests.py
 
-# Half an hour on two CPU cores, with nothing else running. DATA=train.jsonl.gz takes the place of
-# generated pairs; RUN=runs/multi30k_en_de TEST=test.jsonl.gz add real sentences to decoding, and
-# EXPORT=1 the other engines.
+# To be run with nothing else running. DATA=train.jsonl.gz takes the place of generated pairs, and
+# PAIRS="30000 300000 5000000" of the numbers of pairs; RUN=runs/multi30k_en_de TEST=test.jsonl.gz
+# add real sentences to decoding, and EXPORT=1 the other engines.
 BENCHMARKS := training/benchmarks
 benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/training.py --size small $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --batch-tokens 1024 --steps 1 $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --memory --only ours,ours_bf16,marian_buckets,marian_bf16
-	$(BIN)/python $(BENCHMARKS)/scaling.py
+	$(BIN)/python $(BENCHMARKS)/scaling.py $(if $(PAIRS),--pairs $(PAIRS))
 	$(if $(EXPORT),$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]")
 	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))

@@ -963,6 +963,19 @@ MUTATIONS = [
     ),
     Mutation(
         "publish/card.py",
+        'return _HUB_DATASET.findall(facts["published"]["data_source"] or "")',
+        "return []",
+        "test_publishing.py::"
+        "test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source_links_to",
+    ),
+    Mutation(
+        "cli/parser.py",
+        "hint = f\"in the clone of vanilla_transformer, pip install '.[{extra}]'\"",
+        "hint = f\"pip install 'vanilla-transformer[{extra}]'\"",
+        "test_figures.py::test_nobody_is_told_to_install_the_package_by_its_bare_name",
+    ),
+    Mutation(
+        "publish/card.py",
         'recipe[name] = ",".join(Path(part).name for part in parts)',
         'recipe[name] = ",".join(parts)',
         "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",

@@ -1,19 +1,49 @@
-"""Write the results of the benchmarks into README.md, as tables and bar charts.
+"""Write what was measured into the pages that show it: tables, bar charts and model cards.
 
-python training/benchmarks/report.py
+    python training/benchmarks/report.py
+
+README.md of this folder has the benchmarks between two marks. Tables of other pages stand below
+`<!-- figures: PATH -->`, and what they say is taken anew from that file (see `filled`). A card is
+rendered from the metrics.json beside it.
 """
 
 import json
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vanilla_transformer.publish.card import render_card
 from vanilla_transformer.storage.atomic import write_text
 from vanilla_transformer.storage.environment import git_commit, hardware, versions
 from vanilla_transformer.storage.reading import read_json
 
 FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+PAGES = ("README.md", "training/README.md", "vanilla_transformer/convert/README.md")
+CARDS = "model_cards"
+MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
+OLD_MODEL = (
+    "RUN is the model of seed 0 that `multi30k_en_de` gave before it had 9,000 pieces (see "
+    "[training](../README.md)), with length penalty 0.6; today's recipe gives another BLEU."
+)
+# What repeats each of them, and what has to be known of it.
+COMMANDS = {
+    "training_small": ("training.py --size small --data train.jsonl.gz", ""),
+    "training_base": (
+        "training.py --size base --batch-tokens 1024 --steps 1 --data train.jsonl.gz",
+        "",
+    ),
+    "memory_base": ("training.py --size base --memory --only ours,marian_buckets", ""),
+    "scaling": ("scaling.py --pairs 30000 300000 5000000", ""),
+    "decoding": (
+        "decoding.py --rounds 7 --run-directory RUN --test-file test.jsonl.gz --pair en-de",
+        OLD_MODEL,
+    ),
+    "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
+}
 PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
 
 
@@ -96,7 +126,11 @@ def section(name: str, results: dict[str, object]) -> list[str]:
         lines += [*markdown_table(table), ""]
     if chart(results) is not None:
         lines += [f"![{results['title']}](results/{name}.svg)", ""]
-    return [*lines, f"[{name}.json](results/{name}.json): {provenance(results)}", ""]
+    lines += [f"[{name}.json](results/{name}.json): {provenance(results)}", ""]
+    if name in COMMANDS:
+        command, known = COMMANDS[name]
+        lines += [f"`python training/benchmarks/{command}`{'. ' + known if known else ''}", ""]
+    return lines
 
 
 def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
@@ -109,8 +143,104 @@ def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
     return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"{END}{after}"
 
 
+Metrics = dict[str, object]  # of a run, as metrics.json holds them
+
+
+def _sets(metrics: Metrics) -> dict[str, dict[str, object]]:
+    """Its scores by set, the validation set last."""
+    scores = metrics["scores"]
+    return {name: scores[name] for name in sorted(scores, key=lambda name: name == "validation")}
+
+
+def _each_set(name: str, decimals: int) -> Callable[[Metrics], str]:
+    return lambda metrics: " / ".join(
+        f"{scores[name]:.{decimals}f}" for scores in _sets(metrics).values()
+    )
+
+
+def _training(metrics: Metrics) -> str:
+    parts = [f"{metrics['training_minutes']:.1f} minutes"]
+    parts.append(f"{metrics['hardware']['cores']} CPU cores")
+    return ", ".join(parts + ["bf16"] * (metrics["precision"] == "bf16"))
+
+
+def _test(metrics: Metrics) -> str:
+    if not metrics["recipe"]["generated"]:
+        return f"BLEU {metrics['scores']['test']['bleu']:.1f}"
+    shares = [
+        f"{metrics['scores'][f'test_{name}']['exact_match']:.1f} % of unseen {name}"
+        for name in ("values", "combinations")
+    ]
+    return f"{', '.join(shares)} right"
+
+
+# Columns of tables about runs.
+OF_RUNS: dict[str, Callable[[Metrics], str]] = {
+    "Pairs": lambda metrics: f"{metrics['data']['train_pairs_kept']:,}",
+    "Parameters": lambda metrics: f"{metrics['parameters'] / 1e6:.1f} M",
+    "Training": _training,
+    "Test": _test,
+    "Updates": lambda metrics: f"{metrics['updates']:,}",
+    "Epochs": lambda metrics: f"{metrics['epochs']:.1f}",
+    "Target tokens": lambda metrics: f"{metrics['target_tokens'] / 1e6:.2f} M",
+    "a second": lambda metrics: f"{metrics['target_tokens_per_second']:,.0f}",
+    "BLEU": _each_set("bleu", 1),
+    "chrF": _each_set("chrf", 1),
+    "Exact match, %": _each_set("exact_match", 1),
+    "Perplexity": _each_set("perplexity", 2),
+    "Commit": lambda metrics: metrics["git_commit"][:7],
+}
+NO_FIGURES = ("Task", "Data", "Command")
+
+
+def filled(page: str) -> str:
+    """A page with the figures of its marked tables as their files have them.
+
+    `<!-- figures: PATH -->` before a table names a file of results, from the root of the
+    repository: a row of the table is the file's row of the same name, a column its column of the
+    same name. Where PATH is `model_cards`, each row is about the run whose card its first cell
+    links to, and the columns are those of `OF_RUNS`, and of `NO_FIGURES`, which are left.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        path, lines = match[1], match[2].splitlines()
+        before = match[0][: -len(match[2])]
+        columns, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+        cells_of = _cells_of_run if path == CARDS else _cells_of_results(ROOT / path)
+        new = [cells_of(columns, row) for row in rows]
+        return before + "\n".join(markdown_table({"columns": columns, "rows": new})) + "\n"
+
+    return MARKED_TABLE.sub(table, page)
+
+
+def _cells_of_run(columns: list[str], row: list[str]) -> list[str]:
+    card = re.search(rf"{CARDS}/\w+", row[0])[0]
+    metrics = read_json(ROOT / card / "metrics.json")
+    return [
+        cell if column in NO_FIGURES else OF_RUNS[column](metrics)
+        for column, cell in zip(columns, row, strict=True)
+    ]
+
+
+def _cells_of_results(path: Path) -> Callable[[list[str], list[str]], list[object]]:
+    tables = read_json(path)["tables"]
+
+    def cells(columns: list[str], row: list[str]) -> list[object]:
+        found = [
+            dict(zip(table["columns"], values, strict=True))
+            for table in tables
+            for values in table["rows"]
+            if str(values[0]) == row[0] and set(columns) <= set(table["columns"])
+        ]
+        if len(found) != 1:
+            raise ValueError(f"{path}: {len(found)} rows are named {row[0]!r}; one must be.")
+        return [found[0][column] for column in columns]
+
+    return cells
+
+
 def main() -> None:
-    """Read all results; write the charts and the README."""
+    """Read all results; write the charts, the tables and the cards."""
     found = sorted((FOLDER / "results").glob("*.json"))
     results = {path.stem: read_json(path) for path in found}
     for name, svg in ((name, chart(result)) for name, result in results.items()):
@@ -118,6 +248,11 @@ def main() -> None:
             (FOLDER / "results" / f"{name}.svg").write_text(svg, encoding="utf-8")
     path = FOLDER / "README.md"
     path.write_text(render(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+    for page in (ROOT / name for name in PAGES):
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for metrics in (ROOT / CARDS).glob("*/metrics.json"):
+        card = str(render_card(read_json(metrics)))
+        (metrics.parent / "README.md").write_text(card, encoding="utf-8")
 
 
 if __name__ == "__main__":

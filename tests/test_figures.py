@@ -1,0 +1,280 @@
+"""The figures of the pages are those of the files of results, and each can be measured again."""
+
+import importlib.util
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer.recipes.recipe import Recipe, load_recipe
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = "training/benchmarks/results"
+PAGES = sorted(
+    path
+    for pattern in (
+        "*.md",
+        "training/**/*.md",
+        "vanilla_transformer/**/*.md",
+        "model_cards/**/*.md",
+    )
+    for path in ROOT.glob(pattern)
+)
+
+
+def load_report():
+    path = ROOT / "training" / "benchmarks" / "report.py"
+    spec = importlib.util.spec_from_file_location("benchmark_report", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+report = load_report()
+
+
+def read(path):
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
+
+
+def results(name):
+    return read(f"{RESULTS}/{name}.json")
+
+
+def row(name, first_cell, table=0):
+    """A row of a file of results, by its columns."""
+    found = results(name)["tables"][table]
+    (values,) = [row for row in found["rows"] if row[0] == first_cell]
+    return dict(zip(found["columns"], values, strict=True))
+
+
+def cells(line):
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def marked_tables():
+    """Page, text before the table, file of the figures and lines of each marked table."""
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        for match in report.MARKED_TABLE.finditer(page):
+            yield path, page[: match.start()], match[1], match[2].splitlines()
+
+
+def test_marked_tables_show_what_their_files_hold():
+    marked = {str(path.relative_to(ROOT)) for path, *_ in marked_tables()}
+    assert marked == set(report.PAGES)
+    assert sum(page.read_text("utf-8").count("<!-- figures:") for page in PAGES) == len(
+        list(marked_tables())
+    )
+    for name in report.PAGES:
+        page = (ROOT / name).read_text(encoding="utf-8")
+        assert report.filled(page) == page, f"{name}: python training/benchmarks/report.py mends it"
+
+
+def test_the_page_of_the_benchmarks_shows_what_the_files_hold():
+    found = {path.stem: read(path) for path in (ROOT / RESULTS).glob("*.json")}
+    page = (ROOT / "training/benchmarks/README.md").read_text(encoding="utf-8")
+    assert report.render(page, found) == page
+    for name, measured in found.items():
+        drawn = report.chart(measured)
+        path = ROOT / RESULTS / f"{name}.svg"
+        assert (path.read_text("utf-8") if path.exists() else None) == drawn, name
+
+
+@pytest.mark.parametrize("figure", ["2479", "1.82", "39.8", "29,000", "96.2", "4.8 minutes"])
+def test_a_figure_that_was_changed_by_hand_is_noticed(figure):
+    changed = README.replace(f"| {figure}", "| 7", 1) if f"| {figure}" in README else None
+    changed = changed or README.replace(f"BLEU {figure} |", "BLEU 7 |", 1)
+    assert changed != README
+    assert report.filled(changed) == README
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"), [("| oors | 1 | |\n", ValueError), ("| none | 1 | |\n", ValueError)]
+)
+def test_a_row_that_no_file_has_is_refused(line, kind):
+    mark = f"<!-- figures: {RESULTS}/training_small.json -->\n"
+    head = "| Contender | target tokens/s | ours / it |\n|---|---|---|\n"
+    with pytest.raises(kind, match="0 rows are named"):
+        report.filled(mark + head + line)
+
+
+def test_every_marked_table_has_its_command():
+    """In a column, or in the paragraph before it."""
+    for path, before, file, lines in marked_tables():
+        if file == report.CARDS:
+            column = cells(lines[0]).index("Command")
+            assert all(re.fullmatch("`.+`", cells(line)[column]) for line in lines[2:]), path
+        else:
+            command, _ = report.COMMANDS[Path(file).stem]
+            assert f"`python training/benchmarks/{command}`" in before.split("\n## ")[-1], path
+
+
+def test_commands_of_the_benchmarks_have_options_that_the_scripts_know():
+    assert set(report.COMMANDS) == {path.stem for path in (ROOT / RESULTS).glob("*.json")}
+    for command, _ in report.COMMANDS.values():
+        script, *words = command.split()
+        source = (ROOT / "training" / "benchmarks" / script).read_text(encoding="utf-8")
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in source, command
+
+
+def test_the_command_of_a_run_still_means_the_recipe_that_was_run():
+    # Where the pairs lie, which every user says for himself.
+    of_files = {"dataset", "train_file", "validation_file", "test_file", "data_source"}
+    of_files |= {"data_license"}
+    checked = 0
+    for _, _, file, lines in marked_tables():
+        if file != report.CARDS:
+            continue
+        for line in lines[2:]:
+            card = re.search(r"model_cards/\w+", line)[0]
+            name, *words = re.search("`train (.+?)`", line)[1].split()
+            options = dict(zip(words[::2], words[1::2], strict=True))
+            values = {k.removeprefix("--").replace("-", "_"): v for k, v in options.items()}
+            asked, ran = vars(load_recipe(name, values)), read(f"{card}/metrics.json")["recipe"]
+            # An option that is newer than the run has to be off.
+            defaults = vars(Recipe())
+            differing = {
+                key for key in asked if asked[key] != ran.get(key, defaults[key])
+            } - of_files
+            assert not differing, line
+            checked += 1
+    assert checked == 8
+
+
+def close(told, value):
+    """Whether a number is what a value is rounded to as many decimals."""
+    return round(value, len(told.partition(".")[2])) == float(told)
+
+
+def sentences_on_speed():
+    small, base = row("training_small", "ours"), row("training_base", "ours")
+    best = [max(r[1] for r in results(f"training_{size}")["tables"][1]["rows"]) for size in SIZES]
+    one = row("decoding", "ours"), row("decoding", "CTranslate2 float32")
+    real = row("decoding", "ours: translate", 1)
+    engines = [row("engines", name)["sentences/s"] for name in ENGINES]
+    scaling = row("scaling", 5_000_000)
+    return {
+        r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
+        r"and (\d+) % at base size": 100 * base["useful GFLOP/s"] / best[1],
+        r"takes ([\d.]+) of Marian's memory": row("memory_base", "ours")["share of Marian's"],
+        r"takes ([\d.]+) of the time of a `Marian": 1 / real["ratio"],
+        r"([\d.]+) times as fast again in float32": engines[1] / engines[0],
+        r"([\d.]+) of Marian's time, as much as": 1 / one[0]["ratio, batch 1"],
+        r"training makes ([\d.]+) of the tokens": scaling["against the first row"],
+        r"run starts in ([\d.]+) seconds": scaling["cached start, s"],
+        r"preparing runs at ([\d.]+) of": scaling["share"],
+    }
+
+
+SIZES = ("small", "base")
+ENGINES = ("ours: beam_search", "CTranslate2 float32")
+
+
+def test_the_sentences_on_speed_say_what_the_files_hold():
+    section = " ".join(README.split("## Speed\n")[1].split("\n## ")[0].split())
+    for pattern, value in sentences_on_speed().items():
+        (told,) = re.findall(pattern, section)
+        assert close(told, value), (pattern, told, value)
+    # "at the same BLEU", "as much as CTranslate2"
+    bleu = [r[-1] for r in results("decoding")["tables"][1]["rows"]]
+    assert max(bleu) - min(bleu) < 0.1
+    ours, theirs = (row("decoding", n)["ratio, batch 1"] for n in ("ours", "CTranslate2 float32"))
+    assert ours == pytest.approx(theirs, rel=0.02)
+
+
+def test_what_the_demo_prints_in_the_readme_is_what_its_run_measured():
+    metrics = read("model_cards/demo_en_de/metrics.json")
+    assert f"update {metrics['updates']} of" in README
+    assert f"{metrics['training_minutes']:.1f} minutes so far" in README
+    for name in ("test_values", "test_combinations"):
+        scores = metrics["scores"][name]
+        told = re.search(rf"^{name} +(.*)$", README, re.MULTILINE)[1].split()
+        copied = scores["copy_baseline"]["exact_match"]
+        values = [scores[key] for key in ("bleu", "chrf", "exact_match")]
+        assert told[:5] == [f"{v:.2f}" for v in (*values, copied, scores["perplexity"])]
+    sample = metrics["published"]["samples"][0]
+    for key, text in sample.items():
+        assert re.search(rf"^ +{key} +{re.escape(text)}$", README, re.MULTILINE)
+
+
+def test_the_readme_tells_the_length_penalty_of_each_headline():
+    alphas = {
+        path.parent.name: read(path)["recipe"]["length_penalty"] or 0.6
+        for path in (ROOT / report.CARDS).glob("*/metrics.json")
+    }
+    assert {name for name, alpha in alphas.items() if alpha != 0.6} == {"multi30k_en_de"}
+    told = " ".join(README.split())
+    assert f"length penalty of 0.6, but {alphas['multi30k_en_de']:g} for the captions" in told
+    assert f"its row in the results, {alphas['multi30k_en_de']:g} |" in told
+
+
+# ------------------------------------------------------------------ comments of the recipes
+
+RECIPES = {path.stem: path for path in (ROOT / "training" / "recipes").glob("*.yaml")}
+# Counted with the recipe's tokenizer and batches over its training pairs.
+UPDATES_OF_AN_EPOCH = {"multi30k_en_de": 470, "tatoeba_zh_en": 515, "tatoeba_de_en": 411}
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_comments_of_a_recipe_calculate_right(name):
+    text, recipe = RECIPES[name].read_text(encoding="utf-8"), load_recipe(name)
+    epoch = UPDATES_OF_AN_EPOCH.get(name)
+    for factor, width, steps, peak in re.findall(
+        r"peak ([\d.]+) / sqrt\((\d+) \* (\d+)\) = ([\d.e-]+)", text
+    ):
+        assert (float(factor), int(width), int(steps)) == (
+            recipe.learning_rate_factor,
+            recipe.d_model,
+            recipe.warmup_steps,
+        )
+        assert float(f"{float(factor) / (int(width) * int(steps)) ** 0.5:.1e}") == float(peak)
+    for told, updates in re.findall(r"# ([\d.]+) epochs of (\d+) updates", text):
+        assert int(updates) == epoch
+        assert close(told, recipe.warmup_steps / epoch)
+    for told in re.findall(r"# ([\d.]+) epochs apart", text):
+        assert close(told, recipe.save_every_steps / epoch)
+    # The last checkpoint is written where the run ends, up to an interval after the one before it.
+    longest = (recipe.checkpoints_to_average - 1) * recipe.save_every_steps
+    for told, epochs in re.findall(r"span at most ([\d,]+) updates, ([\d.]+) epochs", text):
+        assert int(told.replace(",", "")) == longest
+        assert close(epochs, longest / epoch)
+    for count, least, most in re.findall(r"the (\d+) averaged span (\d+) to (\d+) updates", text):
+        assert int(count) == recipe.checkpoints_to_average
+        assert (int(least), int(most)) == (longest - recipe.save_every_steps + 1, longest)
+    for told in re.findall(r"d_k = (\d+)", text):
+        assert int(told) == recipe.d_model // recipe.attention_heads
+    for minutes, seconds in re.findall(r"(\d+) minutes of ([\d.]+) s updates", text):
+        assert int(minutes) * 60 == pytest.approx(recipe.save_every_steps * float(seconds))
+    assert not re.search(r"\b(some|about|less than|half) an? \w* ?epochs?\b", text)
+
+
+@pytest.mark.parametrize("name", ["multi30k_en_de", "tatoeba_zh_en"])
+def test_updates_of_an_epoch_are_those_that_the_run_counted(name):
+    metrics = read(f"model_cards/{name}/metrics.json")
+    assert round(metrics["updates"] / metrics["epochs"]) == UPDATES_OF_AN_EPOCH[name]
+
+
+def test_phrases_of_a_batch_of_the_demo_are_those_that_the_run_counted():
+    metrics = read("model_cards/demo_en_de/metrics.json")
+    pairs = metrics["epochs"] * metrics["data"]["train_pairs_kept"] / metrics["updates"]
+    assert f"{pairs:.0f} phrases on average" in RECIPES["demo"].read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------ how the package is installed
+
+
+def test_nobody_is_told_to_install_the_package_by_its_bare_name():
+    """It is on no index, where a stranger could take the name."""
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    folders = ("vanilla_transformer", "model_cards", "training")
+    texts = [*PAGES, ROOT / "Makefile"]
+    texts += [p for f in folders for end in ("py", "j2") for p in (ROOT / f).rglob(f"*.{end}")]
+    for path in texts:
+        text = path.read_text(encoding="utf-8")
+        pattern = rf"pip install[^`\n]*[\s'\"]{name}\b|{name}\[\w+\]"
+        assert not re.search(pattern, text), path
