@@ -2,11 +2,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from vanilla_transformer.cli.parser import _parser
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -116,6 +119,81 @@ def test_block_train_own(reader):
         assert (reader / "runs" / "mine" / name).is_file(), name
 
 
+def test_block_tokenized_bleu(tmp_path):
+    """Its second command, on files as the first one writes them."""
+    page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
+    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tokenized_bleu"]
+    translate, score = re.fullmatch(r"(.+?\n)(.+)", block, re.DOTALL).groups()
+    assert "--output translations.de" in translate
+    for name in ("translations.de", "test.de"):
+        (tmp_path / name).write_text("Ein Hund läuft am Strand.\n" * 2, encoding="utf-8")
+    printed = run(score, tmp_path).stdout
+    assert "100.0" in printed
+    told = re.search(r"`(nrefs:1\|case:lc\|.+?)`", page)[1]
+    versions = r"(version:|sacremoses-)[\d.]+"
+    assert re.sub(versions, r"\1", told) in re.sub(versions, r"\1", printed)
+
+
+def commands(text):
+    """Command lines of this package in code blocks, whole, and in comments of a recipe."""
+    blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+    blocks += ["\n".join(re.findall(r"^#   +(.*)$", text, re.MULTILINE))]
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            found = re.search(r"(?:^|[\s/])vanilla-transformer (?!:)([^|<]+)", line)
+            script = re.search(r"training/train\.py ([^|<]+)", line)
+            if found and not line.startswith("vanilla-transformer:"):
+                yield shlex.split(found[1], comments=True)
+            elif script:
+                yield ["train", *shlex.split(script[1], comments=True)]
+
+
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("training/**/*.md"),
+    *ROOT.glob("training/recipes/*.yaml"),
+    *ROOT.glob("vanilla_transformer/**/*.md"),
+]
+
+
+def test_every_command_of_the_pages_is_one_that_the_parser_takes():
+    checked = []
+    for page in PAGES:
+        for words in commands(page.read_text(encoding="utf-8")):
+            _, unknown = _parser().parse_known_args(words)  # exits where it cannot
+            assert unknown == [], (page, words)
+            checked.append(words[0])
+    assert {"train", "translate", "import", "export", "publish"} <= set(checked)
+    assert len(checked) > 15
+
+
+def options_of(parser):
+    for action in parser._actions:
+        yield from action.option_strings
+        for command in action.choices.values() if isinstance(action.choices, dict) else ():
+            yield from options_of(command)
+
+
+def test_every_option_told_in_the_text_is_one_of_a_command():
+    known = set(options_of(_parser()))
+    scripts = ROOT.glob("training/benchmarks/*.py")
+    known |= set(re.findall(r'"(--[\w-]+)"', "".join(p.read_text("utf-8") for p in scripts)))
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for code in re.findall(r"`([^`]+)`", text):
+            if not code.startswith(("pip ", "python ", "make ")) and "index-url" not in code:
+                for option in re.findall(r"(?:^|\s)(--[\w-]+)", code):
+                    assert option in known, (page, code)
+
+
+def test_variables_of_make_are_those_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in PAGES:
+        for line in re.findall(r"make [\w-]+(?: |\\\n|[A-Z_]+=[^\s`]+)+", page.read_text("utf-8")):
+            for name in re.findall(r"([A-Z_]+)=", line):
+                assert f"$({name})" in makefile or name == "HF_TESTS_ROOT", line
+
+
 def paper_map(text, heading):
     """What a row of the paper map points at: numbers of the paper, code, and tests."""
     lines = text.split(f"## {heading}")[1].split("\n## ")[0].splitlines()
@@ -130,7 +208,7 @@ def test_the_chinese_readme_maps_the_paper_to_the_same_code_and_tests():
     rows = paper_map(README, "The paper, line by line")
     assert paper_map(CHINESE, "逐节对照论文") == rows
     assert len(rows) > 10
-    assert all(tests for _, _, tests in rows)
+    assert [paper for paper, _, tests in rows if not tests] == [["6.3", "4"]]  # "not done"
 
 
 def test_the_blocks_of_the_chinese_readme_are_those_that_run():
