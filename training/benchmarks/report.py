@@ -13,7 +13,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vanilla_transformer.publish.card import render_card
 from vanilla_transformer.storage.atomic import write_text
 from vanilla_transformer.storage.environment import git_commit, hardware, versions
 from vanilla_transformer.storage.reading import read_json
@@ -241,6 +240,9 @@ def _cells_of_results(path: Path) -> Callable[[list[str], list[str]], list[objec
 
 def main() -> None:
     """Read all results; write the charts, the tables and the cards."""
+    # Here, so that no process that is measured imports it.
+    from vanilla_transformer.publish.card import render_card
+
     found = sorted((FOLDER / "results").glob("*.json"))
     results = {path.stem: read_json(path) for path in found}
     for name, svg in ((name, chart(result)) for name, result in results.items()):
