@@ -188,7 +188,7 @@ def _require(package: str) -> None:
         __import__(package)
     except ImportError as error:
         hint = f"Evaluation needs the package {package}: pip install {package} (all that training "
-        hint += "and evaluation need: pip install 'vanilla-transformer[train]')"
+        hint += "and evaluation need: pip install '.[train]' in the clone of vanilla_transformer)"
         raise ImportError(hint, name=package) from error
 
 
