@@ -1,5 +1,7 @@
 """Settings for a CPU: cheap dropout masks, matrix products, and that all of it is put back."""
 
+import time
+
 import pytest
 import torch
 from published_runs import tiny_tokenizer
@@ -13,7 +15,7 @@ from vanilla_transformer.train.cpu_settings import (
     FastDropout,
     as_its_user_made_it,
     cpu_training_settings,
-    fastest_matmul_precision,
+    fast_float32_products,
 )
 from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
@@ -275,45 +277,52 @@ def test_another_c_library_does_without(libc, monkeypatch):
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """Runs the measurement with a clock and products of our choice."""
+def chosen(monkeypatch):
+    """The choice on a processor of ours."""
 
-    def measure(*, medium_seconds, medium_is_rounded=False):
-        clock = [0.0]
+    def choose(vendor, *, rounds=False):
         linear = nn.functional.linear
 
         def fake_linear(x, weight):
-            medium = torch.get_float32_matmul_precision() == "medium"
-            clock[0] += medium_seconds if medium else 1.0
-            if medium and medium_is_rounded:
-                return linear(x.bfloat16(), weight.bfloat16()).float()
-            return linear(x, weight)
+            assert torch.get_float32_matmul_precision() == "medium"
+            dtype = torch.bfloat16 if rounds else torch.float64
+            return linear(x.to(dtype), weight.to(dtype)).float()
 
         monkeypatch.setattr(cpu_training.nn.functional, "linear", fake_linear)
-        monkeypatch.setattr(cpu_training.time, "perf_counter", lambda: clock[0])
-        cpu_training._measured.cache_clear()
-        try:
-            return fastest_matmul_precision(16, 16, 32)
-        finally:
-            cpu_training._measured.cache_clear()
+        monkeypatch.setattr(cpu_training, "cpu_flags", lambda: {"vendor_id": vendor})
+        fast_float32_products.cache_clear()
+        return fast_float32_products()
 
-    return measure
+    yield choose
+    fast_float32_products.cache_clear()
 
 
-def test_the_faster_products_win_and_equals_do_not_win_by_chance(measured):
-    assert measured(medium_seconds=0.5) == "medium"
-    assert measured(medium_seconds=1.1) == "medium"
-    assert measured(medium_seconds=1.5) == "highest"
+def test_products_of_amd_processors_are_left_to_onednn(chosen):
+    assert chosen("AuthenticAMD") == "medium"
+    assert chosen("GenuineIntel") == "highest"
+    assert chosen(None) == "highest"
 
 
-def test_products_that_are_not_float32_are_refused(measured):
-    assert measured(medium_seconds=0.1, medium_is_rounded=True) == "highest"
+def test_products_that_are_not_float32_are_refused(chosen):
+    assert chosen("AuthenticAMD", rounds=True) == "highest"
 
 
-def test_measuring_leaves_no_trace():
+def test_the_choice_of_products_looks_at_no_clock(chosen, monkeypatch):
+    """Or the same run would be another one in a slow hour."""
+    for name in ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns"):
+        monkeypatch.setattr(time, name, lambda: pytest.fail("looked at the clock"))
+    chosen("AuthenticAMD")
+
+
+def test_the_choice_of_products_leaves_no_trace(chosen):
     torch.manual_seed(3)
     state, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
-    cpu_training._measured.cache_clear()
-    assert fastest_matmul_precision(16, 16, 32) in ("medium", "highest")
+    chosen("AuthenticAMD")
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_float32_matmul_precision() == precision
+
+
+def test_the_log_says_in_one_short_line_that_a_cpu_trains(caplog):
+    with caplog.at_level("INFO"), cpu_training_settings(tiny_model(), matmul_precision="medium"):
+        pass
+    assert caplog.messages == [f"Training on the CPU with {torch.get_num_threads()} threads."]

@@ -295,10 +295,10 @@ def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
 def test_resumption_goes_on_with_the_matrix_products_of_the_first_start(tmp_path, monkeypatch):
     seen = []
     look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
-    measure = "vanilla_transformer.train.trainer.fastest_matmul_precision"
-    monkeypatch.setattr(measure, lambda *sizes: "highest")
+    choice = "vanilla_transformer.train.trainer.fast_float32_products"
+    monkeypatch.setattr(choice, lambda: "highest")
     make_trainer(tmp_path, callbacks=[look], max_steps=4).train()
-    monkeypatch.setattr(measure, lambda *sizes: pytest.fail("measured again"))
+    monkeypatch.setattr(choice, lambda: pytest.fail("chosen again"))
     look.step = 8
     make_trainer(tmp_path, callbacks=[look], max_steps=8).train(resume_from_checkpoint=True)
     assert seen == ["highest", "highest"]

@@ -42,7 +42,7 @@ from ..recipes.recipe import Recipe, recipe_of
 from ..storage.atomic import write_json
 from ..storage.run_files import METRICS
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
-from .cpu_settings import as_its_user_made_it, cpu_training_settings, fastest_matmul_precision
+from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import noam_schedule, paper_adam
 from .report import beside_the_recipe, choose_samples, draw_curves, training_facts, without_texts
 
@@ -258,7 +258,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self.args.bpe_dropout,
             )
         vars(self.progress).update(conditions)
-        # Measured once in a run: a resumed one must go on with the same rounding.
+        # Chosen once in a run: a resumed one must go on with the same rounding.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
         with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
@@ -279,13 +279,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
 
     def _matmul_precision(self) -> str:
-        """What float32 matrix products are fastest with, by this machine's measure."""
+        """What float32 matrix products are computed with in a run that begins."""
         if self.model.device.type != "cpu":
             return torch.get_float32_matmul_precision()
-        sizes = (self.model.config.d_model, self.model.config.encoder_ffn_dim)
-        chosen = fastest_matmul_precision(self.args.batch_tokens, *sizes)
-        # The same on all ranks, of whose progress only the first one's is saved.
-        dissent = self._sum_over_ranks(torch.tensor([float(chosen != "medium")]))
+        # The same on all ranks, whose machines may differ: only the first one's choice is saved.
+        dissent = self._sum_over_ranks(torch.tensor([float(fast_float32_products() != "medium")]))
         return "highest" if any(dissent) else "medium"
 
     def get_batch_samples(
