@@ -665,7 +665,7 @@ MUTATIONS = [
         "test_optimization.py::test_adam_has_the_papers_constants_and_no_decay",
     ),
     Mutation(
-        "train/trainer.py",
+        "train/arguments.py",
         "adam_epsilon: float = field(default=Recipe.adam_epsilon)",
         "adam_epsilon: float = field(default=1e-8)",
         "test_trainer.py::test_defaults_are_the_papers",
@@ -753,10 +753,11 @@ MUTATIONS = [
         "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
     ),
     Mutation(
-        "train/trainer.py",
-        "if args.label_smoothing_factor:",
-        "if False:",
-        "test_trainer.py::test_second_label_smoothing_is_refused",
+        "train/arguments.py",
+        "for name, advice in UNUSED.items():",
+        "for name, advice in ():",
+        "test_trainer.py::test_second_label_smoothing_is_refused"
+        " test_arguments.py::test_an_argument_without_use_is_refused_by_name",
     ),
     Mutation(
         "train/trainer.py",
@@ -771,16 +772,71 @@ MUTATIONS = [
         "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone",
     ),
     Mutation(
-        "train/trainer.py",
+        "train/arguments.py",
         'return {**self.__dict__, "hub_token": None}',
         "return {**self.__dict__}",
         "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
     ),
     Mutation(
         "train/trainer.py",
-        "            seed=self.args.seed,\n            num_replicas",
-        "            num_replicas",
+        "seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,",
+        "",
         "test_trainer.py::test_the_seed_decides_the_order_of_the_batches",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if self.args.data_seed is None else self.args.data_seed",
+        "",
+        "test_arguments.py::test_the_order_of_the_batches_has_a_seed_of_its_own",
+    ),
+    # Arguments of the host.
+    Mutation(
+        "train/arguments.py",
+        "return 1.0 if self.lr_scheduler_type is None else self.learning_rate",
+        "return 1.0",
+        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "self.args.optim is not None or self.args.weight_decay:",
+        "self.args.optim is not None:",
+        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "        if kind is not None:\n            return super()",
+        "        if False:\n            return super()",
+        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+    ),
+    Mutation(
+        "train/optimization.py",
+        "return learning_rate * (d_model * warmup_steps) ** 0.5",
+        "return learning_rate * d_model**0.5",
+        "test_arguments.py::test_a_rate_without_a_schedule_is_the_peak_of_eq3",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if name in wanted and wanted[name] != found[name]:",
+        "if False:",
+        "test_arguments.py::test_a_checkpoint_goes_on_with_what_is_asked_for_or_not_at_all",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        'if step not in kept and path.name != Path(spare or "").name:',
+        "if step not in kept:",
+        "test_arguments.py::test_the_best_checkpoint_is_kept_and_loaded_at_the_end",
+    ),
+    Mutation(
+        "train/trainer.py",
+        '            "arguments": self._beside_the_paper,\n',
+        "",
+        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+    ),
+    Mutation(
+        "train/cpu_settings.py",
+        'return "medium" if error <= _FLOAT32_ERROR else "highest"',
+        'return "medium"',
+        "test_cpu_training.py::test_products_that_are_not_float32_are_refused",
     ),
     # Recipes.
     Mutation(

@@ -135,7 +135,6 @@ def trainer_of(tokenizer, directory, **settings):
         output_dir=str(directory),
         batch_tokens=1500,
         warmup_steps=10,
-        learning_rate=1.0,
         learning_rate_factor=0.1,
         save_strategy="steps",
         report_to="none",

@@ -235,6 +235,7 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
         **{"output_dir": str(tmp_path / "out"), "max_steps": 2, "save_steps": 1, "use_cpu": True},
         **{"push_to_hub": True, "hub_model_id": REPO, "hub_token": TOKEN, "logging_steps": 1},
         **{"report_to": "none", "disable_tqdm": True, "warmup_steps": 2},
+        **{"learning_rate": 1e-3, "lr_scheduler_type": "linear", "weight_decay": 0.1},
     )
     trainer = VanillaTransformerTrainer(
         tiny_model(activation_function="gelu", decoder_ffn_dim=24),
@@ -276,6 +277,9 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     assert said.items() >= {**sizes, "max_steps": "2"}.items()
     assert said.items() >= {"checkpoints_to_average": "1", "gradient_accumulation": "1"}.items()
     assert said.items() >= {"activation_function": "gelu", "decoder_ffn_dim": "24"}.items()
+    assert "| `lr_scheduler_type` | linear | Eq. 3 | argument of the training |" in card
+    assert said.items() >= {"learning_rate": "0.001", "weight_decay": "0.1"}.items()
+    assert "optim" not in said
 
 
 def test_training_that_is_to_be_pushed_ends_on_the_hub(

@@ -56,12 +56,11 @@ def tiny_model(**overrides):
     return VanillaTransformerForConditionalGeneration(config)
 
 
-def make_trainer(directory, *, model=None, train=None, callbacks=None, **overrides):
+def make_trainer(directory, *, model=None, train=None, callbacks=None, given=None, **overrides):
     settings = {
         "batch_tokens": 150,
         "gradient_accumulation_steps": 2,
         "warmup_steps": 10,
-        "learning_rate": 1.0,
         "learning_rate_factor": 0.1,
         "max_steps": 12,
         "save_strategy": "steps",
@@ -81,6 +80,7 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, **overrid
         train_dataset=copy_task(100) if train is None else train,
         eval_dataset=copy_task(30, seed=5),
         callbacks=callbacks,
+        **(given or {}),
     )
 
 
@@ -131,6 +131,36 @@ def test_signal_then_resumption_gives_the_weights_of_the_uninterrupted_run(
     torch.manual_seed(99)  # what the new process did before must not matter
     second.train(resume_from_checkpoint=True)
     assert_equal(weights(second), uninterrupted[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"bf16": True},
+        {
+            **{"learning_rate": 1e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"},
+            **{"weight_decay": 0.1},
+        },
+    ],
+)
+def test_the_same_training_twice_is_the_same_to_the_bit_and_so_is_an_interrupted_one(
+    tmp_path, settings
+):
+    """On one machine, with the same versions, threads and processes."""
+    settings = {"max_steps": 4, "save_steps": 4, "warmup_steps": 3, **settings}
+    runs = []
+    for name in ("first", "second"):
+        runs.append(make_trainer(tmp_path / name, **settings))
+        runs[-1].train()
+    interrupt = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        make_trainer(tmp_path / "third", callbacks=[interrupt], **settings).train()
+    runs.append(make_trainer(tmp_path / "third", **settings))
+    torch.manual_seed(99)  # what the new process did before must not matter
+    runs[-1].train(resume_from_checkpoint=True)
+    for trainer in runs[1:]:
+        assert_equal(weights(trainer), weights(runs[0]))
 
 
 def test_mid_epoch_resumption_was_really_tested(uninterrupted):
@@ -352,10 +382,21 @@ def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monke
     assert f"Resuming from {tmp_path / 'checkpoint-4'}." in caplog.text
 
 
-@pytest.mark.parametrize(("max_steps", "warns"), [(2, True), (3, False), (-1, False)])
-def test_a_run_that_ends_while_it_warms_up_is_told(max_steps, warns, tmp_path, caplog):
-    limits = {"warmup_steps": 2, "num_train_epochs": 0.2, "max_steps": max_steps}
-    make_trainer(tmp_path, save_strategy="no", **limits).train()
+CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "warns"),
+    [
+        ({"max_steps": 2}, True),
+        ({"max_steps": 3}, False),
+        ({"max_steps": -1, "num_train_epochs": 0.2}, True),
+        ({"max_steps": -1, "num_train_epochs": 1}, False),
+        ({"max_steps": 2, **CONSTANT}, False),  # without a warm-up
+    ],
+)
+def test_a_run_that_ends_while_it_warms_up_is_told(limits, warns, tmp_path, caplog):
+    make_trainer(tmp_path, save_strategy="no", warmup_steps=2, **limits).train()
     assert ("within the 2 of warm-up" in caplog.text) == warns
 
 

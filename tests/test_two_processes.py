@@ -64,6 +64,14 @@ def interrupted_and_resumed(directory):
     assert_equal(weights(second), weights(whole))
 
 
+def every_rank_knows_the_bleu(directory):
+    """Only the first one translates; the best checkpoint has to be the same on all."""
+    trainer = make_trainer(directory / "bleu")
+    trainer.validation_pairs = [("a", "b")]
+    trainer._greedy_bleu = lambda: 12.5 if os.environ["RANK"] == "0" else pytest.fail("translated")
+    assert trainer.evaluate()["eval_bleu"] == 12.5
+
+
 def work(directory):
     """What each of the two processes does; an error ends it with another code than 0."""
     complaints, seal = [], trainer_module.seal
@@ -78,6 +86,7 @@ def work(directory):
     trainer_module.seal = slow_seal
     torch.save(one_update(directory, processes=2), directory / f"{os.environ['RANK']}.pt")
     interrupted_and_resumed(directory)
+    every_rank_knows_the_bleu(directory)
     assert not complaints  # of checkpoints that the first process was about to finish
 
 

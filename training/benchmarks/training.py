@@ -248,7 +248,7 @@ def make_trainer(
     }
     if contender.ours:
         arguments = VanillaTransformerTrainingArguments(
-            **settings, batch_tokens=options.batch_tokens, learning_rate=1.0
+            **settings, batch_tokens=options.batch_tokens
         )
         trainer = VanillaTransformerTrainer(model, arguments, train_dataset=data)
         watch = Watch(trainer.data_collator)

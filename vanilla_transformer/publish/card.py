@@ -64,6 +64,8 @@ _TOLD = (
     "hardware",
     "versions",
 )
+# Arguments of a training that no recipe has; where the paper has nothing, it says so.
+_PAPERS_ARGUMENTS = {"learning_rate": "Eq. 3", "lr_scheduler_type": "Eq. 3", "optim": "Adam"}
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
@@ -163,7 +165,7 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         scores=list(_score_rows(facts["scores"])),
         signatures=_signatures(facts["scores"]),
         headline=_headline(facts["scores"]),
-        differences=paper_differences(recipe, facts.get("model", {})),
+        differences=paper_differences(recipe, facts.get("model", {}), facts.get("arguments", {})),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
         data_rows=list(_data_rows(facts)),
         machine=_machine(facts),
@@ -178,13 +180,16 @@ def render_card(facts: dict[str, object]) -> ModelCard:
 
 
 def paper_differences(
-    recipe: dict[str, object], model: Mapping[str, object] = MappingProxyType({})
+    recipe: dict[str, object],
+    model: Mapping[str, object] = MappingProxyType({}),
+    arguments: Mapping[str, object] = MappingProxyType({}),
 ) -> list[dict[str, str]]:
     """Return the settings that are not the paper's: name, value here, the paper's, meaning.
 
     Args:
         recipe: of the training.
         model: fields of the configuration that no recipe has and that are not the paper's.
+        arguments: likewise of the training.
     """
     preset = recipe.get("preset") or "base"
     preset = preset if preset in PRESETS else "base"
@@ -203,6 +208,10 @@ def paper_differences(
         shown = "d_model / h" if paper is None else _number(paper)
         help = "field of the configuration"
         rows.append({"name": name, "here": _number(here), "paper": shown, "meaning": help})
+    for name, here in arguments.items():
+        paper = _PAPERS_ARGUMENTS.get(name, "none")
+        help = "argument of the training"
+        rows.append({"name": name, "here": _number(here), "paper": paper, "meaning": help})
     return rows
 
 

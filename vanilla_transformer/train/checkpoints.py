@@ -165,18 +165,18 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
     return chosen[::-1]
 
 
-def prune(newest: Path, *, every: int, keep: int) -> None:
+def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> None:
     """Delete all but the newest checkpoint and the last of the schedule, two at least.
 
-    Two, so that there is one to fall back on. What lies after the newest is a remnant of a run that
-    was killed: this one went back before it.
+    Two, so that there is one to fall back on; the best one, if any, is spared. What lies after the
+    newest is a remnant of a run that was killed: this one went back before it.
     """
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)
     past = [step for step in found if step <= step_of_newest]
     kept = {step_of_newest, *[step for step in past if step % every == 0][-max(keep, 2) :]}
     for step, path in found.items():
-        if step not in kept:
+        if step not in kept and path.name != Path(spare or "").name:
             # The manifest first: what is left of a deletion that was cut short is not whole.
             (path / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)

@@ -69,6 +69,11 @@ def noam_schedule(
     return LambdaLR(optimizer, partial(_lr_after, **constants))
 
 
+def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> float:
+    """The multiple of Eq. 3 that has this rate at its peak, which is step = warmup_steps."""
+    return learning_rate * (d_model * warmup_steps) ** 0.5
+
+
 def paper_adam(
     parameters: Iterable[torch.nn.Parameter] | Iterable[Mapping[str, object]],
     *,

@@ -29,6 +29,11 @@ _MODEL = (
     "tie_word_embeddings",
     "lm_head_bias",
 )
+# What the arguments may say of the updates beside that.
+_UPDATES = (
+    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args"),
+    *("weight_decay", "neftune_noise_alpha"),
+)
 _SAMPLE = ("source", "reference", "translation")
 _FEWEST_SAMPLES = 3  # that a card shows
 
@@ -47,7 +52,7 @@ def training_facts(
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
-        "precision": "bf16" if args.bf16 else "fp32",
+        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
         "matmul_precision": progress.matmul_precision,
         "seed": args.seed,
         "vocabulary": len(tokenizer),
@@ -64,6 +69,25 @@ def beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
     found = {name: getattr(config, name) for name in _MODEL}
     found = {name: value for name, value in found.items() if value != getattr(paper, name)}
     return {**found, **differing_sides(config)}
+
+
+def beside_the_paper(
+    args: "Seq2SeqTrainingArguments",
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    schedule: object = None,
+) -> dict[str, object]:
+    """Return the arguments that no recipe has and that make the updates others than the paper's.
+
+    Args:
+        args: of the training.
+        optimizer: that the trainer was given, if any.
+        schedule: likewise, of the learning rate.
+    """
+    found = {name: getattr(args, name) for name in _UPDATES}
+    given = {"optim": optimizer, "lr_scheduler_type": schedule}
+    found |= {name: type(value).__name__ for name, value in given.items() if value is not None}
+    return {name: getattr(value, "value", value) for name, value in found.items() if value}
 
 
 def without_texts(result: dict[str, object]) -> dict[str, object]:

@@ -202,7 +202,6 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     return VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
         **recipe.argument_values(),
-        learning_rate=1.0,  # the schedule gives the whole rate
         # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
         logging_nan_inf_filter=False,
         # The table of options cannot give this one: it depends on the machine too.

@@ -4,6 +4,7 @@ What is plugged in: batches by token budget, the paper's Adam and Eq. 3, perplex
 greedy BLEU while training, fast settings for a CPU, and checkpoints that survive being killed.
 """
 
+import copy
 import hashlib
 import logging
 import math
@@ -12,21 +13,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from transformers import (
-    PrinterCallback,
-    ProgressCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerCallback,
-)
-from transformers.trainer_utils import EvalLoopOutput, TrainOutput
+from transformers import PrinterCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers.trainer import OPTIMIZER_NAME
+from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
+from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
@@ -38,15 +34,25 @@ from ..fast import release
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
-from ..recipes.recipe import Recipe, recipe_of
+from ..recipes.recipe import recipe_of
 from ..storage.atomic import write_json
 from ..storage.run_files import METRICS
+from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
-from .optimization import noam_schedule, paper_adam
-from .report import beside_the_recipe, choose_samples, draw_curves, training_facts, without_texts
+from .optimization import factor_of_peak, noam_schedule, paper_adam
+from .report import (
+    beside_the_paper,
+    beside_the_recipe,
+    choose_samples,
+    draw_curves,
+    training_facts,
+    without_texts,
+)
 
 logger = logging.getLogger(__name__)
+
+_WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 class TrainingInterrupted(Exception):
@@ -59,38 +65,6 @@ class TrainingInterrupted(Exception):
             f"Stopped by {signal.Signals(signum).name}; {checkpoint} is whole. "
             "Run the same command again to resume."
         )
-
-
-@dataclass
-class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
-    """Seq2SeqTrainingArguments with the paper's defaults and what our trainer adds.
-
-    Args:
-        batch_tokens: Source and target tokens, padding included, in a batch of one device.
-        bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
-            `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
-        learning_rate_factor: Multiple of Eq. 3.
-        warmup_steps: Updates until the learning rate peaks.
-        max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
-            a resumption included; None does not.
-        save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
-        checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
-    """
-
-    batch_tokens: int = field(default=Recipe.batch_tokens)
-    bpe_dropout: float = field(default=Recipe.bpe_dropout)
-    learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
-    warmup_steps: float = field(default=Recipe.warmup_steps)
-    adam_beta2: float = field(default=Recipe.adam_beta2)
-    adam_epsilon: float = field(default=Recipe.adam_epsilon)
-    max_grad_norm: float = field(default=Recipe.max_grad_norm)
-    max_minutes: float | None = field(default=Recipe.max_minutes)
-    save_every_minutes: float = field(default=0.0)
-    checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
-
-    def __getstate__(self) -> dict[str, object]:
-        """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
-        return {**self.__dict__, "hub_token": None}
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
@@ -119,27 +93,27 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         target_language: str | None = None,
         **kwargs: object,
     ) -> None:
-        if args.label_smoothing_factor:
-            raise RequestError(
-                f"got label_smoothing_factor={args.label_smoothing_factor}; the model smooths its "
-                "own loss: set label_smoothing in its config and leave the factor at 0."
-            )
-        if args.predict_with_generate or kwargs.get("compute_metrics") is not None:
-            raise RequestError(
-                "got predict_with_generate or compute_metrics; this trainer reports perplexity and "
-                "greedy BLEU of validation_pairs. Take Seq2SeqTrainer for other metrics."
-            )
+        for name in ("compute_metrics", "preprocess_logits_for_metrics"):
+            if kwargs.get(name) is not None:
+                raise RequestError(
+                    f"got {name}; this trainer reports perplexity and greedy BLEU of "
+                    "validation_pairs. Take Seq2SeqTrainer for other metrics."
+                )
+        optimizer, schedule = kwargs.get("optimizers") or (None, None)
+        check_arguments(args, optimizer=optimizer, schedule=schedule)
         sizes = (model.config.vocab_size, model.config.target_vocab_size)
         collator = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
-        super().__init__(model, args, data_collator=kwargs.pop("data_collator", collator), **kwargs)
+        collator = kwargs.pop("data_collator", None) or collator
+        super().__init__(model, args, data_collator=collator, **kwargs)
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.train_sampler: TokenBatchSampler | None = None
+        self.updates_per_epoch = 0  # known when the first one begins
+        self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self.progress = Progress()
         self._signals = _Signals()
-        for printer in (PrinterCallback, ProgressCallback):
-            self.remove_callback(printer)
+        self.remove_callback(PrinterCallback)
         self.add_callback(_RunControl(self))
 
     def get_train_dataloader(self) -> DataLoader:
@@ -147,7 +121,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
             max_tokens=self.args.batch_tokens,
-            seed=self.args.seed,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
             num_replicas=self.args.world_size,
         )
         loader = DataLoader(
@@ -155,6 +129,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             batch_sampler=self.train_sampler,
             collate_fn=self._training_collator(),
             num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            # Not all versions of the host have this one.
+            multiprocessing_context=getattr(self.args, "dataloader_multiprocessing_context", None),
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
         return self.accelerator.prepare(loader)
@@ -200,29 +177,59 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """The paper's Adam (Section 5.3), its learning rate left to the schedule."""
-        if self.optimizer is None:
-            parameters = (self.model if model is None else model).parameters()
-            self.optimizer = paper_adam(
-                [parameter for parameter in parameters if parameter.requires_grad],
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-            )
+        """The paper's Adam (Section 5.3), or the host's optimizer if one or a decay is given."""
+        if self.optimizer is not None or self.args.optim is not None or self.args.weight_decay:
+            return super().create_optimizer(model)
+        parameters = (self.model if model is None else model).parameters()
+        self.optimizer = paper_adam(
+            [parameter for parameter in parameters if parameter.requires_grad],
+            lr=self.args.base_learning_rate,
+            betas=(self.args.adam_beta1, self.args.adam_beta2),
+            eps=self.args.adam_epsilon,
+        )
         return self.optimizer
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(
+        args: VanillaTransformerTrainingArguments, model: torch.nn.Module | None = None
+    ) -> tuple[object, dict[str, object]]:
+        """As the host's, with the rate that the schedule multiplies; AdamW if none is named."""
+        args = copy.copy(args)
+        args.learning_rate = args.base_learning_rate
+        args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
+        return Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Eq. 3 without a wasted first update; it does not depend on the length of the run."""
-        if self.lr_scheduler is None:
-            self.lr_scheduler = noam_schedule(
-                self.optimizer if optimizer is None else optimizer,
-                d_model=self.model.config.d_model,
-                warmup_steps=int(self.args.warmup_steps),
-                factor=self.args.learning_rate_factor,
-            )
-            self._created_lr_scheduler = True
+        """Eq. 3 without a wasted first update, or the host's schedule where one is asked for."""
+        if self.lr_scheduler is not None:
+            return self.lr_scheduler
+        kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
+        if num_training_steps <= warmup and kind not in _WITHOUT_WARMUP:
+            self._warn_of_warmup(num_training_steps, warmup)
+        if kind is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        d_model, factor = self.model.config.d_model, self.args.learning_rate_factor
+        if self.args.learning_rate is not None:
+            factor = factor_of_peak(self.args.learning_rate, d_model=d_model, warmup_steps=warmup)
+        self.lr_scheduler = noam_schedule(
+            self.optimizer if optimizer is None else optimizer,
+            d_model=d_model,
+            warmup_steps=warmup,
+            factor=factor,
+        )
+        self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def _warn_of_warmup(self, updates: int, warmup: int) -> None:
+        if self.is_world_process_zero():
+            logger.warning(
+                "The run ends after %d updates, within the %d of warm-up: it will have learned "
+                "little. Give more updates, or fewer of warm-up.",
+                updates,
+                warmup,
+            )
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, **kwargs: object
@@ -245,13 +252,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.progress.require(**conditions)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
-        if 0 < self.args.max_steps <= self.args.warmup_steps and self.is_world_process_zero():
-            logger.warning(
-                "The run ends after %d updates, within the %d of warm-up: it will have learned "
-                "little. Give more updates, or fewer of warm-up.",
-                self.args.max_steps,
-                self.args.warmup_steps,
-            )
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
                 "Pieces of words are taken apart at random (bpe_dropout %g) and counted so.",
@@ -277,6 +277,33 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
                 f"{foreign[0]}; resume with the model that it was written by."
             )
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """As the host's, which then goes on with the checkpoint's constants, whatever is asked."""
+        if checkpoint is None:
+            return
+        if not (Path(checkpoint) / OPTIMIZER_NAME).is_file():
+            raise RequestError(
+                f"{checkpoint} holds no {OPTIMIZER_NAME}, as save_only_model has it; start a new "
+                "training from its model."
+            )
+        asked = [dict(group) for group in self.optimizer.param_groups]
+        otherwise = "Give the same as then, or start a new training from its model."
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except ValueError as error:
+            raise RequestError(
+                f"{checkpoint} was trained with another optimizer: {error}. {otherwise}"
+            ) from error
+        for wanted, found in zip(asked, self.optimizer.param_groups, strict=True):
+            if wanted.keys() - found.keys():
+                raise RequestError(f"{checkpoint} was trained with another optimizer. {otherwise}")
+            for name in ("initial_lr", "betas", "eps", "weight_decay"):
+                if name in wanted and wanted[name] != found[name]:
+                    raise RequestError(
+                        f"got an optimizer with {name}={wanted[name]}; {checkpoint} was trained "
+                        f"with {found[name]}. {otherwise}"
+                    )
 
     def _matmul_precision(self) -> str:
         """What float32 matrix products are computed with in a run that begins."""
@@ -306,12 +333,27 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             return None
         return super()._get_grad_norm(model, grad_norm)
 
-    def evaluate(self, *args: object, **kwargs: object) -> dict[str, float]:
-        """As the host's; how often one evaluates leaves no trace in the training."""
+    def evaluate(
+        self,
+        eval_dataset: object = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **generation: object,
+    ) -> dict[str, float]:
+        """As the host's; how often one evaluates leaves no trace in the training.
+
+        Raises:
+            ValueError: For arguments of `generate`: BLEU is that of the greedy translation.
+        """
+        if generation:
+            raise RequestError(
+                f"got {', '.join(generation)}; BLEU is greedy here. For other searches take "
+                "evaluate_model of vanilla_transformer.evaluation."
+            )
         started = time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            metrics = super().evaluate(*args, **kwargs)
+            metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self.progress.evaluation_seconds += time.monotonic() - started
         return metrics
 
@@ -335,8 +377,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         nats, count = self._sum_over_ranks(totals)
         loss = nats / max(count, 1)
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-        if self.validation_pairs and self.is_world_process_zero():
-            metrics["bleu"] = self._greedy_bleu()
+        if self.validation_pairs:
+            # One rank translates, and all know the result: it may choose the best checkpoint.
+            bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
+            (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         size = len(dataloader.dataset)
         return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
@@ -351,9 +395,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
+                paper = self.args.learning_rate is None
                 raise RequestError(
-                    f"the loss became {logs['loss']} before update {self.state.global_step}; "
-                    "lower learning_rate_factor or raise warmup_steps."
+                    f"the loss became {logs['loss']} before update {self.state.global_step}; lower "
+                    f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
                 )
         super().log(logs, start_time)
         if self.is_world_process_zero():
@@ -458,6 +503,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "data": {"train_pairs_kept": len(self.train_dataset)},
             "recipe": self._recipe(source_language, target_language),
             "model": beside_the_recipe(self.model.config),
+            "arguments": self._beside_the_paper,
             "samples": choose_samples({"validation": {**result, **texts}}, 20),
         }
         draw_curves(self.state.log_history, directory, title=title)
@@ -476,6 +522,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             vocab_size=config.vocab_size,
             split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
             max_steps=self.state.max_steps,  # also where the arguments count epochs
+            warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # or give a share
             checkpoints_to_average=1,  # a trainer keeps several, but averages none
             num_beams=search.num_beams or 1,
             length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
@@ -553,6 +600,7 @@ class _RunControl(TrainerCallback):
         # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
         batches = len(self.trainer.train_sampler) // args.world_size
         updates = math.ceil(batches / args.gradient_accumulation_steps)
+        self.trainer.updates_per_epoch = updates
         self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
@@ -582,7 +630,16 @@ class _RunControl(TrainerCallback):
         if args.should_save:
             self.trainer.progress.save(checkpoint)
             seal(checkpoint)
-            prune(checkpoint, every=int(args.save_steps), keep=args.checkpoints_to_keep)
+            scheduled = {
+                SaveStrategy.STEPS: int(state.save_steps),
+                SaveStrategy.EPOCH: self.trainer.updates_per_epoch,
+            }
+            prune(
+                checkpoint,
+                every=scheduled.get(args.save_strategy, 1),
+                keep=args.checkpoints_to_keep,
+                spare=state.best_model_checkpoint,
+            )
 
     def _agree(self, *values: int) -> list[int]:
         """The largest of each value over all ranks, so that all of them do the same."""
