@@ -38,6 +38,15 @@ def real_token_shares(source, target, *, max_tokens):
     return shares
 
 
+def fewest_batches(source, target, max_tokens, max_sentences):
+    """By filling batches from the longest pair down, which no other plan beats."""
+    left, count = sorted(np.maximum(source, target)), 0
+    while left:
+        left = left[: -min(max_tokens // left[-1], max_sentences or len(left))]
+        count += 1
+    return count
+
+
 lengths_and_settings = st.tuples(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120),
     st.integers(40, 300),
@@ -70,11 +79,39 @@ def test_every_plan_keeps_the_budget_the_count_and_every_example(case):
             assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
             assert max_sentences is None or len(batch) <= max_sentences
         seen = sorted(example for batch in batches for example in batch)
-        if len(pairs) >= len(sampler):
+        if np.any(
+            np.arange(fewest_batches(source, target, max_tokens, max_sentences), len(pairs) + 1)
+            % replicas
+            == 0
+        ):
             assert seen == list(range(len(pairs)))
-        else:  # fewer examples than processes: some come twice, none is missing
+        else:  # no count of batches is right without repeating some, and none is missing
             assert set(seen) == set(range(len(pairs)))
-            assert len(seen) < len(pairs) + replicas
+            assert len(seen) == len(sampler) < len(pairs) + replicas
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    ("lengths", "max_tokens", "replicas", "batches", "repeated"),
+    [
+        ([50] * 9, 60, 2, 10, 1),  # nine full batches cannot be dealt to two processes
+        ([50] * 8, 60, 2, 8, 0),
+        ([50] * 7 + [30] * 2, 60, 2, 8, 0),  # eight can, though no ninth is left for moving bounds
+        ([50] * 2, 60, 3, 3, 1),
+        ([50], 60, 4, 4, 3),
+    ],
+)
+def test_examples_are_repeated_only_where_the_budget_leaves_no_other_way(
+    shuffle, lengths, max_tokens, replicas, batches, repeated
+):
+    options = {"max_tokens": max_tokens, "num_replicas": replicas, "shuffle": shuffle}
+    sampler = TokenBatchSampler(lengths, lengths, **options)
+    for epoch in range(5):
+        plan = epoch_of(sampler, epoch)
+        seen = [example for batch in plan for example in batch]
+        assert len(plan) == len(sampler) == batches
+        assert set(seen) == set(range(len(lengths)))
+        assert len(seen) == len(lengths) + repeated
 
 
 def test_no_plan_of_sorted_pairs_has_fewer_batches():

@@ -29,8 +29,10 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     With `num_replicas` r the length is a multiple of r, and batches k*r .. k*r+r-1, which
     accelerate deals to the r processes, hold similar lengths, so that no process waits long for
-    another. Every example comes exactly once in an epoch; only with fewer examples than r are some
-    repeated.
+    another. Every example comes exactly once in an epoch where the budget leaves room for it: where a
+    multiple of r lies between the fewest batches possible and the number of examples. Where none
+    does, as with nine examples that fill a batch each and two processes, every batch is one example,
+    and as few of these are repeated as make the count a multiple of r.
 
     There is no attribute `batch_size`, on purpose: accelerate drops every batch of another size
     when a batch sampler has one.
@@ -110,7 +112,11 @@ class TokenBatchSampler(Sampler[list[int]]):
         """Batches of every epoch: the fewest possible, one for the moving bounds, rounded up."""
         longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
         fewest = len(self._bounds(longest)) - 1
-        batches = min(fewest + self.shuffle, len(longest))
+        batches = self._rounded_up(min(fewest + self.shuffle, len(longest)))
+        # Rather bounds that stay than examples that come twice.
+        return batches if batches <= len(longest) else self._rounded_up(fewest)
+
+    def _rounded_up(self, batches: int) -> int:
         return -(-batches // self.num_replicas) * self.num_replicas
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
@@ -132,6 +138,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         ranked = np.sort((key[order] << bits) | np.arange(len(key)))
         order = order[ranked & ((1 << bits) - 1)]
         bounds = self._bounds(longest[order], first_size=first_size)
+        if len(bounds) - 1 > self._length:  # no batch is left for bounds that move
+            bounds = self._bounds(longest[order])
         bounds = _split_batches(bounds, count=min(self._length, len(order)))
         if len(order) < self._length:  # every batch is one example: repeat some for the last ranks
             order, bounds = np.resize(order, self._length), np.arange(self._length + 1)
