@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import os
 import re
+import tracemalloc
+from pathlib import Path
 
 import datasets
 import pytest
@@ -10,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vanilla_transformer.data.dataset import read_pairs
+from vanilla_transformer.data.readers import TEXT_BYTES
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.storage.reading import LINE_BYTES
 
 PAIRS = [
     ("A man.", "Ein Mann."),
@@ -204,6 +210,90 @@ def test_a_gzip_file_damaged_inside_is_one_clear_error(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(bytes(whole))
     with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file"):
         list(read_pairs(tmp_path / "a.jsonl.gz", **LANGUAGES))
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
+def test_a_side_may_have_64_kib_and_no_byte_more(tmp_path, letter):
+    whole = letter * (TEXT_BYTES // len(letter.encode()))
+    path = write(tmp_path / "a.jsonl", json_lines([(whole, "b"), (whole + "a", "b"), ("a", whole)]))
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == [(whole, "b"), ("a", whole)]
+    assert reader.examples == [f"{path}:2: the source is longer than 64 KiB"]
+    assert read([("a", "b"), ("c", whole + "a")]) == [("a", "b")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_line_may_have_1_mib_and_no_byte_more(tmp_path, end):
+    pair = json_lines([("a", "b")]).decode().strip()
+    for mark in ("", "\ufeff"):
+        path = tmp_path / "a.jsonl"
+        path.write_text(mark + pair.ljust(LINE_BYTES) + end, encoding="utf-8", newline="")
+        assert read(path) == [("a", "b")]
+        path.write_text(mark + pair.ljust(LINE_BYTES + 1) + end, encoding="utf-8", newline="")
+        with pytest.raises(ValueError, match=r"a\.jsonl:1: the line is longer than 1 MiB"):
+            read(path, strict=True)
+
+
+@pytest.mark.parametrize("size", [LINE_BYTES * 2**5, LINE_BYTES * 2**5 + 17])
+def test_no_line_is_held_whole_however_long(tmp_path, size):
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(b"a" * size + b"\n" + json_lines(PAIRS), compresslevel=1))
+    reader = read_pairs(path, **LANGUAGES)
+    tracemalloc.start()
+    try:
+        assert list(reader) == PAIRS
+        assert tracemalloc.get_traced_memory()[1] < 16 * LINE_BYTES
+    finally:
+        tracemalloc.stop()
+    assert reader.examples == [f"{path}:1: the line is longer than 1 MiB"]
+
+
+def test_complaints_of_a_line_are_short(tmp_path):
+    row = {f"language {number} " * 9: "x" for number in range(1000)}
+    reader = read_pairs(write(tmp_path / "a.jsonl", json.dumps(row).encode()), **LANGUAGES)
+    assert not list(reader)
+    assert len(reader.examples[0]) < len(str(tmp_path)) + 400
+
+
+def test_a_gzip_file_of_several_parts_is_read_to_its_end(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))
+    assert read(path) == PAIRS * 2
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(
+        ValueError, match=r"a\.jsonl\.gz is not a whole gzip file: .*Fetch it again"
+    ):
+        read(path)
+
+
+def test_a_gzip_file_under_another_name_is_told_apart(tmp_path):
+    for name in ("a.jsonl", "a.en", "a.de"):
+        (tmp_path / name).write_bytes(gzip.compress(json_lines(PAIRS)))
+    for source in (tmp_path / "a.jsonl", (tmp_path / "a.en", tmp_path / "a.de")):
+        with pytest.raises(ValueError, match=r"a\.(jsonl|en) is a gzip file; let its name end in"):
+            read(source)
+
+
+def test_what_is_no_file_is_refused_by_name(tmp_path):
+    pipe, folder = tmp_path / "pipe.jsonl", tmp_path / "folder.jsonl"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device; give a"):
+            read_pairs(path, **LANGUAGES)
+        with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device; give a"):
+            read_pairs((path, path), **LANGUAGES)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens alone")
+def test_errors_of_reading_name_the_file_as_those_of_opening_do(tmp_path):
+    with pytest.raises(OSError, match="/proc/self/mem") as caught:
+        read(("/proc/self/mem", "/proc/self/mem"))
+    assert caught.value.filename == "/proc/self/mem"
+    reader = read_pairs(write(tmp_path / "a.jsonl", json_lines(PAIRS)), **LANGUAGES)
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.jsonl"):
+        list(reader)
 
 
 @pytest.mark.parametrize("name", ["gone.jsonl", "gone.jsonl.gz", "gone.txt", "/no such/folder"])

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import re
+import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..storage.reading import LINE_BYTES, errors_naming, read_lines
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     # A path, two paths, a Hub name, a data set, or pairs.
     PairSource = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
+TEXT_BYTES = 2**16  # of one side of a pair: some ten thousand words
 _ROWS = 1000
 _JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_GZIP = b"\x1f\x8b"  # begins such a file, and no text in UTF-8
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_SUFFIXES = (".gz", ".txt", ".tsv", ".csv", ".zip", ".parquet", ".arrow", ".bz2", ".xz")
 
@@ -77,9 +81,10 @@ def read_pairs(
 ) -> PairReader:
     """Read sentence pairs from wherever they are.
 
-    What cannot be a pair (no JSON, a missing language, an empty or non-string side, invalid UTF-8)
-    is skipped, counted and reported with its line, or refused with `strict`. Text is taken as it
-    is; only the end of a line (LF or CRLF) and a byte order mark are not part of it.
+    What cannot be a pair (no JSON, a missing language, an empty or non-string side, invalid UTF-8,
+    a side of more than 64 KiB, a line of more than 1 MiB) is skipped, counted and reported with its
+    line, or refused with `strict`. Text is taken as it is; only the end of a line (LF or CRLF) and
+    a byte order mark are not part of it.
 
     Args:
         source: one of
@@ -184,18 +189,25 @@ def _name_of(source: PairSource, kind: str) -> str:
 
 
 def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"got {str(path)!r}; there is no such file.")
+    if path.is_file():
+        return
+    if path.exists():
+        raise RequestError(
+            f"{path} is a folder, a pipe or a device; give a file, which can be read twice."
+        )
+    raise FileNotFoundError(f"got {str(path)!r}; there is no such file.")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a file without their ends, broken at line feeds only."""
     number = 0
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+    is_gzip = path.suffix == ".gz"
+    with errors_naming(path), gzip.open(path, "rb") if is_gzip else path.open("rb") as file:
         try:
-            for number, line in enumerate(file, start=1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
+            for number, line in enumerate(read_lines(file), start=1):
+                if number == 1 and line.startswith(_GZIP) and not is_gzip:
+                    raise RequestError(f"{path} is a gzip file; let its name end in .gz.")
+                yield line
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise RequestError(
                 f"{path} is not a whole gzip file: {error} after line {number}. Fetch it again."
@@ -257,6 +269,8 @@ def _dataset_rows(dataset: Dataset | IterableDataset, languages: tuple[str, str]
 
 
 def _decoded(line: bytes) -> str:
+    if len(line) > LINE_BYTES:
+        raise _MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -277,7 +291,8 @@ def _pair_of_row(row: object, languages: tuple[str, str]) -> tuple[str, str]:
         raise _MalformedError('no object of the form {"translation": {...}}')
     for language in languages:
         if language not in sides:
-            raise _MalformedError(f"no {language!r} among {sorted(map(str, sides))}")
+            names = reprlib.repr(sorted(map(str, sides)))
+            raise _MalformedError(f"no {language!r} among {names}")
     return _checked_pair(*(sides[language] for language in languages))
 
 
@@ -294,7 +309,9 @@ def _checked_pair(source: object, target: object) -> tuple[str, str]:
         if not side.strip():
             raise _MalformedError(f"the {name} is empty")
         try:
-            side.encode("utf-8")
+            size = len(side.encode("utf-8"))
         except UnicodeEncodeError:
             raise _MalformedError(f"the {name} holds a lone surrogate") from None
+        if size > TEXT_BYTES:
+            raise _MalformedError(f"the {name} is longer than {TEXT_BYTES // 2**10} KiB")
     return source, target

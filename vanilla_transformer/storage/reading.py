@@ -1,13 +1,15 @@
-"""Small files that were written elsewhere or long ago: read whole, and checked before use.
+"""Files that were written elsewhere or long ago: read in bounded memory, and checked before use.
 
 Whatever such a file holds, the caller gets what it expects or one line that names the file.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from ..errors import RequestError
 
@@ -16,6 +18,7 @@ _Content = TypeVar("_Content", dict, list)
 # Far above any file that is read here: vocabularies are the largest JSON, recipes the only YAML.
 JSON_BYTES = 512 * 2**20
 YAML_BYTES = 2**20
+LINE_BYTES = 2**20  # of a text: what is longer is no sentence, nor a pair of them
 _REASON = 200  # characters of a library's reason that are repeated
 _COPY = "copy or download it again"
 _MERGED = "tag:yaml.org,2002:merge"
@@ -81,20 +84,42 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict:
     return found
 
 
+def read_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a text without their ends, \\n or \\r\\n, and without a byte order mark.
+
+    Of a line longer than `LINE_BYTES` no more than its beginning is held or yielded, which is
+    longer than that as well.
+    """
+    mark = b"\xef\xbb\xbf"
+    while line := file.readline(LINE_BYTES + len(mark) + 2):
+        if not line.endswith(b"\n"):
+            while (rest := file.readline(LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        mark = b""
+
+
+@contextmanager
+def errors_naming(path: str | os.PathLike) -> Iterator[None]:
+    """Let the operating system's errors in the block name a file, as those of opening it do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        reason = error.strerror or " ".join(str(error).split())
+        raise OSError(error.errno, reason, os.fspath(path)) from error
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
+    with errors_naming(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _text(path: Path, language: str, most: int, remedy: str) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        if error.filename is None:  # of reading, unlike of opening
-            error.filename = str(path)
-        raise
+    with errors_naming(path), path.open("rb") as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise RequestError(
             f"{path} is larger than {most // 2**20} MiB, the limit for {language} here; {remedy}."
