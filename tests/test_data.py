@@ -1,11 +1,13 @@
 """Data sets of pairs: what is cached is whole, what is tokenised is exact, what is padded is not
 read."""
 
+import errno
 import gzip
 import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 import time
@@ -267,6 +269,111 @@ def test_a_damaged_cache_is_made_again(load, tmp_path, caplog, damage):
         (file if damage == "no data" else file.with_name("report.json")).unlink()
     assert pairs_of(load(path)) == PAIRS
     assert "damaged" in caplog.text
+
+
+def report_of(dataset):
+    return Path(dataset.cache_files[0]["filename"]).with_name("report.json")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same(
+    load, tokenize, tmp_path, caplog, restored
+):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    for make in (lambda: load(path), lambda: tokenize(load(path))):
+        dataset = make()
+        expected = dataset.to_dict()
+        file = Path(dataset.cache_files[0]["filename"])
+        del dataset
+        before, content = file.stat(), bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1  # within a text, or a list of ids
+        file.write_bytes(content)
+        if restored:
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert make().to_dict() == expected
+        assert "data.arrow has changed" in caplog.text
+        caplog.clear()
+
+
+def test_a_copy_of_a_cache_is_believed_by_its_digest_once(load, tmp_path, monkeypatch, caplog):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    load(path)
+    shutil.copytree(tmp_path / "cache", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "backup").rename(tmp_path / "cache")
+    refuse_to_read(monkeypatch)
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged" not in caplog.text
+    monkeypatch.setattr(data, "sha256", None)  # size and times are enough from now on
+    assert pairs_of(load(path)) == PAIRS
+
+
+def test_a_cache_cut_at_any_byte_is_made_again(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS[:3])
+    file = Path(load(path).cache_files[0]["filename"])
+    whole = file.read_bytes()
+    for size in range(0, len(whole), 37):
+        file.write_bytes(whole[:size])
+        assert pairs_of(load(path)) == PAIRS[:3]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "null", "7", "{}", "[" * 100_000, "{", '{"rows": 2500}', "\xff", "9" * 10_000],
+)
+def test_a_damaged_report_is_made_again(load, tmp_path, caplog, content):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    report_of(load(path)).write_text(content, encoding="latin-1")
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged and is made again" in caplog.text
+    caplog.clear()
+    load(path)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("value", [None, True, "2500", 2499, 2500.0, [], {}])
+@pytest.mark.parametrize("key", ["rows", "malformed", "examples", "sha256", "size_and_times"])
+def test_a_report_with_another_value_is_made_again_or_as_good(load, tmp_path, key, value):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    report = report_of(load(path))
+    report.write_text(json.dumps({**json.loads(report.read_text()), key: value}))
+    assert pairs_of(load(path)) == PAIRS
+    assert json.loads(report_of(load(path)).read_text())["rows"] == len(PAIRS)
+
+
+@pytest.mark.parametrize("in_place", ["report.json", "data.arrow", "cache", "lock"])
+def test_a_folder_where_a_file_belongs_and_the_reverse_are_told_in_one_line(
+    load, tmp_path, in_place
+):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    folder = report_of(load(path)).parent
+    if in_place == "cache":
+        shutil.rmtree(tmp_path / "cache")
+        (tmp_path / "cache").touch()
+    elif in_place == "lock":
+        Path(f"{folder}.lock").unlink()
+        Path(f"{folder}.lock").mkdir()
+    else:
+        (folder / in_place).unlink()
+        (folder / in_place).mkdir()
+    if in_place.count("."):
+        assert pairs_of(load(path)) == PAIRS
+        return
+    with pytest.raises(OSError, match="cache") as caught:
+        load(path)
+    assert str(caught.value.filename).startswith(str(tmp_path / "cache"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_is_named(load, tmp_path, monkeypatch):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    new_stream = pa.ipc.new_stream
+    monkeypatch.setattr(pa.ipc, "new_stream", lambda file, schema: new_stream("/dev/full", schema))
+    with pytest.raises(OSError, match=r"data\.arrow") as caught:
+        load(path)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename.endswith("data.arrow")
+    assert cached_folders(tmp_path) == []
 
 
 def _load_and_count(path, cache, counter):

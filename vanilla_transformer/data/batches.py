@@ -29,10 +29,10 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     With `num_replicas` r the length is a multiple of r, and batches k*r .. k*r+r-1, which
     accelerate deals to the r processes, hold similar lengths, so that no process waits long for
-    another. Every example comes exactly once in an epoch where the budget leaves room for it: where a
-    multiple of r lies between the fewest batches possible and the number of examples. Where none
-    does, as with nine examples that fill a batch each and two processes, every batch is one example,
-    and as few of these are repeated as make the count a multiple of r.
+    another. Every example comes exactly once in an epoch where that is possible: where a multiple
+    of r lies between the fewest batches that the budget allows and the number of examples. Where
+    none does, as with nine examples that fill a batch each and two processes, every batch is one
+    example, and as few as make the count a multiple of r are repeated.
 
     There is no attribute `batch_size`, on purpose: accelerate drops every batch of another size
     when a batch sampler has one.

@@ -85,7 +85,7 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict:
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a text without their ends, \\n or \\r\\n, and without a byte order mark.
+    """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
     Of a line longer than `LINE_BYTES` no more than its beginning is held or yielded, which is
     longer than that as well.
