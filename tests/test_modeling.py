@@ -4,6 +4,7 @@ What the model computes is tested in test_paper.py; here, that every way to it g
 """
 
 import copy
+import math
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.modeling_vanilla_transformer import (
     Decoder,
     Encoder,
@@ -692,6 +694,138 @@ EMBEDS = torch.zeros(1, 3, 16)
 def test_bad_input_gives_one_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_model()(**arguments)
+
+
+GOOD = {
+    "input_ids": torch.tensor([[4, 5, 2], [6, 2, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    "decoder_input_ids": torch.tensor([[1, 4, 7, 9], [1, 8, 2, 0]]),
+    "decoder_attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    "labels": torch.tensor([[4, 7, 9, 2], [8, 2, -100, -100]]),
+}
+WRONG_IDS = {
+    "a list": lambda ids: ids.tolist(),
+    "an array": lambda ids: ids.numpy(),
+    "floats": lambda ids: ids.float(),
+    "truth values": lambda ids: ids.bool(),
+    "bytes": lambda ids: ids.clamp(min=0).to(torch.uint8),
+    "one dimension": lambda ids: ids[0],
+    "three dimensions": lambda ids: ids[None],
+    "a scalar": lambda ids: ids[0, 0],
+    "no row": lambda ids: ids[:0],
+    "no token": lambda ids: ids[:, :0],
+    "another number of rows": lambda ids: ids.repeat(2, 1)[:3],
+}
+WRONG_MASKS = {
+    "a list": lambda mask: mask.tolist(),
+    "an array": lambda mask: mask.numpy(),
+    "one dimension": lambda mask: mask[0],
+    "three dimensions": lambda mask: mask[None],
+    "five dimensions": lambda mask: mask[None, None, None],
+    "a token more": lambda mask: torch.cat((mask, mask[:, :1]), dim=1),
+    "a token less": lambda mask: mask[:, 1:],
+    "no token": lambda mask: mask[:, :0],
+    "one row": lambda mask: mask[:1],
+    "no row": lambda mask: mask[:0],
+    "twos": lambda mask: mask * 2,
+    "halves": lambda mask: mask * 0.5,
+    "negative": lambda mask: -mask,
+    "to be added": lambda mask: (1.0 - mask) * -1e9,
+    "infinite": lambda mask: torch.zeros(mask.shape).masked_fill(mask == 0, -math.inf),
+    "not a number": lambda mask: mask * math.nan,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_IDS)
+@pytest.mark.parametrize("name", ["input_ids", "decoder_input_ids", "labels"])
+def test_ids_of_another_type_or_shape_are_refused_by_name(name, wrong):
+    arguments = {**GOOD, name: WRONG_IDS[wrong](GOOD[name])}
+    with pytest.raises(RequestError, match=r"^(Encoder |Decoder |labels)\S* .*; (allowed|give)"):
+        tiny_model()(**arguments)
+
+
+@pytest.mark.parametrize("wrong", WRONG_MASKS)
+@pytest.mark.parametrize("name", ["attention_mask", "decoder_attention_mask"])
+def test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused(name, wrong):
+    model = tiny_model()
+    arguments = {**GOOD, name: WRONG_MASKS[wrong](GOOD[name])}
+    side = "Decoder" if name.startswith("decoder") else "Encoder"
+    with pytest.raises(RequestError, match=f"^{side} attention_mask .*; (allowed|give)"):
+        model(**arguments)
+    if name == "attention_mask":
+        states = model.model.encoder(GOOD["input_ids"]).last_hidden_state
+        with pytest.raises(
+            RequestError, match=r"^Decoder encoder_attention_mask .*; (allowed|give)"
+        ):
+            model(**{**arguments, "input_ids": None}, encoder_outputs=(states,))
+
+
+@pytest.mark.parametrize("name", ["inputs_embeds", "decoder_inputs_embeds"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.zeros(2, 3, 16).long(),
+        torch.zeros(2, 3, 15),
+        torch.zeros(3, 16),
+        torch.zeros(2, 0, 16),
+        torch.zeros(2, 3, 16).numpy(),
+    ],
+    ids=["integers", "another width", "two dimensions", "no token", "an array"],
+)
+def test_embeddings_of_another_type_or_shape_are_refused(name, wrong):
+    ids = {k: v for k, v in GOOD.items() if k in ("input_ids", "decoder_input_ids")}
+    ids.pop(name.replace("inputs_embeds", "input_ids"))
+    with pytest.raises(RequestError, match=r"coder inputs_embeds is of .*; (allowed|give)"):
+        tiny_model()(**ids, **{name: wrong})
+
+
+@pytest.mark.parametrize("as_type", [torch.bool, torch.int32, torch.uint8, torch.float32])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_ones_and_zeros_of_any_type_are_a_mask(attention, as_type):
+    model = tiny_model(attention=attention)
+    masks = {name: mask.to(as_type) for name, mask in GOOD.items() if "mask" in name}
+    ids = {name: ids.to(torch.int32) for name, ids in GOOD.items() if name.endswith("ids")}
+    assert torch.equal(model(**{**GOOD, **masks, **ids}).logits, model(**GOOD).logits)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_mask_of_four_dimensions_is_taken_as_it_is(attention):
+    model = tiny_model(attention=attention)
+    memory = model.model.encoder(GOOD["input_ids"]).last_hidden_state
+    seen = torch.ones(2, 1, 4, 4).tril().bool()
+    seen = seen if attention == "sdpa" else torch.zeros(seen.shape).masked_fill(~seen, -1e9)
+    arguments = {"input_ids": GOOD["decoder_input_ids"], "encoder_hidden_states": memory}
+    expected = model.model.decoder(**arguments).last_hidden_state
+    found = model.model.decoder(**arguments, attention_mask=seen).last_hidden_state
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_mask_of_a_cached_step_holds_the_earlier_tokens_too():
+    model = tiny_model()
+    first = model(**{**GOOD, "labels": None}, use_cache=True)
+    step = {**GOOD, "labels": None, "decoder_input_ids": torch.tensor([[3], [5]])}
+    step["decoder_attention_mask"] = torch.nn.functional.pad(
+        GOOD["decoder_attention_mask"], (0, 1), value=1
+    )
+    for width in (1, 4):
+        narrow = {"decoder_attention_mask": step["decoder_attention_mask"][:, -width:]}
+        with pytest.raises(RequestError, match=r"Decoder attention_mask .* allowed is \(2, 5\)"):
+            model(**{**step, **narrow}, past_key_values=first.past_key_values)
+    assert model(**step, past_key_values=first.past_key_values).logits.shape == (2, 1, 31)
+
+
+@pytest.mark.parametrize("token", [2, 0.5, -1, math.nan])
+def test_where_values_are_not_looked_at_all_but_zero_is_a_token(token):
+    """As on a GPU, and in a graph; the host reads masks of attention so, too."""
+    model = tiny_model()
+    ones = torch.tensor([[0, 0, 1, 1, 1]])
+    x, mask = torch.zeros(1, 5, 16), torch.where(ones == 1, token, 0)
+    positions = model.model.encoder.embed_positions
+    assert torch.equal(positions(x, mask, 0), positions(x, ones, 0))
+    encode = torch.compile(model.model.encoder, backend="eager", fullgraph=True)
+    ids = torch.tensor([[0, 0, 4, 5, 2]])
+    found, expected = (encode(ids, attention_mask=m).last_hidden_state for m in (mask, ones))
+    assert torch.equal(found, expected)
 
 
 def test_a_decoder_without_a_source_is_refused():

@@ -20,8 +20,14 @@ FILES = sorted(ROOT.rglob("*.py"))
 HUB = {
     "errors": set(),
     "configuration_vanilla_transformer": {"errors"},
+    "input_checks": {"errors"},
     "loss": set(),
-    "modeling_vanilla_transformer": {"configuration_vanilla_transformer", "errors", "loss"},
+    "modeling_vanilla_transformer": {
+        "configuration_vanilla_transformer",
+        "errors",
+        "input_checks",
+        "loss",
+    },
     "target_tokenizer": set(),
     "beam_search": {"errors", "modeling_vanilla_transformer"},
     "batch_translation": {

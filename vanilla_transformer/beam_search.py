@@ -133,7 +133,7 @@ def beam_search(
         mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
     weights = returned_attention_weights(model) if return_alignments else nullcontext()
     with evaluation_mode(model), torch.inference_mode(), weights:
-        limits = _limits(model, mask.long(), *bounds)  # (B,)
+        limits = _limits(model, mask.bool().long(), *bounds)  # (B,)
         decoder = _decoder(
             model,
             Inputs(input_ids, mask, encoder_outputs),

@@ -28,6 +28,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
+from .input_checks import check_ids, check_labels, check_mask, check_states
 from .loss import smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -264,7 +265,9 @@ class PositionalEncoding(nn.Module):
         """
         length = x.size(1)
         if attention_mask is not None and attention_mask.dim() == 2:
-            positions = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # (B, T)
+            positions = (attention_mask.bool().long().cumsum(-1) - 1).clamp(min=0)[
+                :, -length:
+            ]  # (B, T)
         else:
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
@@ -308,18 +311,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return super().resize_token_embeddings(*args, **kwargs)
 
 
-def check_ids(ids: Tensor, vocab_size: int, name: str) -> None:
-    """Refuse ids outside the vocabulary, where looking at them does not make a device wait."""
-    if ids.device.type != "cpu" or torch.compiler.is_compiling() or not ids.numel():
-        return
-    lowest, highest = (bound.item() for bound in ids.aminmax())
-    if lowest < 0 or highest >= vocab_size:
-        got, allowed = f"ids from {lowest} to {highest}", f"0 to {vocab_size - 1}"
-        raise RequestError(
-            f"{name} holds {got}; allowed are {allowed}. Was another tokenizer used?"
-        )
-
-
 def is_untouched(linear: nn.Module) -> bool:
     """Whether a module is nothing but its product: no adapter, no hook, no forward of its own."""
     hooks = linear._forward_hooks or linear._forward_pre_hooks
@@ -358,6 +349,10 @@ class Stack(VanillaTransformerPreTrainedModel):
         if inputs_embeds is None:
             check_ids(input_ids, self.embed_tokens.num_embeddings, f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
+        check_states(inputs_embeds, self.config.d_model, f"{name} inputs_embeds")
+        rows, length = inputs_embeds.shape[:2]
+        width = past_length + length if isinstance(past_length, int) else None
+        check_mask(attention_mask, rows, width, f"{name} attention_mask")
         x = inputs_embeds * math.sqrt(self.config.d_model)
         return self.dropout(x + self.embed_positions(x, attention_mask, past_length))
 
@@ -433,6 +428,8 @@ class Decoder(Stack):
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
         mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)
         memory, memory_mask = encoder_hidden_states, encoder_attention_mask
+        check_states(memory, self.config.d_model, "Decoder encoder_hidden_states", rows=x.size(0))
+        check_mask(memory_mask, *memory.shape[:2], "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, memory_mask, memory)
         kwargs["past_key_values"] = past_key_values
         for layer in self.layers:
@@ -572,7 +569,8 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            check_ids(labels.where(labels != -100, 0), self.config.target_vocab_size, "labels")
+            target = decoder_inputs_embeds if decoder_input_ids is None else decoder_input_ids
+            check_labels(labels, target, self.config.target_vocab_size)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
