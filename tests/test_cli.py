@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -211,9 +212,13 @@ def test_translate_names_the_line_that_is_not_utf8(monkeypatch, capsys, trained)
     assert f"{path}, line 2, is not UTF-8" in line
 
 
-def test_translate_keeps_what_it_had_written_before_an_error(capsys, trained, tmp_path):
-    path, target = tmp_path / "latin1.txt", tmp_path / "out.txt"
-    path.write_bytes(b"ein Hund\n" * 64 + b"sch\xf6n\n")  # a first window, and an error behind it
+def test_translate_keeps_what_it_had_written_before_an_error(
+    monkeypatch, capsys, trained, tmp_path
+):
+    path, target = tmp_path / "pipe", tmp_path / "out.txt"
+    os.mkfifo(path)
+    lines = b"ein Hund\n" * 64 + b"sch\xf6n\n"  # a pipe cannot be checked before it is read
+    threading.Thread(target=path.write_bytes, args=(lines,), daemon=True).start()
     target.write_text("an older translation")
     (tmp_path / "out.txt.partial").write_text("the user's")
     assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2

@@ -1,5 +1,6 @@
 """`translate` on the command line: what its options mean, pictures of the attention, progress."""
 
+import io
 import json
 import shutil
 import sys
@@ -9,8 +10,10 @@ from test_cli import error_of
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer import batch_translation, visualization
+from vanilla_transformer.batch_translation import MAX_SOURCE_CHARACTERS, MAX_SOURCE_TOKENS
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.train.run import run_recipe
 
 
@@ -102,6 +105,71 @@ def test_wrong_options_name_what_is_allowed_before_anything_is_lost(
     assert message in line.replace("invalid choice: ", "")
     assert target.read_text() == "an older translation"
     assert not picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (b"sch\xf6n", "source.txt, line 301, is not UTF-8"),
+        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is not UTF-8"),
+        (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 301 has "),
+        (b"a" * (MAX_SOURCE_CHARACTERS + 1), "Input 301 has 65537 characters, but 65536 are"),
+        (b"a" * (LINE_BYTES + 1), "source.txt, line 301, is longer than 1 MiB"),
+    ],
+    ids=["latin1", "utf-16", "tokens", "characters", "bytes"],
+)
+@pytest.mark.parametrize("as_input", [False, True])
+def test_a_file_is_refused_for_a_line_before_any_is_translated(
+    run, tmp_path, monkeypatch, capsys, last, message, as_input
+):
+    path, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    path.write_bytes(b"ein Hund\n" * 300 + last)
+    monkeypatch.setattr(batch_translation, "generate_ids", None)  # which decodes
+    command = ["translate", run, path, "--output", target]
+    if as_input:
+        stream = path.open("rb")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+        command.remove(path)
+        message = message.replace("source.txt", "standard input")
+    line = error_of(capsys, *command)
+    assert message in line
+    assert "so far" not in line
+    assert not list(tmp_path.glob("target.txt*"))
+
+
+def test_a_redirected_file_is_translated_from_where_it_stands(run, source, monkeypatch, capsys):
+    with source.open("rb", buffering=0) as stream:
+        stream.readline()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stream)))
+        assert main(["translate", str(run)]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_a_source_as_long_as_the_model_takes_passes_the_check(run, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "source.txt"
+    path.write_text("a" * 200 + "\n")  # as pieces, fewer
+    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 300)
+    assert main(["translate", str(run), str(path)]) == 0
+    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 3)
+    assert "tokens, but 3 are the most" in error_of(capsys, "translate", run, path)
+
+
+@pytest.mark.parametrize("name", ["folder", "gone.txt", "/proc/self/mem"])
+def test_a_source_that_cannot_be_read_is_named(run, tmp_path, capsys, name):
+    (tmp_path / "folder").mkdir()
+    line = error_of(capsys, "translate", run, tmp_path / name)
+    assert f"{tmp_path / name}: " in line
+
+
+def test_there_may_be_no_standard_input(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "The standard input is closed; name a FILE." in error_of(capsys, "translate", run)
+
+
+@pytest.mark.parametrize("option", ["--output", "--attention"])
+def test_a_folder_is_no_file_to_write(run, source, tmp_path, capsys, option):
+    line = error_of(capsys, "translate", run, source, option, tmp_path)
+    assert f"{tmp_path} is a folder; name a file in it." in line
 
 
 def test_evaluate_refuses_no_beams(run, capsys):

@@ -31,6 +31,9 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .target_tokenizer import target_tokenizer
 
+# Of one source: what the default budget holds for four beams, and a text of that many tokens.
+# Decoding takes a step for each token, and attention the square of their number.
+MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
 FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
 # Arguments of `generate` that the paper's search has too; and those values of others that it means.
 SEARCH_OPTIONS = {
@@ -131,7 +134,7 @@ def translate(
 
     Raises:
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
-            than the model's table of positions.
+            than 4096 tokens, 65,536 characters or the model's table of positions.
     """
     if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
         raise RequestError(
@@ -239,6 +242,11 @@ def encode(
                 f"Input {number} is of type {type(text).__name__}, not a string; of a data "
                 "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
             )
+        if len(text) > MAX_SOURCE_CHARACTERS:
+            raise RequestError(
+                f"Input {number} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the "
+                "most that are translated at once; split it into sentences."
+            )
     encoded: list[list[int]] = [[] for _ in texts]
     wanted = [index for index, text in enumerate(texts) if text.strip()]
     if wanted:
@@ -246,14 +254,22 @@ def encode(
         ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
         for index, row in zip(wanted, ids, strict=True):
             encoded[index] = row
-    table = longest_sequence(model)
+    limit = longest_source(model)
     for number, row in enumerate(encoded, start=first):
-        if table is not None and len(row) > table:
+        if len(row) > limit:
+            reason = f"{limit} are the most that are translated at once"
+            if limit == longest_sequence(model):
+                reason = f"the model's positions end at {limit} (max_position_embeddings)"
             raise RequestError(
-                f"Input {number} has {len(row)} tokens, but the model's positions end at "
-                f"{table} (max_position_embeddings); split it into shorter sentences."
+                f"Input {number} has {len(row)} tokens, but {reason}; split it into shorter "
+                "sentences."
             )
     return encoded
+
+
+def longest_source(model: PreTrainedModel) -> int:
+    """Tokens that one source may have: `MAX_SOURCE_TOKENS`, or fewer where positions end sooner."""
+    return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
 
 
 def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:

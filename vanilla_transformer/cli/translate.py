@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from ..errors import RequestError
+from ..storage.reading import LINE_BYTES, errors_naming, read_lines
 
 _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
@@ -24,6 +25,8 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
+A line that is not UTF-8, or longer than 4096 tokens, is refused: in a file before any line is
+translated, in a pipe when it comes.
 """
 _PAUSE = 0.2  # seconds without a line after which those that arrived are translated
 
@@ -82,8 +85,13 @@ def _translate(options: argparse.Namespace) -> int:
         waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
         model = _translator(directory, options.engine)
         tokenizer = load_saved_tokenizer(directory)
+        name = options.file or "standard input"
+        if not waits:
+            start = source.tell()
+            _check_lines(_lines(source, name), model, tokenizer)
+            source.seek(start)
         target = stack.enter_context(_output(options.output))
-        first = _FirstLine(_lines(source, options.file or "standard input"))
+        first = _FirstLine(_lines(source, name))
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
         search = {
             "batch_tokens": options.batch_tokens,
@@ -231,21 +239,38 @@ def _translation_lines(
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
     # Only \n ends a line, as for `wc -l`; str.splitlines knows eleven more characters that do.
-    for number, raw in enumerate(stream, start=1):
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise RequestError(f"{name}, line {number}, is not UTF-8 ({error.reason}).") from error
-        yield line.removesuffix("\n").removesuffix("\r")
+    with errors_naming(name):
+        for number, raw in enumerate(read_lines(stream), start=1):
+            if len(raw) > LINE_BYTES:
+                limit = f"{LINE_BYTES // 2**20} MiB"
+                raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")
+            try:
+                yield raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise RequestError(
+                    f"{name}, line {number}, is not UTF-8 ({error.reason}); repair it."
+                ) from error
+
+
+def _check_lines(lines: Iterable[str], model: object, tokenizer: object) -> None:
+    """Refuse lines that cannot be translated, before hours of work on those before them."""
+    from ..batch_translation import encode, longest_source
+
+    limit = longest_source(model)
+    for number, line in enumerate(lines, start=1):
+        if 4 * len(line) >= limit:  # a character has four bytes at most, and a token one at least
+            encode(model, tokenizer, [line], first=number)
 
 
 @contextlib.contextmanager
 def _input(name: str | None) -> Iterator[BinaryIO]:
-    if name is None:
+    if name is not None:
+        with open(name, "rb") as stream:
+            yield stream
+    elif sys.stdin is None:
+        raise RequestError("The standard input is closed; name a FILE.")
+    else:
         yield sys.stdin.buffer
-        return
-    with open(name, "rb") as stream:
-        yield stream
 
 
 def check_folders(*names: str | None) -> None:
@@ -256,6 +281,8 @@ def check_folders(*names: str | None) -> None:
             raise RequestError(
                 f"{name} cannot be written: there is no folder {folder}; make it first."
             )
+        if Path(name).is_dir():
+            raise RequestError(f"{name} is a folder; name a file in it.")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import length_sorted_batches, pad_ids, translate
+from ..batch_translation import encode, length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
 from ..errors import RequestError
 from ..target_tokenizer import target_ids, target_tokenizer
@@ -132,12 +132,15 @@ def evaluate_model(
         `num_sentences`; and `hypotheses`, a list, everything else being fit for a JSON of metrics.
 
     Raises:
-        ValueError: The lists are empty or differ in length, a sentence is longer than the model's
-            learned positions, or `tokenize` is not installed.
+        ValueError: The lists are empty or differ in length, a sentence is longer than `translate`
+            takes, or `tokenize` is not installed.
     """
     check_pairs(sources, references)
     options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
-    # Before the long work: what the scores need may not be installed, and kinds may not fit.
+    # Before the long work: a source may be too long, what the scores need may not be installed, and
+    # kinds may not fit.
+    for start in range(0, len(sources), WINDOW):
+        encode(model, tokenizer, list(sources[start : start + WINDOW]), first=start + 1)
     copies = corpus_scores(sources, references, **options)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     decoding = {"batch_tokens": batch_tokens, "progress": progress}
