@@ -240,6 +240,10 @@ def test_an_example_beyond_the_budget_is_named():
         ([], [], "at least one pair"),
         ([1, 2], [1], r"shapes \(2,\) and \(1,\)"),
         ([3, 0], [3, 3], "length 0 or less for example 1"),
+        ([3, 3], [3, -1], "length 0 or less for example 1"),
+        ([3, 2.5], [3, 3], "lengths of float64 and int64; needed are whole numbers"),
+        ([3, 3], [3, float("nan")], "lengths of int64 and float64"),
+        ([[3, 3]], [[3, 3]], r"shapes \(1, 2\)"),
     ],
 )
 def test_lengths_that_cannot_be_are_refused(source, target, message):
@@ -247,10 +251,17 @@ def test_lengths_that_cannot_be_are_refused(source, target, message):
         TokenBatchSampler(source, target, max_tokens=10)
 
 
+@pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
 @pytest.mark.parametrize("name", ["max_tokens", "num_replicas", "max_sentences"])
-def test_settings_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: 0})
+def test_settings_that_are_no_count_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value}; allowed are integers from 1"):
+        TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: value})
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True])
+def test_a_seed_that_numpy_refuses_is_refused_at_once(seed):
+    with pytest.raises(ValueError, match=f"seed={seed}; allowed are integers from 0"):
+        TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
 
 
 def test_many_long_pairs_are_planned_alike_by_the_plain_rule():

@@ -583,6 +583,26 @@ def test_padding_ids_are_free_and_the_mask_tells_real_pads_apart():
     assert batch["labels"].tolist() == [[7, 7], [2, 3]]
 
 
+NO_IDS = [[], [1.0, 2.0], [2.5], [True], [[1, 2]], [[1], [2, 3]], 7, None, "12", ["1"]]
+
+
+@pytest.mark.parametrize("ids", NO_IDS, ids=repr)
+@pytest.mark.parametrize("name", ["input_ids", "labels"])
+def test_a_side_that_is_no_list_of_ids_is_refused_with_its_place(name, ids):
+    features = random_features(3)
+    features[1][name] = ids
+    with pytest.raises(ValueError, match=rf"pair 1 of a batch with {name} that are no list of at"):
+        PairCollator()(features)
+    del features[1][name]
+    with pytest.raises(ValueError, match=rf"pair 1 of a batch with {name} that are no list of at"):
+        PairCollator()(features)
+
+
+def test_a_batch_of_no_pairs_is_refused():
+    with pytest.raises(ValueError, match="got no pair to make a batch of"):
+        PairCollator()([])
+
+
 @pytest.mark.parametrize(("name", "token"), [("input_ids", 90), ("labels", 95), ("input_ids", -1)])
 def test_ids_without_a_row_in_the_model_are_refused(name, token):
     features = random_features(3)

@@ -289,6 +289,32 @@ def test_no_target_tokens_are_an_error(model, dataset):
         ours.perplexity(model, dataset)
 
 
+@pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5, 2]], [[5], [5, 2]], 5, None, "52"])
+@pytest.mark.parametrize("name", ["input_ids", "labels"])
+def test_an_example_of_something_else_than_ids_is_named(model, name, ids):
+    dataset = random_pairs(3)
+    dataset[1] = {**dataset[1], name: ids}
+    with pytest.raises(ValueError, match=f"Example 1 has {name} that are no list of whole numbers"):
+        ours.perplexity(model, dataset)
+
+
+def test_an_example_without_a_source_is_named_and_ids_may_be_of_any_sequence_type(model):
+    dataset = random_pairs(3)
+    expected = ours.perplexity(model, dataset)
+    for as_type in (tuple, np.array, torch.tensor):
+        converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
+        assert ours.perplexity(model, converted) == expected
+    with pytest.raises(ValueError, match="Example 3 has no source token; leave it out"):
+        ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
+
+
+def test_a_source_that_is_too_long_is_refused_before_any_is_translated(model, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
+    sources = ["one"] * 40 + ["x" * 70_000]
+    with pytest.raises(ValueError, match="Input 41 has 70000 characters, but 65536 are the most"):
+        ours.evaluate_model(model, TOKENIZER, sources, sources, target_language="de")
+
+
 # ------------------------------------------------------------------------- the whole evaluation
 
 

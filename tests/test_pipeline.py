@@ -236,7 +236,7 @@ def test_a_very_long_line_is_decoded_alone(tokenizer):
     lengths = [7, 5000, 6, 5]
     assert list(length_sorted_batches(lengths, 64, 256)) == [[1], [0, 2, 3]]
     model = make_model(len(tokenizer))
-    texts = ["one", "word " * 1000, "two"]
+    texts = ["one", "word " * 800, "two"]
     results = list(translate(model, tokenizer, texts, num_beams=1, max_new_tokens=3))
     assert results == one_by_one(model, tokenizer, texts, num_beams=1, max_new_tokens=3)
 
@@ -318,6 +318,20 @@ def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     with pytest.raises(ValueError, match=r"has 21 tokens.*end at 20"):
         pipe("x" * 20)
+
+
+def test_a_text_beyond_the_limits_is_an_error_that_names_it(model, tokenizer, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_TOKENS", 20)
+    monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_CHARACTERS", 30)
+    pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+    assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
+    for text, message in (("x" * 20, "21 tokens, but 20"), ("x" * 31, "31 characters, but 30")):
+        with pytest.raises(
+            ValueError, match=rf"Input 66 has {message} are the most.*split it into"
+        ):
+            list(translate(model, tokenizer, ["x"] * 65 + [text], num_beams=1))
+        with pytest.raises(ValueError, match=rf"has {message} are the most"):
+            pipe(text)
 
 
 def test_none_leaves_an_option_to_the_generation_config(model, tokenizer):

@@ -12,6 +12,7 @@ the two, back and forth, so that the shorter sides agree as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -49,7 +50,7 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     Raises:
         ValueError: lengths that do not match or are not positive, an example beyond the budget, or
-            a setting below 1.
+            a setting that is too small.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class TokenBatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
         max_sentences: int | None = None,
     ) -> None:
-        for name, value in (
-            ("max_tokens", max_tokens),
-            ("num_replicas", num_replicas),
-            ("max_sentences", 1 if max_sentences is None else max_sentences),
+        for name, value, least in (
+            ("max_tokens", max_tokens, 1),
+            ("num_replicas", num_replicas, 1),
+            ("max_sentences", 1 if max_sentences is None else max_sentences, 1),
+            ("seed", seed, 0),
         ):
-            if value < 1:
-                raise RequestError(f"got {name}={value}; allowed are integers from 1.")
+            if type(value) is bool or not isinstance(value, Integral) or value < least:
+                raise RequestError(f"got {name}={value}; allowed are integers from {least}.")
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         _check_lengths(source, target, max_tokens=max_tokens)
         self.source_lengths = source.astype(np.int32)
@@ -176,6 +178,10 @@ def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -
         raise RequestError(
             f"got lengths of shapes {source.shape} and {target.shape}; needed are one source and "
             "one target length per pair, of at least one pair."
+        )
+    if source.dtype.kind not in "iu" or target.dtype.kind not in "iu":
+        raise RequestError(
+            f"got lengths of {source.dtype} and {target.dtype}; needed are whole numbers of tokens."
         )
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     if shorter.min() < 1:

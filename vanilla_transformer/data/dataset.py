@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -485,11 +485,14 @@ class PairCollator:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
-            ValueError: a token id that is not below the size of its vocabulary.
+            ValueError: no pair, a side without a token or of something else than ids, or a token id
+                that is not below the size of its vocabulary.
         """
+        if not features:
+            raise RequestError("got no pair to make a batch of; give at least one.")
         batch = {}
         for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
-            rows = [np.asarray(feature[name], dtype=np.int64) for feature in features]
+            rows = [_id_row(feature, name, place) for place, feature in enumerate(features)]
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
             multiple = self.pad_to_multiple_of or 1
             width = -(-int(lengths.max()) // multiple) * multiple
@@ -517,3 +520,17 @@ class PairCollator:
                 f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
                 f"(vocab_size={size}). Do tokenizer and model belong together?"
             )
+
+
+def _id_row(feature: Mapping[str, Sequence[int]], name: str, place: int) -> np.ndarray:
+    """The ids of one side of a pair, (T,), int64."""
+    try:
+        row = np.asarray(feature.get(name))
+    except (ValueError, TypeError):  # lists of different lengths in it
+        row = np.asarray(None)
+    if row.ndim != 1 or not row.size or row.dtype.kind not in "iu":
+        raise RequestError(
+            f"got pair {place} of a batch with {name} that are no list of at least one whole "
+            "number; leave it out, or give token ids."
+        )
+    return row.astype(np.int64, copy=False)

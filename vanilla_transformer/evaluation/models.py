@@ -37,14 +37,15 @@ def negative_log_likelihoods(
 ) -> Iterator[tuple[float, int]]:
     """Yield the summed negative log-likelihood and the number of target tokens of each batch.
 
-    Teacher-forced plain cross-entropy: no label smoothing, no dropout. The arguments are those of
-    `perplexity`.
+    Teacher-forced plain cross-entropy: no label smoothing, no dropout. The arguments and errors are
+    those of `perplexity`.
     """
-    examples = iter(dataset)
+    examples = enumerate(dataset)
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
-            sources = [example["input_ids"] for example in window]
-            targets = [[i for i in example["labels"] if i != IGNORED] for example in window]
+            sources = [_ids(example, "input_ids", number) for number, example in window]
+            targets = [_ids(example, "labels", number) for number, example in window]
+            targets = [labels[labels != IGNORED] for labels in targets]
             lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
             for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
                 yield _negative_log_likelihood(
@@ -79,7 +80,8 @@ def perplexity(
         `perplexity`, `negative_log_likelihood` in nats per token, `target_tokens`.
 
     Raises:
-        ValueError: There is no target token, or the likelihood is not finite.
+        ValueError: There is no target token, the likelihood is not finite, or an example has no
+            source, or something else than ids.
     """
     total, tokens = 0.0, 0
     for loss, count in negative_log_likelihoods(
@@ -139,10 +141,10 @@ def evaluate_model(
     options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
     # Before the long work: a source may be too long, what the scores need may not be installed, and
     # kinds may not fit.
-    for start in range(0, len(sources), WINDOW):
-        encode(model, tokenizer, list(sources[start : start + WINDOW]), first=start + 1)
     copies = corpus_scores(sources, references, **options)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
+    for start in range(0, len(sources), WINDOW):
+        encode(model, tokenizer, list(sources[start : start + WINDOW]), first=start + 1)
     decoding = {"batch_tokens": batch_tokens, "progress": progress}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
     result: dict[str, object] = {
@@ -201,9 +203,24 @@ def trainer_metrics(
     return compute
 
 
+def _ids(example: Mapping[str, Sequence[int]], name: str, number: int) -> np.ndarray:
+    """The ids of one side of an example, (T,)."""
+    try:
+        ids = np.asarray(example.get(name))
+    except (ValueError, TypeError):  # rows of different lengths
+        ids = np.asarray(None)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise RequestError(
+            f"Example {number} has {name} that are no list of whole numbers; give token ids."
+        )
+    if name == "input_ids" and not ids.size:
+        raise RequestError(f"Example {number} has no source token; leave it out.")
+    return ids
+
+
 @torch.inference_mode()
 def _negative_log_likelihood(
-    model: PreTrainedModel, sources: list[Sequence[int]], targets: list[Sequence[int]]
+    model: PreTrainedModel, sources: list[np.ndarray], targets: list[np.ndarray]
 ) -> tuple[float, int]:
     """Return the sum in nats of one batch and its number of target tokens."""
     tokens = sum(map(len, targets))
