@@ -517,6 +517,43 @@ MUTATIONS = [
         "order = list(range(len(lengths)))",
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
+    # What a model is called with.
+    Mutation(
+        "input_checks.py",
+        "not ((mask == 0) | (mask == 1)).all()",
+        "mask.min() < 0",
+        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+    ),
+    Mutation(
+        "input_checks.py",
+        "shape != (rows, shape[1] if length is None else length)",
+        "shape[0] != rows",
+        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+    ),
+    Mutation(
+        "input_checks.py",
+        "if ids.dtype not in (torch.int64, torch.int32):",
+        "if ids.is_floating_point():",
+        "test_modeling.py::test_ids_of_another_type_or_shape_are_refused_by_name",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "attention_mask.bool().long().cumsum(-1)",
+        "attention_mask.long().cumsum(-1)",
+        "test_modeling.py::test_where_values_are_not_looked_at_all_but_zero_is_a_token",
+    ),
+    Mutation(
+        "batch_translation.py",
+        "if len(row) > limit:",
+        "if False:",
+        "test_pipeline.py::test_a_text_beyond_the_limits_is_an_error_that_names_it",
+    ),
+    Mutation(
+        "cli/translate.py",
+        "            _check_lines(_lines(source, name), model, tokenizer)\n",
+        "",
+        "test_cli_translate.py::test_a_file_is_refused_for_a_line_before_any_is_translated",
+    ),
     # Pairs: reading, tokenising, caching.
     Mutation(
         "data/readers.py",
@@ -529,6 +566,48 @@ MUTATIONS = [
         "if counts[0] != counts[1]:",
         "if False:",
         "test_reading.py::test_files_of_unequal_length_are_refused_with_both_counts",
+    ),
+    Mutation(
+        "data/readers.py",
+        "if size > TEXT_BYTES:",
+        "if size > 2 * TEXT_BYTES:",
+        "test_reading.py::test_a_side_may_have_64_kib_and_no_byte_more",
+    ),
+    Mutation(
+        "data/readers.py",
+        "if len(line) > LINE_BYTES:",
+        "if len(line) > LINE_BYTES + 1:",
+        "test_reading.py::test_a_line_may_have_1_mib_and_no_byte_more",
+    ),
+    Mutation(
+        "storage/reading.py",
+        "while line := file.readline(LINE_BYTES + len(mark) + 2):",
+        "while line := file.readline():",
+        "test_reading.py::test_no_line_is_held_whole_however_long",
+    ),
+    Mutation(
+        "data/readers.py",
+        "with errors_naming(path), gzip.open",
+        "with gzip.open",
+        "test_reading.py::test_errors_of_reading_name_the_file_as_those_of_opening_do",
+    ),
+    Mutation(
+        "data/dataset.py",
+        'if report["sha256"] != sha256(file):',
+        "if False:",
+        "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
+    ),
+    Mutation(
+        "data/dataset.py",
+        "return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]",
+        "return [state.st_size, state.st_mtime_ns]",
+        "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
+    ),
+    Mutation(
+        "data/dataset.py",
+        '                _write_report(folder, report, report["sha256"])\n',
+        "                pass\n",
+        "test_data.py::test_a_copy_of_a_cache_is_believed_by_its_digest_once",
     ),
     Mutation(
         "data/dataset.py",
@@ -572,6 +651,12 @@ MUTATIONS = [
         "size = self.max_tokens // int(longest[bounds[-1] - 1])",
         "size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])",
         "test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
+    ),
+    Mutation(
+        "data/batches.py",
+        "return batches if batches <= len(longest) else self._rounded_up(fewest)",
+        "return batches",
+        "test_batching.py::test_examples_are_repeated_only_where_the_budget_leaves_no_other_way",
     ),
     Mutation(
         "data/batches.py",
