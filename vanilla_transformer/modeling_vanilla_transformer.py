@@ -265,9 +265,8 @@ class PositionalEncoding(nn.Module):
         """
         length = x.size(1)
         if attention_mask is not None and attention_mask.dim() == 2:
-            positions = (attention_mask.bool().long().cumsum(-1) - 1).clamp(min=0)[
-                :, -length:
-            ]  # (B, T)
+            positions = attention_mask.bool().long().cumsum(-1) - 1
+            positions = positions.clamp(min=0)[:, -length:]  # (B, T)
         else:
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
