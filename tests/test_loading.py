@@ -2,6 +2,10 @@
 
 import json
 import logging
+import math
+import random
+import shutil
+import struct
 import sys
 from pathlib import Path
 
@@ -9,11 +13,19 @@ import pytest
 import torch
 from published_runs import tiny_model, tiny_tokenizer
 from safetensors.torch import load_file, save_file
+from transformers import modeling_utils
 
+from vanilla_transformer import translate
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.convert.engines import load_engine
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.remote_code import embed_code
-from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.storage.saved_model import (
+    load_saved_model,
+    load_saved_tokenizer,
+    own_file,
+    weight_files,
+)
 
 PAIR = {"translation": {"de": "ein Hund", "en": "a dog"}}
 
@@ -59,6 +71,32 @@ def lose_the_tokenizer(run):
         path.unlink()
 
 
+def spoil_a_weight(run):
+    tensors = load_file(run / "model.safetensors")
+    tensors["lm_head.weight" if "lm_head.weight" in tensors else "model.shared.weight"][2, 3] = (
+        float("nan")
+    )
+    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
+
+
+def set_generation(**changes):
+    return lambda run: change_json(run / "generation_config.json", **changes)
+
+
+def name_a_shard(name):
+    """Weights in two files, of which the index names one as `name`."""
+
+    def change(run):
+        tensors = load_file(run / "model.safetensors")
+        (run / "model.safetensors").unlink()
+        save_file(tensors, run / "part.safetensors", metadata={"format": "pt"})
+        weight_map = dict.fromkeys(tensors, "part.safetensors") | {"another": name}
+        index = {"metadata": {}, "weight_map": weight_map}
+        (run / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return change
+
+
 def of_another_kind(run):
     (run / "config.json").write_text('{"model_type": "bert"}')
 
@@ -70,12 +108,27 @@ def set_config(**changes):
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights as pytorch_model.bin alone, which could run"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
-    "cut weights": (cut("model.safetensors"), "the weights in run are damaged"),
+    "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
     "cut config": (cut("config.json"), "run/config.json is not JSON"),
     "a value out of range": (set_config(dropout=1.5), "dropout=1.5 is not a probability"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),
+    "NaN in the weights": (
+        spoil_a_weight,
+        "model.shared.weight in run/model.safetensors holds NaN",
+    ),
+    "a shard as a pickle": (name_a_shard("shard.bin"), "index.json names 'shard.bin'; allowed are"),
+    "a shard elsewhere": (name_a_shard("../b.safetensors"), "names '../b.safetensors'; allowed"),
+    "a shard of no name": (name_a_shard(5), "index.json names 5; allowed are"),
+    "a missing shard": (name_a_shard("b.safetensors"), "There is no run/b.safetensors, which"),
+    "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
+    "beams as text": (set_generation(num_beams="4"), "'num_beams' in run/generation_config.json"),
+    "beams as truth": (set_generation(num_beams=True), "'num_beams' in run/generation_config.json"),
+    "no number": (set_generation(length_penalty=math.nan), "generation_config.json holds nan"),
+    "an odd dtype": (set_config(dtype="nn"), "says dtype='nn'; allowed are float16, bfloat16"),
+    "too many layers": (set_config(encoder_layers=900), "config.json describes 901 layers, but"),
+    "too wide a layer": (set_config(encoder_ffn_dim=60_000), "mismatched weights, such as"),
 }
 OTHER_KINDS = {
     "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which nothing"),
@@ -141,6 +194,163 @@ def test_code_in_a_directory_is_neither_run_nor_asked_about(run, monkeypatch):
     change_json(run / "config.json", model_type="mystery")
     with pytest.raises(ValueError, match="code that comes with a model is not run"):
         load_saved_model(run)
+
+
+def test_nothing_in_a_directory_chooses_code_or_replaces_a_method(run, monkeypatch):
+    """Kernels, quantizers and weights elsewhere, by every name that the host has for them."""
+    expected = load_saved_model(run)
+    loaded = []
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", loaded.append)
+    monkeypatch.setattr(modeling_utils, "get_hf_quantizer", refuse_a_quantizer)
+    change_json(
+        run / "config.json",
+        **dict.fromkeys(("attn_implementation", "_attn_implementation"), "someone/kernel"),
+        **{"_attn_implementation_internal": "someone/kernel", "experts_implementation": "a/b"},
+        **{"quantization_config": {"quant_method": "awq"}, "fusion_config": {"a": True}},
+        **{"transformers_weights": "adapter_model.bin", "to_dict": "x", "get_text_config": 1},
+        **{"custom_pipelines": {"translate": {"impl": "evil.Pipeline"}}, "mine": "kept"},
+    )
+    change_json(run / "generation_config.json", to_dict="x", validate=5)
+    (run / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/else"}')
+    found = load_saved_model(run)
+    assert loaded == []
+    assert found.config._attn_implementation == expected.config._attn_implementation == "sdpa"
+    assert found.config.mine == "kept"
+    assert found.generation_config.to_dict() == expected.generation_config.to_dict()
+    names = expected.state_dict()
+    assert all(torch.equal(found.state_dict()[name], names[name]) for name in names)
+
+
+def refuse_a_quantizer(config, quantization_config, device_map, *others, **more):
+    assert not hasattr(config, "quantization_config")
+    return None, config, device_map
+
+
+def test_weights_in_several_files_load_as_those_in_one(run, tmp_path):
+    model = load_saved_model(run)
+    model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert len(weight_files(tmp_path / "shards")) > 1
+    found = load_saved_model(tmp_path / "shards").state_dict()
+    assert all(torch.equal(found[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_large_finite_weights_of_half_precision_are_sound(run):
+    """Their sum is infinite in that precision."""
+    tensors = {name: weight.half() for name, weight in load_file(run / "model.safetensors").items()}
+    tensors["model.shared.weight"].fill_(60_000)
+    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
+    change_json(run / "config.json", dtype="float16")
+    assert load_saved_model(run).dtype == torch.float16
+
+
+def test_a_tokenizer_of_another_model_is_refused(run):
+    change_json(run / "config.json", vocab_size=20)
+    with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
+        load_saved_tokenizer(run)
+
+
+def test_a_file_of_the_hubs_cache_is_its_own(run, tmp_path):
+    """There every file of a snapshot is a link."""
+    snapshot, blobs = tmp_path / "cache" / "snapshots" / "c0", tmp_path / "cache" / "blobs"
+    snapshot.mkdir(parents=True)
+    shutil.copytree(run, blobs)
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(Path("..", "..", "blobs", path.name))
+    assert load_saved_model(snapshot)
+    assert own_file(snapshot / "config.json") == snapshot / "config.json"
+    (snapshot / "notes").symlink_to(tmp_path / "source.txt")
+    with pytest.raises(ValueError, match=r"notes is a link to .*source.txt, which lies outside"):
+        own_file(snapshot / "notes")
+
+
+# ------------------------------------------------------------------------------- damaged at random
+
+NUM_DAMAGES = 100
+ODD = [None, True, -1, 10**30, 1.5, math.inf, "x", [], ["a"], {"a": 1}]
+ODD_TEXTS = [
+    b"",
+    b"[]",
+    b"null",
+    b"{}",
+    b"[" * 9999,
+    b'{"a":' * 900 + b"1" + b"}" * 900,
+    b"\xff\xfe",
+]
+
+
+def damages(run):
+    """Pairs of a file's name and what it holds instead: bytes, or None for a directory."""
+    chance = random.Random(0)
+    for path in sorted(run.iterdir()):
+        whole = path.read_bytes()
+        header = len(whole)
+        if path.suffix == ".safetensors":
+            header = 8 + struct.unpack("<Q", whole[:8])[0]
+            yield from (
+                (path.name, content) for content in headers(whole[8:header], whole[header:])
+            )
+        else:
+            settings = json.loads(whole)
+            for key in settings:
+                others = {name: value for name, value in settings.items() if name != key}
+                yield path.name, json.dumps(others).encode()
+                for value in chance.sample(ODD, 2):
+                    yield path.name, json.dumps({**others, key: value}).encode()
+        yield path.name, None
+        yield from ((path.name, content) for content in ODD_TEXTS)
+        yield from ((path.name, whole[: len(whole) * part // 4]) for part in range(4))
+        for _ in range(6):
+            changed = bytearray(whole)
+            for _ in range(chance.choice((1, 3, 20))):
+                changed[chance.randrange(header)] = chance.randrange(256)
+            yield path.name, bytes(changed)
+
+
+def headers(header, body):
+    """A safetensors file whose header says what is not so."""
+    for length in (0, len(header) - 1, len(header) + 1, 2**40, 2**64 - 1):
+        yield struct.pack("<Q", length) + header + body
+    tensors = json.loads(header)
+    name = next(name for name in tensors if name != "__metadata__")
+    lies = [{"dtype": kind} for kind in ("F64", "I32", "F8_E4M3", "F4", "X", None)]
+    lies += [{"shape": shape} for shape in ([], [0], [-1], [10**18], [10**18] * 2, "x")]
+    lies += [{"data_offsets": offsets} for offsets in ([0, 0], [4, 8], [8, 4], [0, 10**18], "x")]
+    for lie in lies:
+        said = json.dumps({**tensors, name: tensors[name] | lie}).encode()
+        yield struct.pack("<Q", len(said)) + said + body
+    whole = {"dtype": "I32"}  # as wide as before, and of every tensor
+    said = json.dumps({key: {**value, **whole} for key, value in tensors.items()}).encode()
+    yield struct.pack("<Q", len(said)) + said + body
+
+
+def refusal(directory):
+    """What the library says of a directory; None if it translates."""
+    try:
+        model, tokenizer = load_saved_model(directory), load_saved_tokenizer(directory)
+        list(translate(model, tokenizer, ["ein Hund"], max_new_tokens=2, num_beams=2))
+    except RequestError as error:
+        return str(error)
+    except OSError as error:
+        return error.filename
+    return None
+
+
+def test_a_damaged_directory_works_or_is_refused_in_one_line(run):
+    for part in ("special_tokens_map.json", "added_tokens.json"):
+        (run / part).write_text("{}")
+    refused = 0
+    for name, content in random.Random(1).sample([*damages(run)], NUM_DAMAGES):
+        damaged = shutil.copytree(run, "damaged")
+        Path(damaged, name).unlink()
+        if content is None:
+            Path(damaged, name).mkdir()
+        else:
+            Path(damaged, name).write_bytes(content)
+        if (said := refusal(damaged)) is not None:
+            assert "damaged" in said, (name, content)
+            refused += 1
+        shutil.rmtree(damaged)
+    assert NUM_DAMAGES / 2 < refused < NUM_DAMAGES
 
 
 @pytest.mark.parametrize(

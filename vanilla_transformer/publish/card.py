@@ -18,6 +18,7 @@ from ..errors import RequestError
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.reading import read_json
 from ..storage.run_files import METRICS
+from ..storage.saved_model import own_file
 
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
@@ -245,7 +246,9 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
 
 
 def _read(path: Path) -> dict[str, object] | None:
-    return read_json(path, remedy="measure the model again") if path.is_file() else None
+    if not path.exists():
+        return None
+    return read_json(own_file(path), remedy="measure the model again")
 
 
 def check_licenses(license: str | None, data_license: str | None) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ..batch_translation import translate
@@ -28,7 +27,15 @@ from ..fast import plain_decoding
 from ..storage.atomic import file_written_aside, write_json
 from ..storage.reading import read_json
 from ..storage.run_files import CURVES, METRICS
-from ..storage.saved_model import WEIGHTS, WEIGHTS_INDEX, load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import (
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    load_saved_model,
+    load_saved_tokenizer,
+    own_file,
+    read_tensors,
+    weight_files,
+)
 from ..target_tokenizer import TARGET_TOKENIZER
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card, trained_metrics
 from .hub import Commit, check_repo_id, plan_files, push_folder
@@ -39,12 +46,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# All of a model directory that is published; weights in no format that could run code.
-_WEIGHT_FILES = (WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors")
-_MODEL_FILES = (
+# All of a model directory that is published beside its weights.
+_SETTINGS = (
     "config.json",
     "generation_config.json",
-    *_WEIGHT_FILES,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -62,7 +67,8 @@ _REQUIRED = {
     "model.generation_config.save_pretrained",
 }
 # What an earlier push may have left and this one replaces or does without; above all code.
-_REPLACED = (*_MODEL_FILES, "*.py", "custom_generate/*", "*.bin", "attention-*.png", CURVES)
+_REPLACED = (*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES)
+_REPLACED += ("*.py", "custom_generate/*", "*.bin", "attention-*.png")
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
 
@@ -153,9 +159,10 @@ def publish(
 
 
 def check_model_files(directory: Path) -> None:
-    """Raise ValueError unless config, tokenizer and weights are there and the weights are finite.
+    """Raise ValueError unless config, tokenizer and weights are there and may be published.
 
-    Weights are read as safetensors only, one tensor at a time.
+    Weights are read as safetensors only, one tensor at a time, and are finite; no file is a link
+    to one outside the directory.
     """
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
@@ -164,25 +171,18 @@ def check_model_files(directory: Path) -> None:
         raise RequestError(
             f"{directory} has a vocabulary for each language; publish takes models with one."
         )
-    paths = sorted({path for pattern in _WEIGHT_FILES for path in directory.glob(pattern)})
-    paths = [path for path in paths if path.suffix == ".safetensors"]
-    if not paths:
-        raise RequestError(
-            f"{directory} holds no {WEIGHTS}; save the model with save_pretrained (no "
-            "other format of weights is published)."
-        )
-    for path in paths:
-        try:
-            with safe_open(path, framework="pt") as file:
-                for key in file.keys():  # noqa: SIM118, it is no dict
-                    tensor = file.get_tensor(key)
-                    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-                        raise RequestError(
-                            f"{key} in {path} holds NaN or infinity; look at the training curves "
-                            "and publish an earlier checkpoint."
-                        )
-        except SafetensorError as error:
-            raise RequestError(f"{path} is damaged ({error}); copy or save it again.") from error
+    for path in _model_files(directory):
+        if path.suffix == ".safetensors":
+            for _ in read_tensors(path):
+                pass
+
+
+def _model_files(directory: Path) -> list[Path]:
+    """What is published of a model; in a format that could run code is none of it."""
+    weights = weight_files(directory)
+    index = [directory / WEIGHTS_INDEX] if weights != [directory / WEIGHTS] else []
+    settings = [directory / name for name in _SETTINGS if (directory / name).is_file()]
+    return [own_file(path) for path in (*settings, *index, *weights)]
 
 
 def _check_card_dir(
@@ -211,9 +211,8 @@ def _form(directory: Path, *, with_code: bool) -> str:
 def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     """Copy what is published of the model, and set right what training has left in its config."""
     folder.mkdir(parents=True)
-    for pattern in _MODEL_FILES:
-        for path in source.glob(pattern):
-            shutil.copyfile(path, folder / path.name)
+    for path in _model_files(source):
+        shutil.copyfile(path, folder / path.name)
     config = read_json(folder / "config.json")
     config["use_cache"] = True  # the Trainer switches it off
     for name in ("auto_map", "custom_pipelines"):  # of code that is not pushed
@@ -264,7 +263,7 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
     _draw(model, tokenizer, folder, facts)
     curves = (run or source) / CURVES
     if curves.is_file():
-        shutil.copyfile(curves, folder / CURVES)
+        shutil.copyfile(own_file(curves), folder / CURVES)
     facts["published"]["curves"] = curves.is_file()
 
 
@@ -356,5 +355,5 @@ def _copy_card(folder: Path, card_dir: Path) -> None:
     card_dir.mkdir(parents=True, exist_ok=True)
     for pattern in ("README.md", METRICS, "*.png"):
         for path in folder.glob(pattern):
-            with file_written_aside(card_dir / path.name) as aside:
+            with file_written_aside(own_file(card_dir / path.name)) as aside:
                 shutil.copyfile(path, aside)

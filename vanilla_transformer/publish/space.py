@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import RequestError
 from ..storage.reading import read_json
 from ..storage.run_files import METRICS
+from ..storage.saved_model import own_file
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import TOKENS, Publication, check_model_files
@@ -148,7 +149,7 @@ def _page(package: Path) -> Path:
 
 def _examples(run: Path) -> list[str]:
     """Source sentences among the run's samples, from all of its test sets."""
-    metrics = read_json(run / METRICS) if (run / METRICS).is_file() else {}
+    metrics = read_json(own_file(run / METRICS)) if (run / METRICS).is_file() else {}
     if "recipe" not in metrics:  # no run: the page does without examples
         return []
     found = samples_of_run(metrics, run).values()

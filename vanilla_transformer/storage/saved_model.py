@@ -1,27 +1,35 @@
 """A saved model and its tokenizer from a directory, or one line that says why they do not load.
 
-Weights come from safetensors alone, and no code in the directory is run: nothing is asked either.
+Files are read and checked here before the host library believes them. Weights come from safetensors
+alone, and nothing in the directory chooses code or files elsewhere: nothing is asked either.
 """
 
+import copy
 import importlib
+import json
+import math
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import (
+    CONFIG_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from ..errors import RequestError
+from ..target_tokenizer import target_tokenizer
 from .reading import read_json
 
 WEIGHTS = "model.safetensors"
@@ -42,6 +50,48 @@ TOKENIZER_FILES = (
 )
 # Tokenizers that transformers has, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
+# Fields of a config.json by which the host looks for code, kernels or weights elsewhere.
+_CHOOSE_CODE = frozenset(
+    {
+        "attn_implementation",
+        "experts_implementation",
+        "fusion_config",
+        "quantization_config",
+        "transformers_weights",
+        "auto_map",
+        "custom_pipelines",
+    }
+)
+_FLOATS = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+# What the settings of a generation_config.json are that change what is found.
+_LISTS_OF_IDS = ("suppress_tokens", "begin_suppress_tokens", "eos_token_id", "forced_eos_token_id")
+_SETTINGS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "decoder_start_token_id"), (int,)),
+    **dict.fromkeys(("num_beams", "num_return_sequences", "num_beam_groups", "top_k"), (int,)),
+    **dict.fromkeys(("max_length", "max_new_tokens", "min_length", "min_new_tokens"), (int,)),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), (int,)),
+    **dict.fromkeys(("length_penalty", "repetition_penalty", "temperature"), (int, float)),
+    **dict.fromkeys(("top_p", "diversity_penalty", "guidance_scale", "max_time"), (int, float)),
+    **dict.fromkeys(("do_sample", "use_cache", "renormalize_logits"), (bool,)),
+    **dict.fromkeys(("eos_token_id", "forced_eos_token_id"), (int, list)),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids"), (list,)),
+    **dict.fromkeys(("sequence_bias", "exponential_decay_length_penalty"), (list,)),
+    "forced_bos_token_id": (int,),
+    "early_stopping": (bool, str),
+}
+# What the host's classes raise when a file gives them a value that they do not expect; none of
+# these errors says which file it was.
+_UNEXPECTED = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(RuntimeError, MemoryError, OSError, StrictDataclassError),
+)
+_REASON = 200  # characters of the host's reason that are repeated
+_SPARE = 2**24  # numbers that the host computes and older models do not save, such as positions
 
 
 def load_saved_model(
@@ -55,32 +105,31 @@ def load_saved_model(
         device: `auto` for the GPU if there is one.
 
     Raises:
-        ValueError: something is missing, damaged, of another kind, or would run code.
+        ValueError: something is missing, damaged, not finite, of another kind, or would run code.
     """
     directory = Path(directory)
     config = _read_config(directory)
-    check_weights(directory)
-    try:
-        model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            directory,
-            config=config,
-            dtype="auto" if dtype is None else dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # the report names them
-            output_loading_info=True,
-        )
-    except SafetensorError as error:
-        raise RequestError(
-            f"the weights in {directory} are damaged ({error}); copy or save them again."
-        ) from error
+    generation = read_generation_config(directory)
+    tensors = _read_weights(directory)
+    kind = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
+    _check_fit(directory, kind, config, tensors)
+    # With all of it given, the host opens no file of the directory.
+    model, report = kind.from_pretrained(
+        None,
+        config=config,
+        state_dict=tensors,
+        generation_config=generation,
+        dtype="auto" if dtype is None else dtype,
+        output_loading_info=True,
+    )
     # The host library only warns about these; what is missing it fills with random numbers.
-    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+    for problem in ("missing_keys", "unexpected_keys"):
         if report[problem]:
             raise RequestError(
                 f"{directory}: {problem.replace('_keys', '')} weights, such as "
-                f"{sorted(map(str, report[problem]))[0]}; give a whole checkpoint."
+                f"{min(map(str, report[problem]))}; give a whole checkpoint."
             )
+    model.config.name_or_path = model.name_or_path = str(directory)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.eval().to(device)
@@ -90,37 +139,83 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     """Load the tokenizer of a directory.
 
     Raises:
-        ValueError: there is none, or a file of it is damaged.
+        ValueError: there is none, a file of it is damaged, or it has more ids than the model.
         ImportError: it needs a package that is not installed; `name` says which.
     """
     directory = Path(directory)
-    vocabularies = [directory / name for name in VOCABULARY_FILES]
-    vocabularies = [path for path in vocabularies if path.is_file()]
     settings = directory / "tokenizer_config.json"
-    if not settings.is_file() or not (vocabularies or list(directory.glob("*.model"))):
+    there = any((directory / name).is_file() for name in VOCABULARY_FILES)
+    if not settings.is_file() or not (there or list(directory.glob("*.model"))):
         raise RequestError(
             f"{directory} holds no tokenizer, only weights for ids; save the tokenizer beside the "
             "model with tokenizer.save_pretrained."
         )
-    for path in vocabularies:
-        read_json(path)
+    for name in TOKENIZER_FILES:
+        if name.endswith(".json") and (directory / name).exists():
+            _check_numbers(directory / name, read_json(directory / name))
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
-    return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    with _said_of(f"the tokenizer in {directory} does not load"):
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        target_tokenizer(tokenizer)  # which it may hold
+        largest = max(tokenizer.get_vocab().values(), default=0)
+    if tokenizer.pad_token_id is None:
+        raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
+    config = directory / "config.json"
+    size = read_json(config).get("vocab_size") if config.is_file() else None
+    if isinstance(size, int) and largest >= size:
+        raise RequestError(
+            f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
+            f"vocab_size={size}; copy the tokenizer that was saved with the model."
+        )
+    return tokenizer
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the files of a tokenizer to another directory."""
+    """Copy the files of a tokenizer to another directory.
+
+    Raises:
+        ValueError: one of them is a link that leaves the directory.
+    """
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+            shutil.copyfile(own_file(source / name), target / name)
+
+
+def own_file(path: Path) -> Path:
+    """Return the path of a file that is to leave its directory, such as for the Hub.
+
+    Raises:
+        ValueError: it is a link to a file outside its directory, whoever made the link.
+    """
+    target, directory = path.resolve(), path.parent.resolve()
+    if target.is_relative_to(directory):
+        return path
+    # The Hub's cache keeps the files of all snapshots of a repository in one folder.
+    if directory.parent.name == "snapshots" and target.parent == directory.parents[1] / "blobs":
+        return path
+    raise RequestError(
+        f"{path} is a link to {target}, which lies outside its directory; put a copy in its place "
+        "if it belongs there."
+    )
 
 
 def check_weights(directory: Path) -> None:
     """Raise ValueError unless a directory holds weights in a format that runs no code."""
-    if any((directory / name).is_file() for name in (WEIGHTS, WEIGHTS_INDEX)):
-        return
+    weight_files(directory)
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """Return the safetensors files with the weights of a directory: one, or those of its index.
+
+    Raises:
+        ValueError: there are none, or the index is damaged or names other files.
+    """
+    if (directory / WEIGHTS).is_file():
+        return [directory / WEIGHTS]
+    if (directory / WEIGHTS_INDEX).is_file():
+        return indexed_files(directory / WEIGHTS_INDEX)
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
         raise RequestError(
             f"{directory} holds weights as {PICKLED_WEIGHTS[0]} alone, which could run code; "
@@ -129,22 +224,208 @@ def check_weights(directory: Path) -> None:
     raise RequestError(f"{directory} holds no trained model (no {WEIGHTS}).")
 
 
+def indexed_files(index: Path) -> list[Path]:
+    """Return the files that an index of weights names, which lie beside it.
+
+    Args:
+        index: such as `model.safetensors.index.json`, whose files end in `.safetensors`.
+
+    Raises:
+        ValueError: it is damaged, or names a file that is not there or lies elsewhere.
+    """
+    ending = index.suffixes[-3]
+    names = read_json(index, keys={"weight_map": dict})["weight_map"].values()
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(ending):
+            raise RequestError(
+                f"{index} names {name!r}; allowed are files of its own directory that end in "
+                f"{ending}: copy or download it again."
+            )
+    paths = [index.with_name(name) for name in sorted(set(names))]
+    for path in paths:
+        if not path.is_file():
+            raise RequestError(
+                f"There is no {path}, which {index.name} names; copy the whole directory."
+            )
+        own_file(path)
+    if not paths:
+        raise RequestError(f"{index} names no files; copy or download it again.")
+    return paths
+
+
+def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Read a safetensors file, one finite tensor at a time.
+
+    Yields:
+        Names and tensors, which are mapped from the file.
+
+    Raises:
+        ValueError: the file is damaged, or a tensor holds NaN or infinity.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118, it is no dict
+                tensor = file.get_tensor(name)
+                check_finite(name, tensor, path)
+                yield name, tensor
+    except SafetensorError as error:
+        raise RequestError(f"{path} is damaged ({error}); copy or save it again.") from error
+
+
+def check_finite(
+    name: str, tensor: torch.Tensor, path: Path, *, remedy: str = "use an earlier checkpoint"
+) -> None:
+    """Raise ValueError that names a tensor and its file if it holds NaN or infinity.
+
+    Args:
+        name: of the tensor.
+        tensor: weights; whole numbers are always finite.
+        path: of the file.
+        remedy: what the error tells the user to do.
+    """
+    # A sum takes one pass and no memory; one that overflows says nothing yet.
+    if (
+        tensor.dtype in _FLOATS.values()
+        and not tensor.sum().isfinite()
+        and not tensor.isfinite().all()
+    ):
+        raise RequestError(
+            f"{name} in {path} holds NaN or infinity; look at the training curves and {remedy}."
+        )
+
+
+def read_generation_config(directory: Path) -> GenerationConfig:
+    """How the model of a directory generates, by generation_config.json or else by config.json.
+
+    Raises:
+        ValueError: the file is damaged, or a setting is of another type.
+    """
+    path = directory / "generation_config.json"
+    if not path.exists():  # as older versions of the host save it
+        with _said_of(f"{directory / 'config.json'} does not say how to generate"):
+            return GenerationConfig.from_model_config(read_json(directory / "config.json"))
+    found = read_json(path)
+    _check_numbers(path, found)
+    for name, types in _SETTINGS.items():
+        value = found.get(name)
+        # True is an int of Python's, and no number of JSON's.
+        fits = bool in types if isinstance(value, bool) else isinstance(value, types)
+        if isinstance(value, list) and name in _LISTS_OF_IDS:
+            fits = all(type(item) is int for item in value)
+        if value is not None and not fits:
+            raise RequestError(
+                f"{name!r} in {path} is {json.dumps(value)[:_REASON]}, a value of another type; "
+                "copy or save it again."
+            )
+    with _said_of(f"{path} does not say how to generate"):
+        return GenerationConfig.from_dict(_without_code(found, GenerationConfig))
+
+
 def _read_config(directory: Path) -> PreTrainedConfig:
     path = directory / "config.json"
     if not path.is_file():
         raise RequestError(f"{directory} holds no trained model (no config.json).")
-    kind = read_json(path).get("model_type")
-    try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-    except StrictDataclassError as error:
-        raise RequestError(f"{path}: {error.__cause__ or error}") from error
-    except ValueError as error:
+    found = read_json(path)
+    _check_numbers(path, found)
+    name = found.get("model_type")
+    if not isinstance(name, str) or name not in CONFIG_MAPPING:
         raise RequestError(
-            f"{path} is of model_type {kind!r}, which nothing here knows; code that comes with a "
+            f"{path} is of model_type {name!r}, which nothing here knows; code that comes with a "
             "model is not run."
-        ) from error
-    if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise RequestError(
-            f"{path} is of model_type {kind!r}, which is not a sequence-to-sequence model."
         )
-    return config
+    kind = CONFIG_MAPPING[name]
+    if kind not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        raise RequestError(
+            f"{path} is of model_type {name!r}, which is not a sequence-to-sequence model."
+        )
+    dtype = found.pop("torch_dtype", None)  # as older versions of the host call it
+    found.setdefault("dtype", dtype)
+    if found["dtype"] not in (None, *_FLOATS):
+        raise RequestError(
+            f"{path} says dtype={found['dtype']!r}; allowed are {', '.join(_FLOATS)}."
+        )
+    with _said_of(f"{path} is no configuration of a model"):
+        return kind.from_dict(_without_code(found, kind))
+
+
+def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a directory by name, each of them finite."""
+    return {name: tensor for path in weight_files(directory) for name, tensor in read_tensors(path)}
+
+
+def _check_fit(
+    directory: Path,
+    kind: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    tensors: dict[str, torch.Tensor],
+) -> None:
+    """Refuse weights that are not those of the configuration, before the host makes room for them.
+
+    Raises:
+        ValueError: a tensor has another shape or type, or most of the weights are missing.
+    """
+    layers = [getattr(config, f"{side}_layers", 0) for side in ("encoder", "decoder")]
+    if sum(layers) > len(tensors):  # not even one tensor for each
+        raise RequestError(
+            f"{directory / 'config.json'} describes {sum(layers)} layers, but the weights are "
+            f"{len(tensors)} tensors: mismatched weights; give a whole checkpoint."
+        )
+    with _said_of(f"{directory / 'config.json'} describes no model that can be built"):
+        with torch.device("meta"):  # shapes alone
+            skeleton = kind(copy.deepcopy(config))
+        expected = skeleton.state_dict()
+        needed = sum(weight.numel() for weight in skeleton.parameters())
+    for name, tensor in tensors.items():
+        wanted = expected.get(name, tensor)
+        fits = tensor.dtype in _FLOATS.values() or not wanted.is_floating_point()
+        if tensor.shape != wanted.shape or not fits:
+            raise RequestError(
+                f"{directory}: mismatched weights, such as {name}, {tensor.dtype} "
+                f"{list(tensor.shape)} in place of {list(wanted.shape)}; give a whole checkpoint."
+            )
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if needed > 2 * held + _SPARE:
+        raise RequestError(
+            f"{directory}: missing weights; config.json describes {needed:,} numbers, and the "
+            f"files hold {held:,}; give a whole checkpoint."
+        )
+
+
+def _without_code(found: dict[str, object], kind: type) -> dict[str, object]:
+    """The settings of a file, without those that would choose code or replace a method."""
+    known = {field.name for field in fields(kind)} if is_dataclass(kind) else ()
+    return {
+        name: _without_code(value, object) if isinstance(value, dict) else value
+        for name, value in found.items()
+        if name in known
+        or not (name.strip("_").removesuffix("_internal") in _CHOOSE_CODE or hasattr(kind, name))
+    }
+
+
+def _check_numbers(path: Path, found: dict[str, object]) -> None:
+    """Refuse NaN and infinity, which are no numbers of JSON and which nothing can compute with."""
+    values: list[object] = [found]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict | list):
+            values += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise RequestError(f"{path} holds {value} in place of a number; copy or save it again.")
+
+
+@contextmanager
+def _said_of(problem: str) -> Iterator[None]:
+    """One line, in place of an error of the host's that does not name the file that it is about."""
+    try:
+        yield
+    except (RequestError, ImportError):
+        raise
+    except Exception as error:
+        # The package tokenizers raises Exception itself, and nothing more special.
+        if not isinstance(error, _UNEXPECTED) and type(error) is not Exception:
+            raise
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        cause = error.__cause__ if isinstance(error, StrictDataclassError) else None
+        reason = " ".join(str(cause or error).split())[:_REASON]
+        raise RequestError(f"{problem}: {reason}; copy or save it again.") from error

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.reading import read_json
+from ...storage.saved_model import indexed_files, read_generation_config
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"
@@ -95,10 +96,7 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
         index = directory / f"{name}.index.json"
         parts = [directory / name]
         if index.is_file():
-            weight_map = read_json(index).get("weight_map")
-            if not isinstance(weight_map, dict):
-                raise RequestError(f"{index} names no weight_map; copy or download it again.")
-            parts = [directory / Path(str(part)).name for part in sorted(set(weight_map.values()))]
+            parts = indexed_files(index)
         elif not parts[0].is_file():
             continue
         tensors: dict[str, Tensor] = {}
@@ -109,8 +107,6 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
 
 
 def _read_part(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise RequestError(f"There is no {path}, which the index names; copy the whole directory.")
     if path.suffix != ".safetensors":
         return state_dict(read_pickle(path), path)
     try:
@@ -145,14 +141,7 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
     Raises:
         ValueError: generation_config.json is damaged.
     """
-    path = source / "generation_config.json"
-    if path.is_file():
-        read_json(path)  # for the host a damaged file is as good as none
-        settings = GenerationConfig.from_pretrained(source)
-    else:
-        settings = GenerationConfig.from_pretrained(
-            source, config_file_name="config.json", _from_model_config=True
-        )
+    settings = read_generation_config(source)
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         setattr(settings, name, getattr(config, name))
     settings.suppress_tokens = sorted({*(settings.suppress_tokens or []), config.pad_token_id})
