@@ -9,6 +9,7 @@ import threading
 import time
 from itertools import count, islice, permutations
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -294,7 +295,13 @@ def test_no_sentences_give_no_translations(model, tokenizer):
     ("sentences", "options", "message"),
     [
         ("one string", {}, "one string"),
+        (None, {}, "sentences of type NoneType; translate takes an iterable"),
+        (5, {}, "sentences of type int; translate takes"),
+        ({"a": "b"}, {}, "sentences of type dict; translate takes"),
         (["a", None], {}, "Input 2 is of type NoneType"),
+        (["a", b"b"], {}, "Input 2 is of type bytes, not a string; decode it"),
+        (["a", ["b"]], {}, "Input 2 is of type list"),
+        (["a", "b\ud83d"], {}, r"Input 2 holds a lone surrogate, U\+D83D at character 2"),
         (["a"], {"batch_tokens": 0}, "batch_tokens=0"),
         (["a"], {"window": 0}, "window=0"),
         (["a"], {"max_sentences": -1}, "max_sentences=-1"),
@@ -308,6 +315,29 @@ def test_no_sentences_give_no_translations(model, tokenizer):
 def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message):
     with pytest.raises(ValueError, match=message):
         list(translate(model, tokenizer, sentences, **options))
+
+
+def test_the_pipeline_names_what_is_no_text(model, tokenizer):
+    pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+    options = {"num_beams": 1, "max_new_tokens": 3}
+    for inputs, message in (
+        (b"x", "Input 1 is of type bytes, not a string; decode it"),
+        (bytearray(b"x"), "Input 1 is of type bytearray"),
+        (None, "Input 1 is of type NoneType"),
+        ({"text": "x"}, "Input 1 is of type dict"),
+        (["x", 5], "Input 2 is of type int"),
+        (["x", ["y"]], "Input 2 is of type list"),
+        (["x", "y\udc80z"], r"Input 2 holds a lone surrogate, U\+DC80 at character 2"),
+        ("y\udc80z", "Input 1 holds a lone surrogate"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pipe(inputs, **options)
+    texts = np.array(
+        ["x", "\U0001f600"]
+    )  # of numpy's own strings; the last one is a pair in UTF-16
+    assert [*pipe(texts, **options)] == [pipe([text], **options) for text in texts.tolist()]
+    assert pipe(texts[0], **options) == pipe("x", **options)
+    assert pipe((), **options) == []
 
 
 def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):

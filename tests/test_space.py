@@ -120,6 +120,19 @@ def test_too_long_a_text_is_said_with_its_length_and_the_limit(translation, tran
         translation.checked_sentence(translator, longest + "!")
 
 
+def test_a_text_beyond_any_sentence_is_refused_unread(translation, translator, monkeypatch):
+    """A browser keeps to the limit of the text box; whoever asks by a program may not."""
+    most = translation.MAX_CHARACTERS
+    assert translation.checked_sentence(translator, "A" + " " * (most - 1)) == "A"
+    monkeypatch.setattr(translator, "tokenizer", None)
+    for text in ("A" * (most + 1), " " * 2_000_000):
+        with pytest.raises(ValueError, match=rf"it has {len(text)} characters.* up to {most}\."):
+            translation.checked_sentence(translator, text)
+    for text in ("A\ud83d", "\udc00"):
+        with pytest.raises(ValueError, match="holds half of a character"):
+            translation.checked_sentence(translator, text)
+
+
 def test_the_limit_is_that_of_the_models_table_where_it_is_lower(translation, translator, tmp_path):
     for name, model in (
         ("learned", {"position_encoding": "learned"}),
@@ -244,16 +257,22 @@ def app(translation):
 def test_the_page_shows_that_it_works_and_then_what_it_found(app, translation, translator):
     steps = list(app._translating(translator)(SENTENCE, "cross", "1", "mean"))
     assert [step[0] for step in steps] == ["Translating ...", ""]
-    _, results, best, rows, attention, image = steps[-1]
+    _, results, best, rows, shown, image = steps[-1]
     assert results.visible
     assert best == rows[0][0]
     assert len(rows) == translation.NUM_TRANSLATIONS
-    assert attention.source_words[0] == "A"
-    assert min(image.size) > 200
+    assert shown == (SENTENCE, best)  # all that is kept for a visitor
+    again = translation.picture(translation.attention_of(translator, *shown), "cross", "1", "mean")
+    assert np.array_equal(np.asarray(image), np.asarray(again))
 
 
 def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, translator):
-    for text, message in (("", "nothing to translate"), ("!" * 900, "too long")):
+    words, long = "!" * 900, "!" * 2_000_000
+    for text, message in (
+        ("", "nothing to translate"),
+        ("!" * 900, "too long"),
+        (long, "too long"),
+    ):
         ((said, results, *others),) = app._translating(translator)(text, "cross", "1", "mean")
         assert message in said
         assert not results.visible
@@ -267,6 +286,20 @@ def test_the_page_has_a_control_for_all_and_computes_nothing_at_first(app, trans
     assert {"Sentence", "Translation", "Attention", "Layer", "Head"} <= labels
     assert not blocks.fns[0].targets[0][1].startswith("load")
     assert app.page(translator, name="user/name", examples=[])
+
+
+def test_a_choice_draws_again_what_is_shown_and_nothing_before(app, translation, translator):
+    blocks = app.page(translator, name="user/name", examples=[])
+    redraws = [block for block in blocks.fns.values() if block.targets[0][1] == "input"]
+    assert len(redraws) == 3
+    assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
+    of_kind, *others = (block.fn for block in redraws)
+    layers, heads, image = of_kind((SENTENCE, "Ein Mann."), "encoder", "2", "all")
+    assert [len(layers.choices), len(heads.choices)] == [3, 4]
+    assert min(image.size) > 100
+    for fn in others:
+        assert min(fn((SENTENCE, "Ein Mann."), "cross", "1", "mean").size) > 100
+        assert not isinstance(fn(None, "cross", "1", "mean"), type(image))
 
 
 # --------------------------------------------------------------------------- the files of the Space

@@ -177,8 +177,15 @@ def translate_nbest(
     Raises:
         ValueError: See `translate`.
     """
-    if isinstance(sentences, (str, bytes)):
+    if isinstance(sentences, (str, bytes, bytearray)):
         raise RequestError("Got one string; translate takes an iterable of them: [text].")
+    # What has places alone, such as a data set of torch, is an iterable as well.
+    iterable = hasattr(sentences, "__iter__") or hasattr(sentences, "__getitem__")
+    if isinstance(sentences, Mapping) or not iterable:
+        raise RequestError(
+            f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
+            "strings, such as a list."
+        )
     if window < 1:
         raise RequestError(f"Got window={window}; it must be at least 1.")
     return translate_windows(
@@ -236,17 +243,7 @@ def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], first: int = 1
 ) -> list[list[int]]:
     """Ids of each text, none for a blank one; errors count the texts from `first`."""
-    for number, text in enumerate(texts, start=first):
-        if not isinstance(text, str):
-            raise RequestError(
-                f"Input {number} is of type {type(text).__name__}, not a string; of a data "
-                "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
-            )
-        if len(text) > MAX_SOURCE_CHARACTERS:
-            raise RequestError(
-                f"Input {number} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the "
-                "most that are translated at once; split it into sentences."
-            )
+    check_texts(texts, first)
     encoded: list[list[int]] = [[] for _ in texts]
     wanted = [index for index, text in enumerate(texts) if text.strip()]
     if wanted:
@@ -270,6 +267,38 @@ def encode(
 def longest_source(model: PreTrainedModel) -> int:
     """Tokens that one source may have: `MAX_SOURCE_TOKENS`, or fewer where positions end sooner."""
     return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
+
+
+def check_texts(texts: Iterable[object], first: int = 1) -> None:
+    """Refuse what is no text; errors count from `first`.
+
+    Raises:
+        ValueError: Something is not a string, longer than 65,536 characters, or holds half of one.
+    """
+    for number, text in enumerate(texts, start=first):
+        if isinstance(text, (bytes, bytearray)):
+            raise RequestError(
+                f"Input {number} is of type {type(text).__name__}, not a string; decode it: "
+                "text.decode('utf-8')."
+            )
+        if not isinstance(text, str):
+            raise RequestError(
+                f"Input {number} is of type {type(text).__name__}, not a string; of a data "
+                "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
+            )
+        if len(text) > MAX_SOURCE_CHARACTERS:
+            raise RequestError(
+                f"Input {number} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the "
+                "most that are translated at once; split it into sentences."
+            )
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                f"Input {number} holds a lone surrogate, U+{ord(text[error.start]):04X} at "
+                f"character {error.start + 1}, which is half of a character; read the text again "
+                "with its own encoding, or replace it: text.encode('utf-8', 'replace').decode()."
+            ) from None
 
 
 def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import AutoModelForSeq2SeqLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .batch_translation import decode, encode, generate_ids, generation_option
+from .batch_translation import check_texts, decode, encode, generate_ids, generation_option
 from .errors import RequestError
 
 TASK = "translate"  # the library refuses the name "translation"
@@ -48,12 +48,14 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             ValueError: An input is not a string, or is longer than the positions' table; or there
                 are no scores, since the arguments need `generate`.
         """
-        if isinstance(inputs, (str, Mapping, Dataset)) or not isinstance(inputs, Iterable):
+        one = isinstance(inputs, (str, bytes, bytearray, Mapping))
+        if one or isinstance(inputs, Dataset) or not isinstance(inputs, Iterable):
             return super().__call__(inputs, **kwargs)
         if not isinstance(inputs, Sequence):
             return super().__call__((text for text in inputs), **kwargs)
         if len(inputs) == 0:  # on which the library fails with an IndexError
             return []
+        check_texts(inputs)  # while the number of each is known
         results = super().__call__(list(inputs), **kwargs)
         return [result[0] for result in results] if all(len(r) == 1 for r in results) else results
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import gradio as gr
 import translation
+from PIL import Image
 from transformers import Pipeline
 
 INTRODUCTION = """
@@ -21,8 +22,6 @@ ATTENTION = (
     "## Attention\nEach row is a word that attends, each column a word that it attends to; the "
     "darker, the more."
 )
-MAX_CHARACTERS = 5000  # that a browser lets in; the limit in tokens is `checked_sentence`'s
-STATE_SECONDS = 3600  # that the attention of a visitor's sentence is kept
 
 
 def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
@@ -34,12 +33,12 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
         sentence = gr.Textbox(
             label="Sentence",
             placeholder="Type a sentence, then press Enter",
-            max_length=MAX_CHARACTERS,
+            max_length=translation.MAX_CHARACTERS,
             max_lines=6,
         )
         button = gr.Button("Translate", variant="primary")
         message = gr.Markdown(elem_id="message")
-        shown = gr.Examples([[text] for text in examples], sentence) if examples else None
+        given = gr.Examples([[text] for text in examples], sentence) if examples else None
         with gr.Column(visible=False) as results:
             best = gr.Textbox(
                 label="Translation", interactive=False, buttons=["copy"], elem_id="translation"
@@ -63,18 +62,18 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
                 buttons=["download", "fullscreen"],
                 elem_id="attention",
             )
-        attention = gr.State(time_to_live=STATE_SECONDS)
+        shown = gr.State()  # sentence and translation: their attention is quickly computed again
         translate = {
             "fn": _translating(translator),
             "inputs": [sentence, *controls],
-            "outputs": [message, results, best, table, attention, image],
+            "outputs": [message, results, best, table, shown, image],
             "concurrency_id": "model",  # one sentence at a time, whatever asks for it
             "show_progress": "hidden",  # the message says it
         }
         gr.on([button.click, sentence.submit], **translate, api_name="translate")
-        if shown:
-            shown.load_input_event.success(**translate, api_visibility="private")
-        _redraw_on_choice(translator, attention, controls, image)
+        if given:
+            given.load_input_event.success(**translate, api_visibility="private")
+        _redraw_on_choice(translator, shown, controls, image)
     return blocks
 
 
@@ -103,31 +102,44 @@ def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
         yield "Translating ...", gr.skip(), *unchanged
         found = translation.translations(translator, sentence)
         best = found[0][0]
-        attention = translation.attention_of(translator, sentence, best)
+        shown = (sentence, best)
         rows = [[text, round(score, 3)] for text, score in found]
-        image = translation.picture(attention, kind, layer, head)
-        yield "", gr.Column(visible=True), best, rows, attention, image
+        image = _drawn(translator, shown, kind, layer, head)
+        yield "", gr.Column(visible=True), best, rows, shown, image
 
     return translate
 
 
+def _drawn(
+    translator: Pipeline, shown: tuple[str, str], kind: str, layer: str, head: str
+) -> Image.Image:
+    attention = translation.attention_of(translator, *shown)
+    return translation.picture(attention, kind, layer, head)
+
+
 def _redraw_on_choice(
-    translator: Pipeline, attention: gr.State, controls: list[gr.Radio], image: gr.Image
+    translator: Pipeline, shown: gr.State, controls: list[gr.Radio], image: gr.Image
 ) -> None:
     kind, layer, head = controls
 
-    def choose_kind(attention: object, kind: str, layer: str, head: str) -> tuple:
+    def choose_kind(shown: tuple[str, str] | None, kind: str, layer: str, head: str) -> tuple:
         layers = translation.layer_names(translator, kind)
         heads = translation.head_names(translator, kind)
         layer = layer if layer in layers else layers[-1]
         head = head if head in heads else translation.MEAN_OF_HEADS
-        drawn = translation.picture(attention, kind, layer, head)
+        drawn = choose(shown, kind, layer, head)
         return gr.Radio(layers, value=layer), gr.Radio(heads, value=head), drawn
 
-    inputs = [attention, *controls]
-    kind.input(choose_kind, inputs, [layer, head, image], api_visibility="private")
+    def choose(shown: tuple[str, str] | None, kind: str, layer: str, head: str) -> object:
+        if shown is None:  # the page was open before the Space started again
+            return gr.skip()
+        return _drawn(translator, shown, kind, layer, head)
+
+    inputs = [shown, *controls]
+    common = {"api_visibility": "private", "concurrency_id": "model"}
+    kind.input(choose_kind, inputs, [layer, head, image], **common)
     for control in (layer, head):
-        control.input(translation.picture, inputs, image, api_visibility="private")
+        control.input(choose, inputs, image, **common)
 
 
 def main() -> None:

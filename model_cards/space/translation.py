@@ -15,6 +15,7 @@ from vanilla_transformer.visualization import Attention, attention_weights, plot
 
 HERE = Path(__file__).parent
 NUM_TRANSLATIONS = 4  # shown, out of as many beams
+MAX_CHARACTERS = 5000  # of a text
 MAX_TOKENS = 200  # of a source; beyond, the pictures cannot be read and a CPU takes too long
 ALL_HEADS, MEAN_OF_HEADS = "all", "mean"
 KINDS = {
@@ -65,7 +66,16 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
     Raises:
         ValueError: It is empty or longer than the demo takes; the message is for its reader.
     """
-    sentence = " ".join((text or "").split())
+    text = text or ""
+    # Whatever asks, a browser or a program: a long text costs time before its tokens are counted.
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(
+            f"This text is too long: it has {len(text)} characters, and this demo takes up to "
+            f"{MAX_CHARACTERS}. Translate one sentence at a time."
+        )
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("This text holds half of a character. Type or copy it again.")
+    sentence = " ".join(text.split())
     if not sentence:
         raise ValueError("There is nothing to translate. Type a sentence first.")
     count = len(translator.tokenizer(sentence, verbose=False)["input_ids"])
