@@ -1,5 +1,6 @@
 """From a run to a stranger's machine and back, over HTTP with a Hub on loopback."""
 
+import functools
 import json
 import os
 import re
@@ -438,24 +439,59 @@ def test_token_goes_to_the_hub_alone_and_into_no_file(hub, folder, caplog, capfd
         assert not isinstance(content, bytes) or TOKEN.encode() not in content
 
 
-def test_processes_that_try_a_model_out_get_no_token(run, tmp_path, monkeypatch):
-    environments = []
+# What code of a model could try to find a token, short of reading other processes' memory.
+HUNT = """
+import os, pathlib, sys
+import huggingface_hub
+from huggingface_hub.utils import get_stored_tokens
+found = [*os.environ.values(), huggingface_hub.get_token(), get_stored_tokens(), sys.stdin.read()]
+homes = {os.path.expanduser("~"), os.environ["HOME"], huggingface_hub.constants.HF_HOME, "."}
+for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "NETRC", "GIT_CONFIG_GLOBAL"):
+    homes |= {os.environ.get(name, ".")}
+for home in map(pathlib.Path, homes):
+    found += [path.read_bytes() for path in [home, *home.rglob("*")] if path.is_file()]
+sys.exit(f"found {found}")
+"""
 
-    def noted(command, *, env, **options):
-        environments.append(env)
-        return subprocess.CompletedProcess(command, 1, "", "went no further")
 
-    monkeypatch.setattr(subprocess, "run", noted)
-    for name in publishing.TOKENS:
+def test_processes_that_try_a_model_out_find_no_secret(run, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    held = {
+        ".cache/huggingface/token": TOKEN,
+        ".cache/huggingface/stored_tokens": f"[mine]\nhf_token = {TOKEN}\n",
+        ".netrc": f"machine huggingface.co login user password {TOKEN}",
+        ".git-credentials": f"https://user:{TOKEN}@huggingface.co",
+        ".gitconfig": f"[http]\n\textraHeader = Authorization: Bearer {TOKEN}\n",
+    }
+    for name, content in held.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(content)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "github_token"):
         monkeypatch.setenv(name, TOKEN)
-    with pytest.raises(ValueError, match="went no further"):
-        publishing.load_in_clean_process(run, ["ein Hund"], form="native")
-    with pytest.raises(ValueError, match="went no further"):
-        space._try_out(tmp_path, run)
-    assert len(environments) == 2
-    for environment in environments:
-        assert environment["PATH"]
-        assert TOKEN not in environment.values()
+    cache = str(home / ".cache")
+    for name, value in {
+        **{"HOME": str(home), "XDG_CACHE_HOME": cache, "HF_HOME": f"{cache}/huggingface"},
+        **{"HF_TOKEN_PATH": f"{cache}/huggingface/token", "NETRC": str(home / ".netrc")},
+        **{"HF_STORED_TOKENS_PATH": f"{cache}/huggingface/stored_tokens"},
+        **{"GIT_CONFIG_GLOBAL": str(home / ".gitconfig"), "GIT_ASKPASS": TOKEN},
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "space").mkdir()
+    hunt = functools.partial(hunted, run=subprocess.run)
+    assert TOKEN in hunt([], env=dict(os.environ), input="", capture_output=True, text=True).stderr
+    monkeypatch.setattr(subprocess, "run", hunt)
+    for attempt in (
+        lambda: publishing.load_in_clean_process(run, ["ein Hund"], form="with_code"),
+        lambda: space._try_out(tmp_path / "space", run),
+    ):
+        with pytest.raises(ValueError, match="found ") as said:
+            attempt()
+        assert os.environ["PATH"] in str(said.value)
+        assert TOKEN not in str(said.value)
+
+
+def hunted(command, *, run, **options):
+    return run([sys.executable, "-c", HUNT], **options)
 
 
 def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acquainted):

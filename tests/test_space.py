@@ -268,11 +268,7 @@ def test_the_page_shows_that_it_works_and_then_what_it_found(app, translation, t
 
 def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, translator):
     words, long = "!" * 900, "!" * 2_000_000
-    for text, message in (
-        ("", "nothing to translate"),
-        ("!" * 900, "too long"),
-        (long, "too long"),
-    ):
+    for text, message in (("", "nothing to"), (words, "too long"), (long, "too long")):
         ((said, results, *others),) = app._translating(translator)(text, "cross", "1", "mean")
         assert message in said
         assert not results.visible

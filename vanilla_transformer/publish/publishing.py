@@ -8,7 +8,9 @@ that knows nothing of the run loads that folder before anybody else has to.
 import json
 import logging
 import os
+import re
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from ..storage.atomic import file_written_aside, write_json
 from ..storage.reading import read_json
 from ..storage.run_files import CURVES, METRICS
 from ..storage.saved_model import (
+    CHOOSE_CODE,
     WEIGHTS,
     WEIGHTS_INDEX,
     load_saved_model,
@@ -69,7 +72,8 @@ _REQUIRED = {
 # What an earlier push may have left and this one replaces or does without; above all code.
 _REPLACED = (*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES)
 _REPLACED += ("*.py", "custom_generate/*", "*.bin", "attention-*.png")
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+# Environment variables that hold a secret, or say where one lies; whoever named them.
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
 _LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
 
 
@@ -215,7 +219,7 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
         shutil.copyfile(path, folder / path.name)
     config = read_json(folder / "config.json")
     config["use_cache"] = True  # the Trainer switches it off
-    for name in ("auto_map", "custom_pipelines"):  # of code that is not pushed
+    for name in CHOOSE_CODE:  # such as code that is not pushed
         config.pop(name, None)
     write_json(folder / "config.json", config, sort_keys=True)
     generation = read_json(folder / "generation_config.json")
@@ -289,7 +293,7 @@ def load_in_clean_process(
     with tempfile.TemporaryDirectory(prefix="clean-process-") as temporary:
         home = Path(temporary)
         request = {
-            "folder": str(folder),
+            "folder": str(folder.resolve()),
             "package": str(Path(__file__).resolve().parents[2]) if form == NATIVE else None,
             "trust_remote_code": form == WITH_CODE,
             "texts": list(texts),
@@ -298,23 +302,43 @@ def load_in_clean_process(
         }
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         program = Path(__file__).with_name("clean_process.py")
-        # A home of its own: no token, no cache, no code from elsewhere.
-        environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
-        environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-        environment |= {"HF_MODULES_CACHE": str(home / "modules"), "PYTHONIOENCODING": "utf-8"}
-        result = subprocess.run(
-            [sys.executable, "-P", str(program), str(home / "request.json")],
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-        )
+        result = run_apart([sys.executable, "-P", str(program), str(home / "request.json")], home)
         if result.returncode:
             lines = [line for line in result.stderr.splitlines() if line.strip()]
             reason = lines[-1] if lines else f"exit code {result.returncode}"
             raise RequestError(f"{name or folder} does not load in a clean process: {reason}")
         answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
+
+
+def run_apart(
+    command: Sequence[str], home: Path, *, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a process that loads a model, offline and with a home of its own.
+
+    It is given no token, no cache and nothing to read from, whatever the model's code looks for.
+
+    Args:
+        command: program and arguments.
+        home: an empty directory, as far as the process is concerned.
+        cwd: directory to run in; `home` if None.
+        **variables: of the environment, beside those of this process that are no secrets.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not _SECRET.search(name.upper())
+    }
+    environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}
+    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
+    environment["PYTHONUSERBASE"] = site.getuserbase()  # where packages may be, by default at home
+    return subprocess.run(
+        command,
+        cwd=cwd or home,
+        env=environment | variables,
+        stdin=subprocess.DEVNULL,  # the host may ask whether to run code
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+    )
 
 
 def _logits(

@@ -7,7 +7,6 @@ files are there, so that a wheel among them is not found, and a release may not 
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..storage.run_files import METRICS
 from ..storage.saved_model import own_file
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
-from .publishing import TOKENS, Publication, check_model_files
+from .publishing import Publication, check_model_files, run_apart
 
 FORM = "demo Space"
 # What an earlier push may have left; the settings and secrets of a Space are no files.
@@ -111,17 +110,8 @@ def write_space(
 def _try_out(folder: Path, directory: Path) -> None:
     """Let a process of its own do with the model what the page does."""
     command = [sys.executable, "-B", "-c", _TRIAL]
-    environment = {name: value for name, value in os.environ.items() if name not in TOKENS}
-    environment |= {"MODEL_ID": str(directory.resolve()), "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    )
+    with tempfile.TemporaryDirectory(prefix="home-") as home:
+        result = run_apart(command, Path(home), cwd=folder, MODEL_ID=str(directory.resolve()))
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
         raise RequestError(f"the Space of {directory} does not work: {reason}")

@@ -51,7 +51,7 @@ TOKENIZER_FILES = (
 # Tokenizers that transformers has, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json by which the host looks for code, kernels or weights elsewhere.
-_CHOOSE_CODE = frozenset(
+CHOOSE_CODE = frozenset(
     {
         "attn_implementation",
         "experts_implementation",
@@ -398,7 +398,7 @@ def _without_code(found: dict[str, object], kind: type) -> dict[str, object]:
         name: _without_code(value, object) if isinstance(value, dict) else value
         for name, value in found.items()
         if name in known
-        or not (name.strip("_").removesuffix("_internal") in _CHOOSE_CODE or hasattr(kind, name))
+        or not (name.strip("_").removesuffix("_internal") in CHOOSE_CODE or hasattr(kind, name))
     }
 
 
