@@ -2,8 +2,10 @@
 
 import ast
 import copy
+import functools
 import json
 import logging
+import math
 import re
 import shlex
 import shutil
@@ -31,10 +33,17 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish import clean_process as stranger
 from vanilla_transformer.publish import publishing, remote_code
-from vanilla_transformer.publish.card import is_non_commercial, paper_differences, render_card
+from vanilla_transformer.publish.card import (
+    card_facts,
+    is_non_commercial,
+    paper_differences,
+    render_card,
+)
 from vanilla_transformer.publish.publishing import publish
+from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.train.report import choose_samples, sample_text, write_samples
 
@@ -525,6 +534,109 @@ def test_samples_cannot_break_out_of_their_place(tmp_path):
     strings = [n.value for n in ast.walk(ast.parse(block)) if isinstance(n, ast.Constant)]
     assert nasty in strings
     assert "\n# heading" not in card.text
+
+
+HOSTILE = "a|b `c` [d](javascript:e) ![f](curves.png) <h onclick=i>\n# j\n---\n```\nk: l\n```"
+
+
+def test_nothing_in_the_metrics_can_break_out_of_its_place(tmp_path):
+    """Whoever wrote them: markup, HTML, YAML and the template's own signs stay text."""
+    content = facts(data_source=HOSTILE, data_license=HOSTILE)
+    content |= {"precision": HOSTILE, "git_commit": HOSTILE, "versions": {HOSTILE: HOSTILE}}
+    content["hardware"]["cpu"] = content["recipe"]["activation_function"] = HOSTILE
+    content["data"] |= {"files": {HOSTILE: [{"name": HOSTILE, "sha256": HOSTILE}]}}
+    content["data"]["revision"] = HOSTILE
+    content["model"] = {"activation_function": HOSTILE}
+    content["scores"][HOSTILE] = SCORES | {"bleu_signature": HOSTILE}
+    for sample in content["published"]["samples"]:
+        sample.update(dict.fromkeys(("source", "reference", "translation"), HOSTILE))
+    card = ModelCard(str(render_card(content)))
+    assert card_problems(card, pictures(tmp_path)) == []
+    assert card.data.to_dict()["license"] == "cc-by-4.0"
+    prose = re.sub(r"^    .*$", "", card.text, flags=re.M)  # samples are code, shown as they are
+    prose = re.sub(r"```python\n.*?\n```", "", prose, flags=re.S)
+    told = re.sub(r"`[^`\n]*`", "", prose).replace(r"\[", "").replace(r"\]", "").replace(r"\<", "")
+    assert "javascript" in told
+    assert "](javascript" not in told
+    assert "<h" not in told
+    assert not re.search(r"^(# j|---|k: .*)$", prose, flags=re.M)
+    for table in re.findall(r"(?:^\|.*\n)+", prose, flags=re.M):
+        columns = {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
+        assert len(columns) == 1, table
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *(((name,), value) for name in METRICS for value in ([1], "1", None) if name != "samples"),
+        *((("recipe", name), 5) for name in ("source_language", "data_source", "train_file")),
+        *((("recipe", "source_language"), text) for text in ("", "d|e", "../x", "de\n# x")),
+        *((("scores", "test", name), value) for name in SCORES for value in (True, "x", math.nan)),
+        *((("scores", "test"), value) for value in ({}, 5)),
+        *((("samples",), value) for value in ({"test": [5]}, {"test": [{"source": "a"}]}, [])),
+        *((("samples", "test", 0, "source"), value) for value in ("half \ud83d", 5, None)),
+        *((("data", name), "x") for name in ("files", "train_pairs_kept")),
+        (("data", "files"), {"train": [{"name": "a"}]}),
+        (("hardware",), {}),
+        (("versions", "torch"), 2.13),
+        (("epochs",), math.inf),
+    ],
+)
+def test_damaged_metrics_give_a_whole_card_or_one_line(tmp_path, place, value):
+    content = copy.deepcopy(METRICS)
+    *outer, last = place
+    functools.reduce(lambda inner, name: inner[name], outer, content)[last] = value
+    (tmp_path / "metrics.json").write_text(json.dumps(content))
+    licenses = {"license": "mit", "data_license": "CC BY 4.0", "data_source": None}
+    try:
+        found = card_facts(tmp_path, run=None, repo_id="u/n", form="native", **licenses)
+    except RequestError:
+        return
+    for sample in found["published"]["samples"]:
+        sample["translation"] = "x"
+    found["published"]["curves"] = True
+    assert card_problems(render_card(found), pictures(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", ["curves.png", "tokenizer.json", "config.json", "metrics.json"])
+def test_a_link_that_leaves_the_directory_is_refused(copied, tmp_path, capsys, acquainted, name):
+    """Somebody's run may name any file of the one who publishes it."""
+    (copied / name).rename(tmp_path / "secret")
+    (copied / name).symlink_to(tmp_path / "secret")
+    line = error_of(capsys, *request(copied))
+    assert f"{copied / name} is a link to {tmp_path / 'secret'}, which lies outside" in line
+    (copied / name).unlink()
+    (tmp_path / "secret").rename(copied / "inside")
+    (copied / name).symlink_to("inside")
+    (tmp_path / "whole").symlink_to(copied)
+    assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
+
+
+def test_a_link_is_no_shard_no_example_and_no_place_for_a_card(
+    copied, tmp_path, capsys, acquainted
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
+    (copied / "model.safetensors").unlink()
+    model.save_pretrained(copied, max_shard_size="20KB")
+    shard = sorted(copied.glob("model-*"))[1]
+    shard.rename(outside / shard.name)
+    shard.symlink_to(outside / shard.name)
+    assert f"{shard} is a link to" in error_of(capsys, *request(copied))
+    shard.unlink()
+    (outside / shard.name).rename(shard)
+    assert shard.name in publish(copied, "user/de-en", license="mit").files
+    (outside / "card").mkdir()
+    (outside / "card" / "README.md").symlink_to(outside / "notes")
+    (outside / "notes").write_text("mine")
+    with pytest.raises(ValueError, match=r"README.md is a link to .*notes, which"):
+        publish(copied, "user/de-en", license="mit", card_dir=outside / "card")
+    assert (outside / "notes").read_text() == "mine"
+    (copied / "metrics.json").rename(outside / "metrics.json")
+    (copied / "metrics.json").symlink_to(outside / "metrics.json")
+    with pytest.raises(ValueError, match=r"metrics.json is a link to"):
+        write_space(tmp_path / "space", "user/de-en", run=copied)
 
 
 def test_the_card_says_of_which_sets_the_samples_are():

@@ -48,7 +48,6 @@ LANGUAGES = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
-# What every card tells, and every run measures.
 _TOLD = (
     "parameters",
     "updates",
@@ -67,6 +66,45 @@ _TOLD = (
 )
 # Arguments of a training that no recipe has; where the paper has nothing, it says so.
 _PAPERS_ARGUMENTS = {"learning_rate": "Eq. 3", "lr_scheduler_type": "Eq. 3", "optim": "Adam"}
+# Of what a card takes from metrics.json: the types. `?` ends names that may be missing or null, and
+# `*` stands for any name.
+_NUMBER = (int, float)
+_SAMPLES = [{"source": str, "reference": str}]
+_TYPES = {
+    **dict.fromkeys(("parameters", "updates", "target_tokens", "seed"), int),
+    **dict.fromkeys(("vocabulary", "devices"), int),
+    **dict.fromkeys(("epochs", "target_tokens_per_second", "training_minutes"), _NUMBER),
+    "precision": str,
+    "averaged_checkpoints": list,
+    "git_commit?": str,
+    "hardware": {"gpu?": str, "cpu": str, "cores": int},
+    "versions": {"*": str},
+    "model?": dict,
+    "arguments?": dict,
+    "data": {
+        **dict.fromkeys(("train_pairs?", "train_pairs_kept?"), int),
+        **dict.fromkeys(("train_malformed?", "train_too_long?"), int),
+        "revision?": str,
+        "files?": {"*": [{"name": str, "sha256": str}]},
+    },
+    "recipe": {
+        **dict.fromkeys(("source_language?", "target_language?", "preset?", "dataset?"), str),
+        **dict.fromkeys(("data_license?", "data_source?", *(f"{name}?" for name in FILES)), str),
+        **dict.fromkeys(("save_every_steps?", "max_source_length?"), int),
+    },
+    "scores": {
+        "*": {
+            **dict.fromkeys(("bleu", "chrf", "exact_match?", "perplexity?"), _NUMBER),
+            **dict.fromkeys(("bleu_signature", "chrf_signature"), str),
+            "num_sentences": int,
+            "copy_baseline?": {"bleu?": _NUMBER},
+        }
+    },
+    "samples?": {"*": _SAMPLES},
+    "published?": {"samples?": _SAMPLES, "data_license?": str, "data_source?": str},
+}
+_LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
+_MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
@@ -102,20 +140,27 @@ def card_facts(
         ValueError: there are no metrics, or no licence.
     """
     metrics, scores_of_run = trained_metrics(directory, run)
-    # A card shows a few of the samples; the others are the run's own.
-    samples = metrics.pop("samples", None)
-    recipe = metrics["recipe"]
     if missing := [name for name in _TOLD if name not in metrics]:
         raise RequestError(
             f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
             "version of the package."
         )
-    earlier = metrics.get("published", {})  # of a model that comes from the Hub
+    _check_metrics((run or directory) / METRICS, metrics)
+    # A card shows a few of the samples; the others are the run's own.
+    samples = metrics.pop("samples", None)
+    recipe = metrics["recipe"]
+    earlier = metrics.get("published") or {}  # of a model that comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     check_licenses(license, data_license)
     if not (recipe.get("source_language") and recipe.get("target_language")):
         raise RequestError(f"the recipe of {run or directory} names no languages.")
+    for name in ("source_language", "target_language"):
+        if not _LANGUAGE.fullmatch(recipe[name]):
+            raise RequestError(
+                f"the recipe of {run or directory} says {name}: {recipe[name]!r}; the Hub knows "
+                "languages by codes such as en, pt-BR or zh_Hant."
+            )
     for name in FILES:
         if recipe.get(name):
             parts = recipe[name].split(",")
@@ -173,11 +218,28 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         duration=_duration(facts["training_minutes"]),
         non_commercial=is_non_commercial(published["data_license"]),
         literal=lambda text: json.dumps(text, ensure_ascii=False),
-        one_line=lambda text: " ".join(text.split()),
+        one_line=_one_line,
+        plain=_plain,
+        code=_code,
     )
     # Optional parts leave blank lines where they are not.
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return ModelCard(text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is, in a paragraph or a table."""
+    return _MARKUP.sub(r"\\\1", _one_line(text))
+
+
+def _code(text: str, *, in_table: bool = False) -> str:
+    """Text between backticks."""
+    text = _one_line(text).replace("`", "'")
+    return f"`{text.replace('|', chr(92) + '|') if in_table else text}`"
 
 
 def paper_differences(
@@ -200,19 +262,20 @@ def paper_differences(
         here = recipe.get(name)
         if here is not None and here != paper:
             help = options[name].metadata["help"]
-            rows.append(
-                {"name": name, "here": _number(here), "paper": _number(paper), "meaning": help}
-            )
+            shown = _plain(_number(here))
+            rows.append({"name": name, "here": shown, "paper": _number(paper), "meaning": help})
     config = VanillaTransformerConfig.from_preset(preset)
     for name, here in model.items():
         paper = getattr(config, name)
         shown = "d_model / h" if paper is None else _number(paper)
         help = "field of the configuration"
-        rows.append({"name": name, "here": _number(here), "paper": shown, "meaning": help})
+        here = _plain(_number(here))
+        rows.append({"name": name, "here": here, "paper": shown, "meaning": help})
     for name, here in arguments.items():
         paper = _PAPERS_ARGUMENTS.get(name, "none")
         help = "argument of the training"
-        rows.append({"name": name, "here": _number(here), "paper": paper, "meaning": help})
+        here = _plain(_number(here))
+        rows.append({"name": name, "here": here, "paper": paper, "meaning": help})
     return rows
 
 
@@ -231,9 +294,10 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
             "by another program, has none: push it with model.push_to_hub and "
             "tokenizer.push_to_hub."
         )
-    scores = whole["scores"] if own is None else own.get("scores", own)
+    scores = whole.get("scores", {}) if own is None else own.get("scores", own)
     measured = {"scores": scores, "samples": whole.get("samples")}
-    if not any("bleu" in result for result in scores.values() if isinstance(result, dict)):
+    results = scores.values() if isinstance(scores, dict) else ()
+    if not any("bleu" in result for result in results if isinstance(result, dict)):
         raise RequestError(
             f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
             f"{directory} --test-file FILE --output {directory / METRICS} and publish with "
@@ -243,6 +307,39 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
         # Another average of the run, or one checkpoint: of which ones, nobody knows here.
         return {**whole, **measured, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None
+
+
+def _check_metrics(path: Path, metrics: dict[str, object]) -> None:
+    """Refuse metrics that no run has written, and what no card can say.
+
+    Raises:
+        ValueError: a value is missing or of another type, NaN, or half of a character.
+    """
+    if (odd := next(_oddities(metrics, _TYPES, ""), None)) is not None:
+        raise RequestError(f"{odd} in {path} is not what a run writes; measure the model again.")
+    try:
+        json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise RequestError(
+            f"{path} holds what no card can say ({error}); measure the model again."
+        ) from None
+
+
+def _oddities(found: object, types: object, place: str) -> Iterator[str]:
+    """The places of values that are not of the types that `_TYPES` gives."""
+    if isinstance(types, dict) and isinstance(found, dict):
+        for name, inner in types.items():
+            key = name.removesuffix("?")
+            for each in found if name == "*" else [key]:
+                if found.get(each) is not None or each == name:
+                    yield from _oddities(found.get(each), inner, f"{place}.{each}".strip("."))
+    elif isinstance(types, list) and isinstance(found, list):
+        for value in found:
+            yield from _oddities(value, types[0], f"{place}[]")
+    else:
+        wanted = type(types) if isinstance(types, dict | list) else types
+        if isinstance(found, bool) or not isinstance(found, wanted):
+            yield repr(place)
 
 
 def _read(path: Path) -> dict[str, object] | None:
@@ -386,7 +483,7 @@ def _score_rows(scores: dict[str, dict[str, object]]) -> Iterator[dict[str, str]
     for name, result in {**_test_scores(scores), **scores}.items():
         copied = result.get("copy_baseline", {})
         yield {
-            "name": name.replace("_", " "),
+            "name": _plain(name.replace("_", " ")),
             "sentences": _number(result["num_sentences"]),
             "bleu": f"{result['bleu']:.1f}",
             "chrf": f"{result['chrf']:.1f}",
@@ -403,34 +500,37 @@ def _signatures(scores: dict[str, dict[str, object]]) -> list[str]:
 
 def _headline(scores: dict[str, dict[str, object]]) -> dict[str, str]:
     name, result = next(iter(_test_scores(scores).items()))
-    return {"set": name.replace("_", " "), "bleu": f"{result['bleu']:.1f}"}
+    return {"set": _plain(name.replace("_", " ")), "bleu": f"{result['bleu']:.1f}"}
 
 
 def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
     recipe, data, published = facts["recipe"], facts.get("data", {}), facts["published"]
     if recipe.get("generated"):
         babel = facts.get("versions", {}).get("babel")
-        yield "Generated from", f"CLDR, as in Babel {babel}" if babel else "CLDR"
+        yield "Generated from", f"CLDR, as in Babel {_plain(babel)}" if babel else "CLDR"
     if published["data_source"]:
-        yield "Source", published["data_source"]
+        yield "Source", _plain(published["data_source"])
     if recipe.get("dataset") and not recipe.get("train_file"):
         yield (
             "Data set on the Hub",
             f"[{recipe['dataset']}](https://hf.co/datasets/{recipe['dataset']})",
         )
     if data.get("revision"):
-        yield "Revision", f"`{data['revision']}`"
+        yield "Revision", _code(data["revision"], in_table=True)
     for split, files in data.get("files", {}).items():
-        names = ", ".join(f"{file['name']} (SHA-256 `{file['sha256']}`)" for file in files)
-        yield f"{split.capitalize()} file", names
+        names = [
+            f"{_plain(file['name'])} (SHA-256 {_code(file['sha256'], in_table=True)})"
+            for file in files
+        ]
+        yield f"{_plain(split.capitalize())} file", ", ".join(names)
     if not data.get("files") and recipe.get("train_file"):
-        yield "Files", ", ".join(recipe[name] for name in FILES if recipe.get(name))
+        yield "Files", ", ".join(_plain(recipe[name]) for name in FILES if recipe.get(name))
     if "train_pairs_kept" in data:
         yield "Training pairs", _pairs_read(data)
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
-        yield f"Pairs for {name.replace('_', ' ')}", _number(count)
-    yield "Licence", published["data_license"]
+        yield f"Pairs for {_plain(name.replace('_', ' '))}", _number(count)
+    yield "Licence", _plain(published["data_license"])
 
 
 def _pairs_read(data: dict[str, object]) -> str:
@@ -447,8 +547,8 @@ def _pairs_read(data: dict[str, object]) -> str:
 def _machine(facts: dict[str, object]) -> str:
     hardware, devices = facts["hardware"], facts["devices"]
     if "gpu" in hardware:
-        return f"{devices} x {hardware['gpu']}"
-    return f"{hardware['cores']} CPU cores ({hardware['cpu']})"
+        return f"{devices} x {_plain(hardware['gpu'])}"
+    return f"{hardware['cores']} CPU cores ({_plain(hardware['cpu'])})"
 
 
 def _duration(minutes: float) -> str:
