@@ -1,16 +1,21 @@
 """Files and folders that appear whole or not at all."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import resource
 import stat
 import threading
 from pathlib import Path
 
 import pytest
-from published_runs import tiny_model
+import torch
+from published_runs import tiny_model, tiny_tokenizer
+from safetensors.torch import save_file
 
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     check_new_folder,
     file_written_aside,
@@ -19,8 +24,10 @@ from vanilla_transformer.storage.atomic import (
     write_aside,
     write_json,
     write_text,
+    writing,
 )
 from vanilla_transformer.storage.reading import read_json, sha256
+from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
 class Crash(Exception):
@@ -202,6 +209,122 @@ def test_the_last_file_comes_when_the_others_are_there(tmp_path, monkeypatch):
             (aside / name).write_text("new")
     assert sorted(moved) == ["a", "b", "c"]
     assert moved[-1] == "b"
+
+
+def disk_error(number):
+    return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "make room there"),
+        (errno.EDQUOT, "make room in your quota"),
+        (errno.EFBIG, "raise the limit on the size of a file"),
+        (errno.EROFS, "make that file system writable"),
+        (errno.EIO, "see whether that disk is in order"),
+    ],
+)
+def test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays(tmp_path, number, remedy):
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+
+    def fail(aside):
+        aside.write_text("half")
+        raise disk_error(number)
+
+    told = rf"^{path} could not be written: {os.strerror(number)} \([\d,]+ MiB are free there\); "
+    with pytest.raises(RequestError, match=told + remedy):
+        write_aside(path, fail)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"a.json"}
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """The system stops every write beyond a size, as it does when a disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", ["text", "torch", "small", "safetensors", "tokenizer", "png"])
+def test_what_a_library_could_not_write_is_told_in_one_line(tmp_path, kind):
+    tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"
+    writers = {
+        "text": lambda: write_text(path, "x" * 10_000),
+        "torch": lambda: write_aside(path, lambda aside: torch.save(tensors, aside)),
+        "small": lambda: write_aside(path, lambda aside: torch.save({"a": 1}, aside)),
+        "safetensors": lambda: write_aside(path, lambda aside: save_file(tensors, aside)),
+        "tokenizer": lambda: write_aside(path, lambda aside: tokenizer.save(str(aside))),
+        "png": lambda: save_figure(figure, path),
+    }
+    if kind == "tokenizer":
+        tokenizer = tiny_tokenizer().backend_tokenizer
+    if kind == "png":
+        figure = new_figure(4, 4)
+        figure.subplots().plot([0, 1])
+    with (
+        pytest.raises(RequestError, match=rf"^{path} could not be written: .*ulimit -f"),
+        largest_file(500),
+    ):
+        writers[kind]()
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        KeyError("a"),
+        OSError(errno.ENOSPC, "No space left on device", "/elsewhere/of/another/file"),
+        PermissionError(errno.EACCES, "Permission denied", "b"),
+    ],
+)
+def test_other_errors_in_the_middle_of_a_write_stay_what_they_are(tmp_path, error):
+    with pytest.raises(type(error)) as caught, writing(tmp_path / "a"):
+        raise error
+    assert caught.value is error
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_after(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, Path.replace
+
+    def noted_sync(descriptor):
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def noted_replace(path, target):
+        done.append(("name", target.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    (tmp_path / "folder").mkdir()
+    write_text(tmp_path / "folder" / "a", "x")
+    assert done == [("sync", "a"), ("name", "a"), ("sync", "folder")]
+    done.clear()
+    with files_written_aside(tmp_path / "folder", last="b") as aside:
+        (aside / "b").write_text("x")
+    assert done == [("sync", "b"), ("name", "b"), ("sync", "folder")]
+    done.clear()
+    with folder_written_aside(tmp_path / "new") as aside:
+        (aside / "inside").mkdir(parents=True)
+        (aside / "inside" / "b").write_text("x")
+    assert set(done[:3]) == {("sync", "b"), ("sync", "inside"), ("sync", "new")}
+    assert done[3:] == [("name", "new"), ("sync", tmp_path.name)]
+
+
+def test_a_file_system_without_fsync_is_no_error(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise disk_error(errno.EINVAL)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").read_text() == "x"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Files and folders that appear whole or not at all.
 
 What is written goes into a new temporary folder beside its target, so that no file of a user has
-the same name, and is moved into place once it is whole. A process that is killed leaves the old
-file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
+the same name, and is moved into place once it is whole and on the disk. A process that is killed
+leaves the old file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
 """
 
+import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +20,81 @@ from ..errors import RequestError
 PARTIAL = ".vanilla-transformer-partial-"  # begins the names of temporary folders
 _SEVERAL = f"{PARTIAL}files-"  # of those for several files of one folder
 _DEVICES = (Path("/dev"), Path("/proc"))
+# What a disk says when it takes no more, and what its user can do.
+_REMEDIES = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room in your quota",
+    errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
+    errno.EROFS: "make that file system writable",
+    errno.EIO: "see whether that disk is in order",
+}
+# Libraries in Rust give the number in their text alone, and torch gives none.
+_RUST = re.compile(r"\(os error (\d+)\)")
+_TORCH = re.compile(
+    "PytorchStreamWriter|unexpected pos|iostream error|Parent directory .* not exist"
+)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Tell in one line what a disk did not take; errors of any other kind pass as they are.
+
+    Args:
+        path: the file that the block writes, or the folder for several.
+
+    Raises:
+        ValueError: the disk is full, read-only or broken, or it limits the size of files.
+    """
+    try:
+        yield
+    except Exception as error:  # tokenizers raise nothing more specific
+        refusal = _refusal_of_disk(error, path)
+        if refusal is None:
+            raise
+        why, remedy = refusal
+        existing = next(folder for folder in path.absolute().parents if folder.exists())
+        free = shutil.disk_usage(existing).free / 2**20
+        raise RequestError(
+            f"{path} could not be written: {why} ({free:,.0f} MiB are free there); {remedy} and "
+            "run the same command again."
+        ) from error
+
+
+def _refusal_of_disk(error: Exception, path: Path) -> tuple[str, str] | None:
+    """What a disk said of a write, and a remedy; None of an error of another kind."""
+    if isinstance(error, OSError):
+        if error.errno not in _REMEDIES:
+            return None
+        named = error.filename if isinstance(error.filename, str) else str(path)
+        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # it reads that one
+            return None
+        return os.strerror(error.errno), _REMEDIES[error.errno]
+    if number := _RUST.search(str(error)):
+        why = int(number[1])
+        return os.strerror(why), _REMEDIES.get(why, "see to it")
+    if isinstance(error, RuntimeError) and _TORCH.search(str(error)):
+        return "torch could not write all of it", f"{_REMEDIES[errno.ENOSPC]}, or see `ulimit -f`,"
+    return None
+
+
+def sync(*paths: Path) -> None:
+    """Have files, and the names in folders, on the disk: a power cut then takes nothing of them."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def move_into_place(aside: Path, target: Path) -> None:
+    """Give a whole file or folder its name, on the disk as well."""
+    sync(*aside.rglob("*"), aside)
+    aside.replace(target)
+    sync(target.parent)
 
 
 @contextmanager
@@ -33,12 +110,13 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     # Redirected to a file, /dev/stdout looks like one.
     is_device = any(folder in path.absolute().parents for folder in _DEVICES)
     if is_device or (path.exists() and not path.is_file()):
-        yield path
+        with writing(path):
+            yield path
         return
     target = path.resolve()
-    with _folder_inside(target.parent, name=path) as aside:
+    with writing(path), _folder_inside(target.parent, name=path) as aside:
         yield aside / target.name
-        (aside / target.name).replace(target)
+        move_into_place(aside / target.name, target)
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
@@ -81,10 +159,10 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     created = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with _folder_inside(output.parent, name=output) as aside:
+        with writing(output), _folder_inside(output.parent, name=output) as aside:
             yield aside / output.name
             _let_others_read_weights(aside / output.name)
-            (aside / output.name).replace(output)
+            move_into_place(aside / output.name, output)
     finally:
         for folder in created:
             with suppress(OSError):  # it holds the output
@@ -101,14 +179,13 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
     """
     for abandoned in folder.glob(f"{_SEVERAL}*"):  # by a process that was killed
         shutil.rmtree(abandoned, ignore_errors=True)
-    with _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
+    with writing(folder / last), _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
         yield aside
         _let_others_read_weights(aside)
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        sync(*aside.iterdir())
         for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
             path.replace(folder / path.name)
+        sync(folder)
 
 
 @contextmanager
