@@ -1,13 +1,27 @@
 """Which checkpoints count, are kept and are averaged."""
 
+import errno
 import json
+import os
+import shutil
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from test_atomic import largest_file
+from test_trainer import make_trainer, tiny_model
 
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.train.checkpoints import (
     MANIFEST,
+    PROGRESS,
+    Progress,
     averaging_set,
+    changed_files,
+    check_state,
+    checkpoint_written,
     checkpoints,
+    digests,
     is_whole,
     last_whole_checkpoint,
     prune,
@@ -21,6 +35,7 @@ def make(directory, *steps, sealed=True):
         checkpoint.mkdir(parents=True)
         (checkpoint / "model.safetensors").write_bytes(b"weights of %d" % step)
         (checkpoint / "rng_state.pth").write_bytes(b"dice")
+        Progress().save(checkpoint)
         if sealed:
             seal(checkpoint)
     return directory
@@ -109,4 +124,246 @@ def test_pruning_removes_what_lies_after_the_newest(tmp_path):
 def test_manifest_names_every_file(tmp_path):
     make(tmp_path, 1)
     files = json.loads((tmp_path / "checkpoint-1" / MANIFEST).read_text())["files"]
-    assert set(files) == {"model.safetensors", "rng_state.pth"}
+    assert set(files) == {"model.safetensors", "rng_state.pth", PROGRESS}
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        *("", "{", "[]", "null", '{"files": null}', '{"files": []}', '{"files": {}}', DEEP),
+        *('{"files": {"model.safetensors": null}}', '{"files": {"model.safetensors": {}}}'),
+        *('{"files": {"rng_state.pth/": {}}}', '{"files": {"": {"size": 0}}}', "\xff\xfe"),
+    ],
+)
+def test_whatever_a_manifest_holds_the_checkpoint_before_it_is_found(tmp_path, manifest, caplog):
+    make(tmp_path, 3, 6, 9)
+    (tmp_path / "checkpoint-9" / MANIFEST).write_text(manifest, encoding="latin-1")
+    (tmp_path / "checkpoint-6" / MANIFEST).unlink()
+    (tmp_path / "checkpoint-6" / MANIFEST).mkdir()
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
+    assert "checkpoint-9 is not whole" in caplog.text
+    assert "checkpoint-6 is not whole" in caplog.text
+
+
+def test_a_manifest_speaks_of_its_own_checkpoint_alone(tmp_path):
+    make(tmp_path, 3)
+    (tmp_path / "outside").write_text("x")
+    facts = digests(tmp_path, ["outside"])
+    for name in ("../outside", str(tmp_path / "outside")):
+        manifest = {"files": {name: facts["outside"]}}
+        (tmp_path / "checkpoint-3" / MANIFEST).write_text(json.dumps(manifest))
+        assert not is_whole(tmp_path / "checkpoint-3")
+
+
+def test_files_that_changed_are_named(tmp_path):
+    for name in "abcd":
+        (tmp_path / name).write_text(name)
+    recorded = digests(tmp_path, "abcd")
+    assert changed_files(tmp_path, recorded) == []
+    (tmp_path / "a").write_text("longer")
+    (tmp_path / "b").write_text("B")
+    (tmp_path / "c").unlink()
+    assert changed_files(tmp_path, recorded) == ["a", "b", "c"]
+
+
+PROGRESSES = [
+    *("", "[]", DEEP, "{}", '{"training_seconds": 1.0, "evaluation_seconds": 0.0}'),
+    *({"target_tokens": None}, {"target_tokens": "5"}, {"target_tokens": True}),
+    *({"training_seconds": float("nan")}, {"training_seconds": -1.0}, {"world_size": "1"}),
+    *({"data": 5}, {"precision": None}, {"matmul_precision": []}, {"_started": 1.0}, {"x": 1}),
+]
+
+
+@pytest.mark.parametrize("content", PROGRESSES)
+def test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole(tmp_path, content):
+    make(tmp_path, 3, 6)
+    path = tmp_path / "checkpoint-6" / PROGRESS
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(path.read_text()) | content)
+    path.write_text(content)
+    with pytest.raises(RequestError, match=r"checkpoint-6.progress\.json"):
+        Progress.load(path.parent)
+    seal(path.parent)  # by somebody who has the manifest fit
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
+
+
+def test_progress_comes_back_as_it_was_saved(tmp_path):
+    progress = Progress(12.5, 2.0, "5eed", "medium", 2, "bf16", 77)
+    progress.save(tmp_path)
+    assert Progress.load(tmp_path) == progress
+    older = {"training_seconds": 3, "evaluation_seconds": 0, "target_tokens": 5}
+    (tmp_path / PROGRESS).write_text(json.dumps(older))
+    assert Progress.load(tmp_path) == Progress(3, _tokens=5)
+
+
+def test_broken_checkpoints_that_the_average_lacks_are_named(tmp_path, caplog):
+    make(tmp_path, 10, 20, 30, 40)
+    assert len(averaging_set(tmp_path, every=10, count=3)) == 3
+    assert not caplog.text
+    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
+    (tmp_path / "checkpoint-20" / MANIFEST).unlink()
+    assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
+    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}. It is of 2 of 3"
+    assert told in caplog.text
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A checkpoint that a trainer wrote, after three updates."""
+    directory = tmp_path_factory.mktemp("trained")
+    make_trainer(directory, max_steps=3, save_steps=3).train()
+    return directory / "checkpoint-3"
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    """A copy of it without a manifest, as somebody may pass one."""
+    copy = tmp_path / "checkpoint-3"
+    shutil.copytree(trained, copy)
+    (copy / MANIFEST).unlink()
+    return copy
+
+
+class Evil:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (os.mkdir, (self.path,))
+
+
+STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
+
+
+def test_what_a_trainer_wrote_passes(trained):
+    check_state(trained, tiny_model())
+
+
+@pytest.mark.parametrize("name", STATE)
+@pytest.mark.parametrize("form", ["zip", "legacy", "bare pickle"])
+def test_no_code_of_a_checkpoint_runs_on_resumption(checkpoint, tmp_path, name, form):
+    if form == "bare pickle":
+        import pickle
+
+        (checkpoint / name).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
+    else:
+        content = {"state": Evil(tmp_path / "ran"), "param_groups": []}
+        torch.save(content, checkpoint / name, _use_new_zipfile_serialization=form == "zip")
+    trainer = make_trainer(tmp_path / "run")
+    with pytest.raises(RequestError, match=rf"{name} (asks for code.*nothing ran|is damaged)"):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [*STATE[:3], "trainer_state.json", "model.safetensors", PROGRESS])
+@pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "list", "exchanged", "gone"])
+def test_damaged_state_is_refused_by_name(checkpoint, tmp_path, name, damage):
+    path = checkpoint / name
+    match damage:
+        case "empty":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        case "garbage":
+            path.write_bytes(b"\x80\x05garbage" * 99)
+        case "list":
+            torch.save([1], path)
+        case "exchanged":
+            other = "scheduler.pt" if name != "scheduler.pt" else "optimizer.pt"
+            shutil.copyfile(checkpoint / other, path)
+        case "gone":
+            if name in STATE:
+                pytest.skip("the host goes on without it")
+            path.unlink()
+    with pytest.raises((RequestError, FileNotFoundError)) as refusal:
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+    assert str(checkpoint) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"global_step": "3"},
+        {"epoch": None},
+        {"log_history": {}},
+        {"stateful_callbacks": []},
+        {"unknown": 1},
+    ],
+)
+def test_trainer_state_that_no_run_wrote_is_refused(checkpoint, change):
+    path = checkpoint / "trainer_state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RequestError, match="trainer_state") as refusal:
+        check_state(checkpoint, tiny_model())
+    assert min(change) in str(refusal.value)
+
+
+def test_pickled_weights_are_never_read(checkpoint, tmp_path):
+    (checkpoint / "model.safetensors").unlink()
+    torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
+    torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
+    with pytest.raises(RequestError, match="holds no weights as safetensors"):
+        check_state(checkpoint, tiny_model())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_state_of_another_model_is_refused(checkpoint):
+    with pytest.raises(RequestError, match=r"in the model \[.*resume with the model"):
+        check_state(checkpoint, tiny_model(encoder_ffn_dim=64))
+    wider = {
+        name: tensor.clone() for name, tensor in tiny_model(encoder_ffn_dim=64).state_dict().items()
+    }
+    wider.pop("lm_head.weight", None)
+    save_file(wider, checkpoint / "model.safetensors")
+    with pytest.raises(RequestError, match=r"optimizer\.pt is of another model"):
+        check_state(checkpoint, tiny_model(encoder_ffn_dim=64))
+
+
+def test_a_disk_that_is_full_ends_the_run_in_one_line_and_costs_nothing(trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run / trained.name)
+    trainer = make_trainer(run, max_steps=6, save_steps=3)
+    with (
+        pytest.raises(RequestError, match=r"checkpoint-6 could not.*It goes on from checkpoint-3"),
+        largest_file(2_000),
+    ):
+        trainer.train(resume_from_checkpoint=True)
+    assert last_whole_checkpoint(run).name == "checkpoint-3"
+    make_trainer(run, max_steps=6, save_steps=3).train(resume_from_checkpoint=True)
+    assert is_whole(run / "checkpoint-6")
+
+
+def test_without_a_whole_checkpoint_the_run_begins_anew(tmp_path):
+    make(tmp_path, 3, sealed=False)
+    with (
+        pytest.raises(RequestError, match=r"checkpoint-6 could not be written.*It begins anew"),
+        checkpoint_written(tmp_path / "checkpoint-6"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_manifest_is(tmp_path, monkeypatch):
+    make(tmp_path, 3, sealed=False)
+    done, sync = [], os.fsync
+
+    def noted(descriptor):
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    seal(tmp_path / "checkpoint-3")
+    before = done[: done.index(MANIFEST)]
+    assert {*before} == {"model.safetensors", "rng_state.pth", PROGRESS, "checkpoint-3"}
+
+
+def test_a_directory_that_is_removed_is_not_made_again(tmp_path):
+    trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RequestError, match="run was removed while the run was trained"):
+        trainer.train()
+    assert not (tmp_path / "run").exists()

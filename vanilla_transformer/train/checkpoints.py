@@ -4,24 +4,44 @@ A checkpoint is many files, and a run may be killed between any two bytes of the
 once its manifest is there, which is written last, at once, and names the content of every file.
 """
 
-import json
 import logging
+import math
 import os
+import pickle
 import shutil
 import time
-from dataclasses import dataclass
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from transformers import TrainerState
+from transformers.trainer_pt_utils import safe_globals
 
 from ..errors import RequestError
-from ..storage.atomic import write_json
+from ..storage.atomic import sync, write_json, writing
 from ..storage.reading import read_json, sha256
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
+_LEAVE_OUT = "go on from another checkpoint"
+_NUMBER = (int, float)
+_TOTALS = {"training_seconds": _NUMBER, "evaluation_seconds": _NUMBER, "target_tokens": int}
+# Each of them may be missing: the first checkpoints do not say it.
+_CONDITIONS = {"data": str, "matmul_precision": str, "world_size": int, "precision": str}
+_STATE = {"global_step": int, "epoch": _NUMBER, "log_history": list, "stateful_callbacks": dict}
+# What the host takes out of each file of state.
+_KEYS = {
+    "optimizer.pt": ("state", "param_groups"),
+    "scheduler.pt": ("last_epoch",),
+    "rng_state": ("python", "numpy", "cpu"),
+}
 
 
 @dataclass
@@ -99,36 +119,182 @@ class Progress:
             "world_size": self.world_size,
             "precision": self.precision,
         }
-        (checkpoint / PROGRESS).write_text(json.dumps(totals), encoding="utf-8")
+        write_json(checkpoint / PROGRESS, totals)
 
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":
-        """Read what `save` wrote."""
-        totals = read_json(checkpoint / PROGRESS)
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file holds something else.
+            OSError: it cannot be read.
+        """
+        path = checkpoint / PROGRESS
+        totals = read_json(path, keys=_TOTALS, remedy=_LEAVE_OUT)
+        conditions = {name: kind for name, kind in _CONDITIONS.items() if name in totals}
+        read_json(path, keys=conditions, remedy=_LEAVE_OUT)
+        if foreign := totals.keys() - (_TOTALS | _CONDITIONS).keys():
+            raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
+        for name, value in totals.items():
+            if not isinstance(value, str) and not 0 <= value < math.inf:
+                raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
         tokens = totals.pop("target_tokens")
         return cls(**totals, _tokens=tokens)
 
 
+def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
+    """Size in bytes and SHA-256 of some files of a folder, by name."""
+    return {
+        name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+        for name in names
+    }
+
+
+def changed_files(folder: Path, recorded: object) -> list[str]:
+    """The files of a folder that are gone or are not what `digests` said of them.
+
+    Args:
+        folder: holds the files; a name that leads to another folder is no file of it.
+        recorded: what `digests` returned, as it was read from a file that may be damaged.
+
+    Raises:
+        ValueError: nothing that `digests` returns looks like it.
+    """
+    if not isinstance(recorded, dict) or not recorded:
+        raise RequestError(f"the files of {folder} are not recorded as they should be.")
+    changed = []
+    for name, facts in recorded.items():
+        path = folder / name
+        if not isinstance(facts, dict) or Path(name).name != name:
+            raise RequestError(f"the files of {folder} are not recorded as they should be.")
+        same = path.is_file() and path.stat().st_size == facts.get("size")
+        if not same or sha256(path) != facts.get("sha256"):
+            changed.append(name)
+    return changed
+
+
 def seal(checkpoint: Path) -> None:
     """Declare a checkpoint whole: name, size and SHA-256 of each file, written last and at once."""
-    files = {}
-    for path in sorted(checkpoint.iterdir()):
-        if path.name != MANIFEST and path.is_file():
-            files[path.name] = {"size": path.stat().st_size, "sha256": sha256(path)}
-    write_json(checkpoint / MANIFEST, {"files": files})
+    names = [path.name for path in checkpoint.iterdir() if path.is_file()]
+    names = sorted(name for name in names if name != MANIFEST)
+    sync(*(checkpoint / name for name in names), checkpoint)
+    write_json(checkpoint / MANIFEST, {"files": digests(checkpoint, names)})
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether the files of a checkpoint are those that were sealed."""
+    """Whether the files of a checkpoint are those that were sealed, and tell how far it came."""
     try:
-        files = read_json(checkpoint / MANIFEST)["files"]
-        return all(
-            (checkpoint / name).stat().st_size == facts["size"]
-            and sha256(checkpoint / name) == facts["sha256"]
-            for name, facts in files.items()
-        )
-    except (OSError, ValueError, KeyError):
+        if changed_files(checkpoint, read_json(checkpoint / MANIFEST).get("files")):
+            return False
+        Progress.load(checkpoint)
+    except (OSError, ValueError):
         return False
+    return True
+
+
+@contextmanager
+def checkpoint_written(checkpoint: Path) -> Iterator[None]:
+    """Tell in one line why a checkpoint could not be written, and where the run goes on.
+
+    Raises:
+        ValueError: the disk did not take it, or the run directory is gone.
+    """
+    try:
+        with writing(checkpoint):
+            yield
+    except RequestError as error:
+        earlier = [path for path in checkpoints(checkpoint.parent).values() if path != checkpoint]
+        kept = next(filter(is_whole, reversed(earlier)), None)
+        going_on = f"It goes on from {kept.name}." if kept else "It begins anew."
+        raise RequestError(f"{error} {going_on}") from error
+
+
+def check_state(checkpoint: Path, model: torch.nn.Module) -> None:
+    """Refuse a checkpoint that the host cannot resume from, before it loads any of it.
+
+    No code in it is run: weights are safetensors, and all else holds tensors and plain values.
+
+    Args:
+        checkpoint: to resume from; it may come from elsewhere and have no manifest.
+        model: whose training goes on.
+
+    Raises:
+        ValueError: a file is missing, damaged, or of another model; the message names it.
+    """
+    if not checkpoint.is_dir():
+        raise RequestError(f"there is no checkpoint {checkpoint}; {_LEAVE_OUT}.")
+    path = checkpoint / "trainer_state.json"
+    state = read_json(path, keys=_STATE, remedy=_LEAVE_OUT)
+    if foreign := state.keys() - {field.name for field in fields(TrainerState)}:
+        raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
+    _check_weights(checkpoint, model)
+    for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
+        found = _read_pickle(path)
+        if path.name == "optimizer.pt":
+            _check_optimizer(path, found, model)
+
+
+def _check_weights(checkpoint: Path, model: torch.nn.Module) -> None:
+    """Weights that can be read and have the shapes of the model's; the host compares the names."""
+    paths = sorted(checkpoint.glob("*.safetensors"))
+    if not paths:
+        raise RequestError(
+            f"{checkpoint} holds no weights as safetensors; those of another format, which could "
+            f"run code, are not read; {_LEAVE_OUT}."
+        )
+    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    for path in paths:
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118, it is no dict
+                    found = file.get_slice(name).get_shape()
+                    if found != shapes.get(name, found):
+                        raise RequestError(
+                            f"{name} in {path} is {found}, in the model {shapes[name]}; resume "
+                            "with the model that it was written by."
+                        )
+        except SafetensorError as error:
+            raise RequestError(f"{path} is damaged ({error}); {_LEAVE_OUT}.") from error
+
+
+def _read_pickle(path: Path) -> object:
+    """What a file of `torch.save` holds; it holds what the host takes out of it, and no code."""
+    try:
+        with safe_globals(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch finds odd is refused here
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "GLOBAL" not in str(error):
+            raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
+        raise RequestError(
+            f"{path} asks for code, which no checkpoint of a training does; it was not opened, "
+            f"and nothing ran; {_LEAVE_OUT}."
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
+        raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
+    name = "rng_state" if path.name.startswith("rng_state") else path.name
+    missing = [
+        key for key in _KEYS.get(name, ()) if not isinstance(found, dict) or key not in found
+    ]
+    if missing:
+        raise RequestError(f"{path} holds no {missing[0]!r}; {_LEAVE_OUT}.")
+    return found
+
+
+def _check_optimizer(path: Path, found: dict[str, object], model: torch.nn.Module) -> None:
+    """Moments of the shapes that the model's parameters have."""
+    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        count = sum(len(group["params"]) for group in found["param_groups"])
+        moments = [state["exp_avg"] for state in found["state"].values() if "exp_avg" in state]
+        foreign = Counter(tuple(moment.shape) for moment in moments) - Counter(shapes)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
+    if foreign or count != len(shapes):
+        raise RequestError(
+            f"{path} is of another model: it has {count} parameters, this one {len(shapes)}, or "
+            f"their shapes differ; {_LEAVE_OUT}."
+        )
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
@@ -146,7 +312,9 @@ def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
     for path in reversed(checkpoints(directory).values()):
         if is_whole(path):
             return path
-        logger.warning("%s is not whole (the run was killed while writing it); skipped.", path)
+        logger.warning(
+            "%s is not whole (damaged, or the run was killed while writing it); skipped.", path
+        )
     return None
 
 
@@ -154,14 +322,25 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
     """The last checkpoints of the schedule (multiples of `every`) and the last of all, whole ones.
 
     Those that a signal or the clock brought about are left out, so that an interrupted run ends
-    with the same average as an uninterrupted one.
+    with the same average as an uninterrupted one. A warning names those that are not whole.
     """
     found = checkpoints(directory)
     chosen: list[Path] = []
+    broken: list[Path] = []
     for step in sorted(found, reverse=True):
         wanted = step % every == 0 or not chosen
-        if wanted and len(chosen) < count and is_whole(found[step]):
-            chosen.append(found[step])
+        if wanted and len(chosen) < count:
+            if is_whole(found[step]):
+                chosen.append(found[step])
+            else:
+                broken.append(found[step])
+    if broken:
+        logger.warning(
+            "Left out of the mean, because not whole: %s. It is of %d of %d checkpoints.",
+            ", ".join(map(str, broken)),
+            len(chosen),
+            min(count, len(chosen) + len(broken)),
+        )
     return chosen[::-1]
 
 

@@ -38,7 +38,14 @@ from ..recipes.recipe import recipe_of
 from ..storage.atomic import write_json
 from ..storage.run_files import METRICS
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
-from .checkpoints import Progress, last_whole_checkpoint, prune, seal
+from .checkpoints import (
+    Progress,
+    check_state,
+    checkpoint_written,
+    last_whole_checkpoint,
+    prune,
+    seal,
+)
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
 from .report import (
@@ -250,6 +257,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint:
             self.progress = Progress.load(Path(resume_from_checkpoint))
             self.progress.require(**conditions)
+            check_state(Path(resume_from_checkpoint), self.model)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
         if self._bpe_dropout is not None and self.is_world_process_zero():
@@ -403,6 +411,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         super().log(logs, start_time)
         if self.is_world_process_zero():
             _log_line(logs, self.state.global_step, self.state.max_steps)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
+        """As the host's, but not into a directory that was removed, and errors name the file."""
+        if self.args.should_save and not Path(self.args.output_dir).is_dir():
+            raise RequestError(
+                f"{self.args.output_dir} was removed while the run was trained; start it again."
+            )
+        with checkpoint_written(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")):
+            super()._save_checkpoint(model, trial)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Only takes down the name: there is no repository before there is a model to push."""
@@ -628,8 +645,9 @@ class _RunControl(TrainerCallback):
         if args.world_size > 1:
             torch.distributed.barrier()  # every rank has written its random state
         if args.should_save:
-            self.trainer.progress.save(checkpoint)
-            seal(checkpoint)
+            with checkpoint_written(checkpoint):
+                self.trainer.progress.save(checkpoint)
+                seal(checkpoint)
             scheduled = {
                 SaveStrategy.STEPS: int(state.save_steps),
                 SaveStrategy.EPOCH: self.trainer.updates_per_epoch,
