@@ -789,8 +789,8 @@ MUTATIONS = [
     # Checkpoints that are whole.
     Mutation(
         "train/checkpoints.py",
-        '            and sha256(checkpoint / name) == facts["sha256"]\n',
-        "",
+        'if not same or sha256(path) != facts.get("sha256"):',
+        "if not same:",
         "test_checkpoints.py::test_damaged_checkpoint_is_not_whole",
     ),
     Mutation(
@@ -805,7 +805,37 @@ MUTATIONS = [
         "        if path.is_dir():\n            return path",
         "test_trainer.py::test_truncated_checkpoint_is_skipped_with_a_warning",
     ),
+    Mutation(
+        "train/checkpoints.py",
+        "or Path(name).name != name:",
+        "or False:",
+        "test_checkpoints.py::test_a_manifest_speaks_of_its_own_checkpoint_alone",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "        Progress.load(checkpoint)\n",
+        "",
+        "test_checkpoints.py::test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "broken.append(found[step])",
+        "continue",
+        "test_checkpoints.py::test_broken_checkpoints_that_the_average_lacks_are_named",
+    ),
     # Resumption.
+    Mutation(
+        "train/checkpoints.py",
+        'map_location="cpu", weights_only=True)',
+        'map_location="cpu", weights_only=False)',
+        "test_checkpoints.py::test_no_code_of_a_checkpoint_runs_on_resumption",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "            check_state(Path(resume_from_checkpoint), self.model)\n",
+        "",
+        "test_checkpoints.py::test_damaged_state_is_refused_by_name",
+    ),
     Mutation(
         "train/checkpoints.py",
         'if self.data not in ("", data):',
@@ -999,8 +1029,26 @@ MUTATIONS = [
     # Runs.
     Mutation(
         "train/run_directory.py",
-        'return metrics if make_recipe(metrics["recipe"]) == recipe else None',
-        "return None",
+        "            lock.acquire(timeout=0)\n",
+        "",
+        "test_runs.py::test_a_process_that_was_killed_blocks_nobody",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        "    if there:  #",
+        "    if False:  #",
+        "test_runs.py::test_a_model_that_changed_after_its_run_is_neither_believed_nor_replaced",
+    ),
+    Mutation(
+        "cli/evaluate.py",
+        "        check_output(",
+        "        print(check_output) or dict(",
+        "test_runs.py::test_scores_replace_no_file_of_a_run",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        'if metrics is None or make_recipe(metrics["recipe"]) != recipe:',
+        "if True:",
         "test_runs.py::test_same_command_again_does_nothing",
     ),
     Mutation(
@@ -1206,6 +1254,18 @@ MUTATIONS = [
         "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
     ),
     # Files that appear whole or not at all.
+    Mutation(
+        "storage/atomic.py",
+        '    sync(*aside.rglob("*"), aside)\n',
+        "",
+        "test_atomic.py::test_the_content_is_on_the_disk_before_the_name_and_the_name_after",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "        if refusal is None:\n",
+        "        if True:\n",
+        "test_atomic.py::test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays",
+    ),
     Mutation(
         "storage/atomic.py",
         "if is_device or (path.exists() and not path.is_file()):",

@@ -1,26 +1,37 @@
 """A recipe becomes a run directory: whole, complete, resumable, and nobody else's."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import logging
 import math
+import os
+import platform
 import shutil
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import datasets
 import huggingface_hub
 import pytest
 import torch
+from test_atomic import largest_file
 from test_contract import RUN_DIRECTORY
 from test_evaluation import without_mecab  # noqa: F401, fixtures
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
+from vanilla_transformer.cli import main
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.run_files import HOLDER, LOCK
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import run_directory
 from vanilla_transformer.train.averaging import average_checkpoints
 from vanilla_transformer.train.run import evaluate_run, run_recipe
+from vanilla_transformer.train.run_directory import check_output, training_lock
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
 
@@ -527,3 +538,261 @@ def test_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, m
     monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
     with pytest.raises(ValueError, match="closed cannot be written to; give another --output-dir"):
         run_recipe(recipe, tmp_path / "closed" / "new" / "run")
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The complete run in a directory that a test may damage, and its recipe and metrics."""
+    recipe, run, metrics = finished
+    shutil.copytree(run, tmp_path / "copied")
+    return recipe, tmp_path / "copied", metrics
+
+
+@pytest.fixture
+def unfinished(copied, monkeypatch):
+    """The same, all updates done, but killed before the end."""
+    recipe, run, metrics = copied
+    (run / "metrics.json").unlink()
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    return recipe, run, metrics
+
+
+def test_one_process_trains_in_a_directory_and_the_second_is_told_which(unfinished, tmp_path):
+    recipe, run, metrics = unfinished
+    before = {path.name for path in (run / "checkpoints").iterdir()}
+    with training_lock(run):
+        told = rf"by process {os.getpid()} on {platform.node()} since 20..-..-.. "
+        with pytest.raises(RequestError, match=f"{run} is being trained already, {told}"):
+            run_recipe(recipe, run)
+        (run / HOLDER).write_text("[]")
+        with pytest.raises(RequestError, match="is being trained already, by another process;"):
+            run_recipe(recipe, run)
+        evaluate_run(run)  # which need not wait
+    assert {path.name for path in (run / "checkpoints").iterdir()} == before
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert {path.name for path in (run / "checkpoints").iterdir()} == before
+    with training_lock(run):  # a complete run is told, not trained
+        assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_a_process_that_was_killed_blocks_nobody(unfinished):
+    recipe, run, metrics = unfinished
+    code = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1)"
+    program = [sys.executable, "-uc", f"{code}; sys.stdin.read()", str(run / LOCK)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(program, **pipes) as holder:
+        try:
+            holder.stdout.readline()
+            with pytest.raises(RequestError, match="is being trained already"):
+                run_recipe(recipe, run)
+        finally:
+            holder.kill()
+    assert (run / LOCK).exists()
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_a_lock_leaves_nothing_behind(tmp_path):
+    with training_lock(tmp_path / "new" / "run"):
+        pass
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "run").mkdir()
+    with training_lock(tmp_path / "run"):
+        copy = tmp_path / "killed"
+        shutil.copytree(tmp_path / "run", copy)
+    assert not list((tmp_path / "run").iterdir())
+    # What a process leaves that is killed at once is no run of anybody.
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    run_directory.check_ours(recipe, copy, resume=True)
+    (copy / "checkpoints" / "notes.txt").write_text("mine")
+    with pytest.raises(RequestError, match="is not empty and holds no run"):
+        run_directory.check_ours(recipe, copy, resume=True)
+
+
+def test_the_lock_of_another_run_in_the_same_place_stays(tmp_path):
+    with training_lock(tmp_path / "run"):
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "run" / LOCK).parent.mkdir(parents=True)
+        (tmp_path / "run" / "of the other").write_text("")  # so that no inode is used again
+        (tmp_path / "run" / LOCK).write_text("of the other")
+    assert (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+    def refuse(lock, timeout):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(run_directory.FileLock, "acquire", refuse)
+    with training_lock(tmp_path / "run"):
+        assert (tmp_path / "run" / HOLDER).exists()
+    assert "run has no locks; start no second training there" in caplog.text
+
+
+def test_what_is_gone_of_a_complete_run_is_made_again(copied, monkeypatch, caplog):
+    recipe, run, metrics = copied
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    names = ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json")
+    before = {name: (run / name).read_bytes() for name in names}
+    for name in names:
+        (run / name).unlink()
+        assert run_directory.completed(recipe, run) is None
+        assert f"{run / name} is gone; the run is finished again" in caplog.text
+        if name != names[-1]:
+            (run / name).write_bytes(before[name])
+    (run / "config.json").unlink()
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert {name: (run / name).read_bytes() for name in names} == before
+    shutil.rmtree(run / "checkpoints")
+    (run / "config.json").unlink()
+    with pytest.raises(RequestError, match=r"config\.json in it is gone, and no whole checkpoint"):
+        run_recipe(recipe, run)
+
+
+def test_a_model_that_changed_after_its_run_is_neither_believed_nor_replaced(copied, monkeypatch):
+    recipe, run, metrics = copied
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    path = run / "model.safetensors"
+    whole = path.read_bytes()
+    for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
+        path.write_bytes(changed)
+        with pytest.raises(RequestError, match=r"but model\.safetensors in it changed.*delete it"):
+            run_recipe(recipe, run)
+        assert path.read_bytes() == changed
+    path.unlink()  # as it is told to
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert path.read_bytes() == whole
+    path.write_bytes(b"")
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RequestError, match="put back a copy; no whole checkpoint is left"):
+        run_recipe(recipe, run)
+
+
+DAMAGED = ("", "[]", '{"recipe": ', "[" * 100_000, '{"recipe": []}', '{"recipe": {"seed": "x"}}')
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_metrics_are_written_again_from_the_checkpoints(
+    copied, monkeypatch, content, caplog
+):
+    recipe, run, metrics = copied
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    (run / "metrics.json").write_text(content)
+    if content:  # once is enough of the evaluation
+        assert run_directory.completed(recipe, run) is None
+    else:
+        assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert f"{run / 'metrics.json'} is damaged; the run is finished again" in caplog.text
+    (run / "metrics.json").write_text(content)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RequestError, match=r"metrics\.json is damaged, and no whole checkpoint"):
+        run_recipe(recipe, run)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "null", "[" * 100_000, '{"files": null}', '{"files": {"train": {}}}'),
+        *('{"files": {"train": [1]}}', '{"files": {"train": [{}]}}', '{"revision": 5}'),
+    ],
+)
+def test_damaged_notes_on_the_pairs_are_told_of_and_block_nothing(copied, content, caplog):
+    recipe, run, metrics = copied
+    path = run / "checkpoints" / "data.json"
+    expected = json.loads(path.read_text())
+    path.write_text(content)
+    assert run_directory.recorded_data(run) == metrics["data"]  # which the complete run repeats
+    assert f"{path} is damaged: it no longer says which pairs" in caplog.text
+    (run / "metrics.json").unlink()
+    assert run_directory.recorded_data(run) == {}
+    assert run_directory.identify(recipe, run) == expected
+
+
+def test_a_damaged_tokenizer_is_taken_from_a_checkpoint(unfinished, caplog):
+    recipe, run, metrics = unfinished
+    path = run / "tokenizer.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500])
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert "tokenizer.json is not JSON" in caplog.text
+    assert "The tokenizer of" in caplog.text
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:500])
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.json").unlink()
+    with pytest.raises(RequestError, match=r"Nothing is trained yet: delete .*tokenizer\.json"):
+        run_recipe(recipe, run)
+
+
+def test_a_broken_checkpoint_is_left_out_of_the_mean_and_named(unfinished, caplog):
+    recipe, run, _ = unfinished
+    (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
+    metrics = run_recipe(recipe, run)
+    assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
+    assert "checkpoint-6. It is of 1 of 2 checkpoints" in caplog.text
+
+
+def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, monkeypatch):
+    recipe, run, _ = unfinished
+    final = run / "checkpoints" / "checkpoint-9"
+
+    def removed(*args, **kwargs):
+        shutil.rmtree(run)
+        return final
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "_train", removed)
+        with pytest.raises(RequestError, match="was removed while the run was trained; start it"):
+            run_recipe(recipe, run)
+    assert not run.exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.VanillaTransformerTrainer, "train", removed)
+        with pytest.raises(RequestError, match=r"checkpoint-0 was removed or damaged after"):
+            run_recipe(recipe, run)
+    assert not run.exists()
+
+
+def test_a_full_disk_at_the_end_of_a_run_is_told_and_the_next_start_finishes(unfinished):
+    recipe, run, metrics = unfinished
+    weights = (run / "model.safetensors").read_bytes()
+    with (
+        pytest.raises(RequestError, match=rf"^{run}/model\.safetensors could not be written: "),
+        largest_file(len(weights) // 2),
+    ):
+        run_recipe(recipe, run)
+    assert (run / "model.safetensors").read_bytes() == weights
+    assert not list(run.rglob(".vanilla*"))
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_scores_replace_no_file_of_a_run(copied, tmp_path, capsys):
+    _, run, _ = copied
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    (tmp_path / "link.json").symlink_to(run / "metrics.json")
+    (run / "scores.json").write_text("{}")
+    for path in (*before, tmp_path / "link.json"):
+        with pytest.raises(RequestError, match=rf"{path.name} is a file .* another name, such as"):
+            check_output(path, sources=())
+    test_file = run.parent / "test.jsonl"
+    write_pairs(test_file, 3, 3)
+    with pytest.raises(RequestError, match=r"test\.jsonl is a file that the scores would replace"):
+        check_output(test_file, sources=(f"{run}/../test.jsonl",))
+    for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
+        check_output(path, sources=("",))
+    assert main(["evaluate", str(run), "--output", str(run / "metrics.json")]) == 2
+    assert "is a file that the scores would replace" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_scores_of_a_model_from_elsewhere_may_lie_beside_it(copied, tmp_path):
+    _, run, _ = copied
+    model = tmp_path / "average"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(run / name, model / name)
+    check_output(model / "metrics.json", sources=())
+    (model / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
+    check_output(model / "metrics.json", sources=())
+    checkpoint = run / "checkpoints" / "checkpoint-9"
+    (checkpoint / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
+    check_output(checkpoint / "metrics.json", sources=())
+    with pytest.raises(RequestError, match=r"config\.json is a file"):
+        check_output(model / "config.json", sources=())

@@ -30,8 +30,11 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json
     from ..train.run import evaluate_run
+    from ..train.run_directory import check_output
 
     check_folders(options.output)
+    if options.output:
+        check_output(Path(options.output), sources=(options.test_file or "").split(","))
     scores = evaluate_run(
         options.directory,
         test_file=options.test_file,

@@ -9,3 +9,5 @@ CURVES = "curves.png"
 ATTENTION = "attention.png"
 CHECKPOINTS = "checkpoints"
 DATA = Path(CHECKPOINTS, "data.json")
+LOCK = Path(CHECKPOINTS, "training.lock")  # held by the process that trains, and gone after it
+HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is

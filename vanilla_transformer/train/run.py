@@ -6,6 +6,7 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
     RUN/checkpoints/data.json        which pairs these and the tokenizer were learnt from
+    RUN/checkpoints/training.lock, training.json    held by the process that trains, and gone after
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
     RUN/curves.png, samples.md, attention.png
     RUN/metrics.json                 written last: its presence says that the run is complete
@@ -16,18 +17,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import (
-    GenerationConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    set_seed,
-)
+from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
@@ -47,13 +43,16 @@ from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
 from .report import choose_samples, draw_curves, training_facts, without_texts, write_samples
 from .run_directory import (
+    MODEL_FILES,
+    check_ours,
     check_writable,
     claim,
     completed,
     identify,
+    model_files,
     pinned,
     recorded_data,
-    recorded_if_ours,
+    training_lock,
 )
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
@@ -88,8 +87,8 @@ def run_recipe(
         The content of metrics.json.
 
     Raises:
-        ValueError: if the directory belongs to something else, or the data or the recipe are at
-            fault.
+        ValueError: if the directory belongs to something else or is being trained by another
+            process, or the data or the recipe are at fault.
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
@@ -97,20 +96,27 @@ def run_recipe(
     check_vocab_size(recipe.vocab_size)
     model_config(recipe, recipe.vocab_size)
     args = training_arguments(recipe, run / CHECKPOINTS)
-    # The other ranks wait, then find everything in the cache.
-    with args.main_process_first(desc="preparation of the data"):
-        identity = identify(recipe, run, recorded_if_ours(recipe, run, resume=resume))
-        if (metrics := completed(recipe, run)) is not None:
-            logger.info("%s is complete.", run)
-            return metrics
-        check_writable(run)
-        tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
-    final = _train(recipe, args, tokenizer, data)
-    if args.should_save:
-        _finish(recipe, run, final, data, args)
-    if args.world_size > 1:
-        torch.distributed.barrier()
-    return read_json(run / METRICS)
+    with ExitStack() as held:
+        # The other ranks wait, then find everything in the cache.
+        with args.main_process_first(desc="preparation of the data"):
+            check_ours(recipe, run, resume=resume)
+            metrics = completed(recipe, run)
+            if metrics is None and args.should_save:
+                check_writable(run)
+                held.enter_context(training_lock(run))
+                # Another process may have begun after the first look.
+                check_ours(recipe, run, resume=resume)
+            identity = identify(recipe, run)
+            if metrics is not None:
+                logger.info("%s is complete.", run)
+                return metrics
+            tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
+        final = _train(recipe, args, tokenizer, data)
+        if args.should_save:
+            _finish(recipe, run, final, data, args)
+        if args.world_size > 1:
+            torch.distributed.barrier()
+        return read_json(run / METRICS)
 
 
 def evaluate_run(
@@ -271,7 +277,17 @@ def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokeniz
         )
         with files_written_aside(run, last="tokenizer.json") as aside:
             tokenizer.save_pretrained(aside)
-    return PreTrainedTokenizerFast.from_pretrained(run)
+    try:
+        return load_saved_tokenizer(run)
+    except RequestError as error:
+        checkpoint = last_whole_checkpoint(run / CHECKPOINTS)
+        if checkpoint is None:
+            raise RequestError(
+                f"{error} Nothing is trained yet: delete {run / 'tokenizer.json'}, and it is "
+                "learnt again."
+            ) from error
+        logger.warning("%s The tokenizer of %s is taken instead.", error, checkpoint)
+        return load_saved_tokenizer(checkpoint)
 
 
 def _train(
@@ -309,7 +325,14 @@ def _train(
     chosen = "bf16" if args.bf16 else "fp32"
     logger.info("Computing in %s (precision: %s).", chosen, recipe.precision)
     trainer.train(resume_from_checkpoint=start)
-    return last_whole_checkpoint(args.output_dir)
+    final = last_whole_checkpoint(args.output_dir)
+    done = f"checkpoint-{trainer.state.global_step}"
+    if args.should_save and (final is None or final.name != done):
+        raise RequestError(
+            f"{Path(args.output_dir, done)} was removed or damaged after the training; run the "
+            "same command again."
+        )
+    return final
 
 
 def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
@@ -329,6 +352,8 @@ def _finish(
     recipe: Recipe, run: Path, final: Path, data: _Data, args: VanillaTransformerTrainingArguments
 ) -> None:
     """Average, evaluate and write what the run directory is to hold."""
+    if not (run / RECIPE).is_file():
+        raise RequestError(f"{run} was removed while the run was trained; start it again.")
     averaged = averaging_set(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
@@ -364,6 +389,7 @@ def _finish(
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
+        MODEL_FILES: model_files(run),
     }
     write_json(run / METRICS, metrics)
 
@@ -411,6 +437,8 @@ def _picture(name: str) -> Iterator[None]:
     """A picture that cannot be drawn is not worth a run: it is logged, and the run goes on."""
     try:
         yield
+    except RequestError as error:
+        logger.warning("%s could not be drawn (%s); the run goes on without it.", name, error)
     except Exception:
         logger.exception("%s could not be drawn; the run goes on without it.", name)
 

@@ -4,35 +4,56 @@ Pairs and recipe are noted before the first update, and bind every later start o
 """
 
 import dataclasses
+import errno
 import logging
 import os
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from ..errors import RequestError
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.reading import read_json
-from ..storage.run_files import CHECKPOINTS, DATA, METRICS, RECIPE
-from ..storage.saved_model import WEIGHTS
-from .checkpoints import checkpoints
+from ..storage.run_files import (
+    ATTENTION,
+    CHECKPOINTS,
+    CURVES,
+    DATA,
+    HOLDER,
+    LOCK,
+    METRICS,
+    RECIPE,
+    SAMPLES,
+)
+from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, WEIGHTS_INDEX
+from .checkpoints import MANIFEST, changed_files, checkpoints, digests, last_whole_checkpoint
 
 logger = logging.getLogger(__name__)
 
+MODEL_FILES = "model_files"  # in metrics.json: size and SHA-256 of each file of the model
+_MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
-def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, object]:
-    """Make sure that the directory may hold this run; return what it says of the run's pairs."""
+
+def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
+    """Refuse a directory that may not hold this run."""
     if run.exists() and not run.is_dir():
         raise RequestError(f"{run} is a file; give a directory with --output-dir.")
     if not (run / RECIPE).is_file():
         if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
-        return {}
+        return
     if not resume:
         raise RequestError(f"{run} holds a run already; give another directory.")
-    differences = load_recipe(str(run / RECIPE)).differences(recipe)
     if not _trained(run):  # what such an attempt left behind does not bind the next one
-        return {} if differences else recorded_data(run)
+        return
+    differences = load_recipe(str(run / RECIPE)).differences(recipe)
     binding = [text for text in differences if text.partition(":")[0] not in CHANGEABLE]
     if binding:
         raise RequestError(
@@ -44,29 +65,155 @@ def recorded_if_ours(recipe: Recipe, run: Path, *, resume: bool) -> dict[str, ob
             f"{run} is complete, and without its checkpoints it cannot go on "
             f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
         )
-    if differences and (run / METRICS).is_file():
-        logger.warning(
-            "%s is complete; it goes on with other values (%s), and its model is replaced.",
-            run,
-            "; ".join(differences),
-        )
-    return recorded_data(run)
+
+
+@contextmanager
+def training_lock(run: Path) -> Iterator[None]:
+    """Keep every other process from training in the directory until the block ends.
+
+    The system lets go of the lock when its holder is killed. Folders that are made for it are
+    removed again if nothing else was written into them.
+
+    Raises:
+        ValueError: another process trains there; the message says which.
+    """
+    path = run / LOCK
+    created = [folder for folder in path.absolute().parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock, inode = FileLock(path), None
+    try:
+        try:
+            lock.acquire(timeout=0)
+            inode = path.stat().st_ino
+        except Timeout:
+            raise RequestError(
+                f"{run} is being trained already, by {_holder(run)}; wait until that ends, or give "
+                "another --output-dir."
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
+                raise
+            logger.warning(
+                "The file system of %s has no locks; start no second training there.", run
+            )
+        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        facts = {"process": os.getpid(), "host": platform.node(), "since": now}
+        write_json(run / HOLDER, facts)
+        yield
+    finally:
+        with suppress(OSError):  # the directory may be gone, or another one in its place
+            if inode is not None and path.stat().st_ino == inode:
+                (run / HOLDER).unlink(missing_ok=True)
+                path.unlink()
+        lock.release()
+        for folder in created:
+            with suppress(OSError):  # it holds the run
+                folder.rmdir()
+
+
+def _holder(run: Path) -> str:
+    keys = {"process": int, "host": str, "since": str}
+    try:
+        facts = read_json(run / HOLDER, keys=keys)
+    except (OSError, ValueError):  # that process is about to write it
+        return "another process"
+    return f"process {facts['process']} on {facts['host']} since {facts['since']}"
 
 
 def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
-    """The metrics of a run that has been completed with this very recipe."""
-    if not (run / METRICS).is_file() or not (run / WEIGHTS).is_file():
+    """The metrics of a run that has been completed with this very recipe, its model as it was.
+
+    What is gone of a complete run is made again from its checkpoints: it counts as not completed.
+
+    Raises:
+        ValueError: a file is not what the run wrote, or cannot be made again.
+    """
+    metrics = _metrics(run)
+    if metrics is None or make_recipe(metrics["recipe"]) != recipe:
         return None
-    metrics = read_json(run / METRICS)
-    if "recipe" not in metrics:  # scores alone, written over them
+    if MODEL_FILES not in metrics:  # written by an earlier version
+        return metrics if (run / WEIGHTS).is_file() else None
+    changed = changed_files(run, metrics[MODEL_FILES])
+    if not changed:
+        return metrics
+    gone = [name for name in changed if not (run / name).exists()]
+    there = [name for name in changed if name not in gone]
+    again = last_whole_checkpoint(run / CHECKPOINTS) is not None
+    if there:  # which may be a user's own model
+        remedy = (
+            "if it is damaged, delete it, and the same command makes it again from the checkpoints"
+            if again
+            else "if it is damaged, put back a copy; no whole checkpoint is left to make it from"
+        )
+        raise RequestError(
+            f"{run} is complete, but {' and '.join(there)} in it changed after that; {remedy}. A "
+            "model of your own belongs in another directory."
+        )
+    if not again:
+        raise RequestError(
+            f"{run} is complete, but {' and '.join(gone)} in it is gone, and no whole checkpoint "
+            "is left to make it from; put it back, or give another --output-dir."
+        )
+    logger.warning("%s is gone; the run is finished again.", run / gone[0])
+    return None
+
+
+def model_files(run: Path) -> dict[str, dict[str, object]]:
+    """Size and SHA-256 of the files of a run's model, for `completed`."""
+    return digests(run, [name for name in _MODEL if (run / name).is_file()])
+
+
+def check_output(output: Path, *, sources: Iterable[str]) -> None:
+    """Refuse to write scores over a file of a run or a model, or over the pairs that are scored.
+
+    Scores of a model that was trained elsewhere may lie beside it as metrics.json.
+    """
+    target = output.resolve()
+    folder = target.parent
+    of_run = folder if (folder / RECIPE).is_file() else folder.parent
+    taken = target in {Path(name).resolve() for name in sources}
+    if target.is_file() and target.name == METRICS:
+        taken |= of_run == folder or "recipe" in read_json(target, remedy="give another --output")
+    elif target.is_file():
+        taken |= target.name in {*_MODEL, RECIPE, SAMPLES, CURVES, ATTENTION}
+        taken |= (folder / MANIFEST).is_file() or target == of_run / DATA
+    if taken:
+        raise RequestError(
+            f"{output} is a file that the scores would replace for good; give another name, such "
+            f"as {folder / 'scores.json'}."
+        )
+
+
+def _metrics(run: Path) -> dict[str, object] | None:
+    """What metrics.json says of a training; None if it says nothing, or is damaged."""
+    path = run / METRICS
+    if not path.is_file():
         return None
-    return metrics if make_recipe(metrics["recipe"]) == recipe else None
+    try:
+        metrics = read_json(path)
+        if "recipe" not in metrics:  # scores alone, written over them
+            return None
+        read_json(path, keys={"recipe": dict, "scores": dict})
+        make_recipe(metrics["recipe"])
+    except RequestError as error:
+        if last_whole_checkpoint(run / CHECKPOINTS) is None:
+            raise RequestError(
+                f"{path} is damaged, and no whole checkpoint is left to write it from; put back a "
+                "copy, or give another --output-dir."
+            ) from error
+        logger.warning("%s is damaged; the run is finished again from its checkpoints.", path)
+        return None
+    return metrics
 
 
 def _is_left_of_a_start(path: Path) -> bool:
     """Whether a first start that was killed leaves this before its recipe is written."""
-    empty = path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-    return empty or path.name.startswith(PARTIAL)
+    if path.name.startswith(PARTIAL):
+        return True
+    names = (LOCK.name, HOLDER.name)
+    return path.name == CHECKPOINTS and all(
+        inside.name in names or inside.name.startswith(PARTIAL) for inside in path.glob("*")
+    )
 
 
 def check_writable(run: Path) -> None:
@@ -76,12 +223,17 @@ def check_writable(run: Path) -> None:
         raise RequestError(f"{existing} cannot be written to; give another --output-dir.")
 
 
-def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str, object]:
+def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     """Which pairs the run takes, those of its first start also in all later ones.
 
     Raises:
         ValueError: if a file is not what it was when the run began.
     """
+    recorded = recorded_data(run)
+    if not _trained(run) and (
+        not (run / RECIPE).is_file() or load_recipe(str(run / RECIPE)).differences(recipe)
+    ):
+        recorded = {}  # of another attempt
     identity = data_identity(recipe, revision=recorded.get("revision"))
     changed = _changed_files(identity, recorded)
     if changed and _trained(run):
@@ -94,22 +246,48 @@ def identify(recipe: Recipe, run: Path, recorded: dict[str, object]) -> dict[str
 
 def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
     """Note in the directory what is trained there, and on what."""
-    if (run / RECIPE).is_file() and not _trained(run):
-        another = load_recipe(str(run / RECIPE)) != recipe
-        if another or "train" in _changed_files(identity, recorded_data(run)):
-            (run / "tokenizer.json").unlink(missing_ok=True)
+    if (run / RECIPE).is_file():
+        differences = load_recipe(str(run / RECIPE)).differences(recipe)
+        if not _trained(run):
+            if differences or "train" in _changed_files(identity, recorded_data(run)):
+                (run / "tokenizer.json").unlink(missing_ok=True)
+        elif differences and (run / METRICS).is_file():
+            logger.warning(
+                "%s is complete; it goes on with other values (%s), and its model is replaced.",
+                run,
+                "; ".join(differences),
+            )
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
     write_text(run / RECIPE, recipe.to_yaml())
     write_json(run / DATA, identity)
 
 
 def recorded_data(run: Path) -> dict[str, object]:
-    """What `data_identity` said at the first start; nothing before it."""
-    if (run / DATA).is_file():
-        return read_json(run / DATA)
-    if (run / METRICS).is_file():
-        return read_json(run / METRICS).get("data", {})
+    """What `data_identity` said at the first start; nothing before it, or where it is lost."""
+    for path, inside in ((run / DATA, None), (run / METRICS, "data")):
+        if not path.is_file():
+            continue
+        try:
+            recorded = read_json(path)
+            recorded = recorded if inside is None else recorded.get(inside, {})
+        except RequestError:
+            recorded = None
+        if _is_identity(recorded):
+            return recorded
+        logger.warning("%s is damaged: it no longer says which pairs %s began with.", path, run)
     return {}
+
+
+def _is_identity(recorded: object) -> bool:
+    """Whether something read from a file looks like what `data_identity` returns."""
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("files", {}), dict):
+        return False
+    splits = recorded.get("files", {}).values()
+    return isinstance(recorded.get("revision"), str | None) and all(
+        isinstance(files, list)
+        and all(isinstance(file, dict) and isinstance(file.get("sha256"), str) for file in files)
+        for files in splits
+    )
 
 
 def pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
