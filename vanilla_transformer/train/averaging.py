@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
-from ..storage.saved_model import WEIGHTS
+from ..storage.saved_model import WEIGHTS, check_finite, own_file
 
 logger = logging.getLogger(__name__)
 
@@ -134,11 +134,7 @@ def _mean_of_tensor(key: str, paths: list[Path], files: list[safe_open]) -> torc
                 f"{key} is {tensor.dtype} {list(tensor.shape)} in {path} but {last.dtype} "
                 f"{list(last.shape)} in {paths[-1]}; average checkpoints of one run."
             )
-        if not torch.isfinite(tensor).all():
-            raise RequestError(
-                f"{key} in {path} holds NaN or infinity; leave this checkpoint out and look at "
-                "the training curves before it."
-            )
+        check_finite(key, tensor, path, remedy="leave this checkpoint out")
         total += tensor
     return (total / len(files)).to(last.dtype) if last.is_floating_point() else last
 
@@ -150,5 +146,5 @@ def _replace_model_files(
     with files_written_aside(output, last=WEIGHTS) as aside:
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
-                shutil.copyfile(path, aside / path.name)
+                shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / WEIGHTS, metadata=metadata)

@@ -209,7 +209,7 @@ def checkpoint_written(checkpoint: Path) -> Iterator[None]:
         raise RequestError(f"{error} {going_on}") from error
 
 
-def check_state(checkpoint: Path, model: torch.nn.Module) -> None:
+def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = True) -> None:
     """Refuse a checkpoint that the host cannot resume from, before it loads any of it.
 
     No code in it is run: weights are safetensors, and all else holds tensors and plain values.
@@ -217,6 +217,7 @@ def check_state(checkpoint: Path, model: torch.nn.Module) -> None:
     Args:
         checkpoint: to resume from; it may come from elsewhere and have no manifest.
         model: whose training goes on.
+        plain_adam: whether the optimizer keeps for each parameter moments of its shape.
 
     Raises:
         ValueError: a file is missing, damaged, or of another model; the message names it.
@@ -230,7 +231,7 @@ def check_state(checkpoint: Path, model: torch.nn.Module) -> None:
     _check_weights(checkpoint, model)
     for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
         found = _read_pickle(path)
-        if path.name == "optimizer.pt":
+        if path.name == "optimizer.pt" and plain_adam:
             _check_optimizer(path, found, model)
 
 

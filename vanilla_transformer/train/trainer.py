@@ -257,7 +257,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint:
             self.progress = Progress.load(Path(resume_from_checkpoint))
             self.progress.require(**conditions)
-            check_state(Path(resume_from_checkpoint), self.model)
+            plain_adam = self.optimizer is None and self.args.optim is None
+            check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
         if self._bpe_dropout is not None and self.is_world_process_zero():
