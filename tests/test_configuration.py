@@ -1,8 +1,18 @@
+import copy
+import inspect
 import json
+import pickle
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    pipeline,
+)
 
 from vanilla_transformer import PRESETS, VanillaTransformerConfig
 
@@ -75,17 +85,38 @@ def test_unknown_preset_names_the_known_ones():
         ({"d_model": 6}, "try 8, or give the config both d_k and d_v"),
         ({"decoder_attention_heads": 7}, "512 is not divisible by 7 decoder heads; try 511 or 518"),
         ({"d_model": 500, "d_k": 64}, "not divisible by 8 encoder heads"),
-        ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
-        ({"d_model": -8}, "d_model=-8 must be at least 1"),
-        ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
-        ({"decoder_layers": 0}, "decoder_layers=0 must be at least 1"),
-        ({"encoder_attention_heads": 0}, "encoder_attention_heads=0 must be at least 1"),
-        ({"decoder_attention_heads": -1}, "decoder_attention_heads=-1 must be at least 1"),
-        ({"encoder_ffn_dim": 0}, "encoder_ffn_dim=0 must be at least 1"),
-        ({"decoder_ffn_dim": 0}, "decoder_ffn_dim=0 must be at least 1"),
-        ({"d_k": 0}, "d_k=0 must be at least 1"),
-        ({"d_v": -1}, "d_v=-1 must be at least 1"),
-        ({"max_position_embeddings": 0}, "max_position_embeddings=0 must be at least 1"),
+        ({"vocab_size": 0}, "Got vocab_size=0; it must be a whole number from 1 to \\d+\\."),
+        ({"d_model": -8}, "Got d_model=-8; it must be a whole number from 1 to \\d+\\."),
+        (
+            {"encoder_layers": 0},
+            "Got encoder_layers=0; it must be a whole number from 1 to \\d+\\.",
+        ),
+        (
+            {"decoder_layers": 0},
+            "Got decoder_layers=0; it must be a whole number from 1 to \\d+\\.",
+        ),
+        (
+            {"encoder_attention_heads": 0},
+            "Got encoder_attention_heads=0; it must be a whole number from 1 to \\d+\\.",
+        ),
+        (
+            {"decoder_attention_heads": -1},
+            "Got decoder_attention_heads=-1; it must be a whole number from 1 to \\d+\\.",
+        ),
+        (
+            {"encoder_ffn_dim": 0},
+            "Got encoder_ffn_dim=0; it must be a whole number from 1 to \\d+\\.",
+        ),
+        (
+            {"decoder_ffn_dim": 0},
+            "Got decoder_ffn_dim=0; it must be a whole number from 1 to \\d+\\.",
+        ),
+        ({"d_k": 0}, "Got d_k=0; it must be a whole number from 1 to \\d+\\."),
+        ({"d_v": -1}, "Got d_v=-1; it must be a whole number from 1 to \\d+\\."),
+        (
+            {"max_position_embeddings": 0},
+            "Got max_position_embeddings=0; it must be a whole number from 1 to \\d+\\.",
+        ),
         (
             {"position_encoding": "rotary"},
             "'rotary' is unknown; choose one of sinusoidal, learned, tensor2tensor",
@@ -96,8 +127,11 @@ def test_unknown_preset_names_the_known_ones():
         ({"attention_dropout": 2}, "attention_dropout=2 is not a probability"),
         ({"activation_dropout": float("nan")}, "activation_dropout=nan is not a probability"),
         ({"label_smoothing": 1}, "label_smoothing=1 is not a probability"),
-        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0 must be positive"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan must be positive"),
+        (
+            {"layer_norm_eps": 0.0},
+            "Got layer_norm_eps=0.0; it must be a number, more than 0 and at most 1",
+        ),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan; it must be"),
         ({"decoder_start_token_id": None}, "decoder_start_token_id=None .* must both be given"),
         ({"pad_token_id": None}, "pad_token_id=None must both be given; this package uses 1 and 0"),
         ({"vocab_size": 3}, "unk_token_id=3 is not an id .* vocab_size=3; give one from 0 to 2"),
@@ -106,7 +140,10 @@ def test_unknown_preset_names_the_known_ones():
         ({"decoder_start_token_id": 40000}, "decoder_start_token_id=40000 is not an id"),
         ({"eos_token_id": 37000}, "eos_token_id=37000 is not an id"),
         ({"eos_token_id": [2, 40000]}, "eos_token_id=40000 is not an id"),
-        ({"decoder_vocab_size": 0}, "decoder_vocab_size=0 must be at least 1"),
+        (
+            {"decoder_vocab_size": 0},
+            "Got decoder_vocab_size=0; it must be a whole number from 1 to \\d+\\.",
+        ),
         (
             {"decoder_vocab_size": 9},
             "decoder_vocab_size=9 differs from vocab_size=37000.*share_encoder_decoder_embeddings",
@@ -116,9 +153,23 @@ def test_unknown_preset_names_the_known_ones():
             "unk_token_id=3 is not an id .* vocab_size=3",
         ),
         ({"activation_function": "relu6"}, "'relu6' is unknown; choose one of relu, gelu"),
-        ({"position_offset": -1}, "position_offset=-1 must be at least 0"),
+        ({"d_model": 10**9}, "d_model=1000000000; it must be a whole number from 1 to 65536"),
+        ({"encoder_layers": 10**7}, "encoder_layers=10000000; it must be .* from 1 to 1000"),
+        ({"encoder_layers": 10**23}, "encoder_layers=1000+; it must be"),
+        (
+            {"decoder_layers": 10**5000},
+            "decoder_layers=a number of thousands of digits; it must be",
+        ),
+        ({"vocab_size": 10**8}, "vocab_size=100000000; it must be"),
+        ({"position_encoding": "x" * 10**5}, "position_encoding='x{50,60} ... is unknown"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps=inf; it must be"),
+        ({"dropout": float("inf")}, "dropout=inf is not a probability"),
+        (
+            {"position_offset": -1},
+            "Got position_offset=-1; it must be a whole number from 0 to \\d+\\.",
+        ),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_impossible_fields_are_refused_with_a_remedy(fields, message):
     with pytest.raises(StrictDataclassError, match=message):
@@ -174,3 +225,116 @@ def test_the_hosts_names_are_aliases():
     config = VanillaTransformerConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4)
     assert (config.d_model, config.encoder_layers, config.encoder_attention_heads) == (64, 3, 4)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (64, 3, 4)
+
+
+# ---------------------------------------------------------- names that are no fields
+
+
+@pytest.mark.parametrize("name", ["attention_heads", "ffn_dim"])
+def test_one_name_sets_both_sides_everywhere(name, tmp_path):
+    def sides(config):
+        return getattr(config, f"encoder_{name}"), getattr(config, f"decoder_{name}")
+
+    config = VanillaTransformerConfig(**{name: 4})
+    assert sides(config) == (4, 4)
+    assert getattr(config, name) == 4
+    assert name not in config.to_dict()
+    assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
+    config.save_pretrained(tmp_path)
+    for config_class in (VanillaTransformerConfig, AutoConfig):
+        assert sides(config_class.from_pretrained(tmp_path)) == (4, 4)
+        assert sides(config_class.from_pretrained(tmp_path, **{name: 16})) == (16, 16)
+    assert sides(VanillaTransformerConfig.from_preset("big", **{name: 32})) == (32, 32)
+    assert sides(VanillaTransformerConfig.from_dict({name: 2})) == (2, 2)
+    setattr(config, name, 64)
+    assert sides(config) == (64, 64)
+    setattr(config, f"decoder_{name}", 32)
+    assert getattr(config, name) is None
+    with pytest.raises(StrictDataclassError):
+        setattr(config, name, "4")
+
+
+@pytest.mark.parametrize("side", ["encoder_attention_heads", "decoder_attention_heads"])
+def test_a_name_for_both_sides_may_not_contradict_that_of_one(side, tmp_path):
+    fields = {"attention_heads": 4, side: 8}  # 8 is the default too
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    for build in (
+        lambda: VanillaTransformerConfig(**fields),
+        lambda: VanillaTransformerConfig.from_dict(fields),
+        lambda: VanillaTransformerConfig.from_preset("base", **fields),
+        lambda: VanillaTransformerConfig.from_pretrained(tmp_path, **fields),
+    ):
+        with pytest.raises(ValueError, match=f"attention_heads=4, which is .* and {side}=8"):
+            build()
+    assert VanillaTransformerConfig(**{**fields, side: 4}).attention_heads == 4
+
+
+NEAR_MISSES = {
+    **{"droput": "dropout", "d_modle": "d_model", "norm_frist": "norm_first"},
+    **{"vocab": "vocab_size", "d-model": "d_model", "Dropout": "dropout"},
+    **{"encoder_layer": "encoder_layers", "label_smothing": "label_smoothing"},
+    **{"num_heads": "attention_heads", "nhead": "attention_heads", "attention_head": "attention"},
+    **{"n_layers": "encoder_layers and decoder_layers", "num_layers": "encoder_layers and"},
+    **{"dim_feedforward": "ffn_dim", "fnn_dim": "ffn_dim", "num_encoder_layers": "encoder_layers"},
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_name_that_was_meant_to_be_a_field_is_refused(name, tmp_path):
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    message = f"no '{name}'; did you mean {NEAR_MISSES[name]}"
+    for build in (
+        lambda: VanillaTransformerConfig(**{name: 4}),
+        lambda: VanillaTransformerConfig.from_dict({name: 4}),
+        lambda: VanillaTransformerConfig.from_preset("big", **{name: 4}),
+        lambda: AutoConfig.from_pretrained(tmp_path, **{name: 4}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build()
+
+
+def names_of_the_host():
+    """What the library itself may store in a config or hand to one."""
+    config, generation = PreTrainedConfig(), GenerationConfig()
+    names = {*dir(config), *vars(config), *vars(generation)}
+    for function in (
+        PreTrainedConfig.from_pretrained,
+        PreTrainedModel.from_pretrained,
+        AutoModel.from_pretrained,
+        pipeline,
+    ):
+        names |= inspect.signature(function).parameters.keys()
+    # Of its earlier versions, and what loaders and tools beside it know.
+    names |= {"torch_dtype", "tie_encoder_decoder", "cross_attention_hidden_size", "torchscript"}
+    names |= {"task_specific_params", "sep_token_id", "cls_token_id", "mask_token_id", "prefix"}
+    names |= {"add_cross_attention", "is_decoder", "pruned_heads", "finetuning_task", "device_map"}
+    names |= {"tokenizer_class", "use_bfloat16", "custom_pipelines", "quantization_config"}
+    return names - VanillaTransformerConfig.__annotations__.keys()
+
+
+def test_what_users_and_the_host_store_beside_is_left_alone(tmp_path):
+    host = names_of_the_host()
+    assert len(host) > 200
+    not_fields = {name: None for name in host if not hasattr(PreTrainedConfig, name)}
+    VanillaTransformerConfig(**not_fields)
+    beside = {"my_note": "x", "dropout_note": "y", "encoder_name": "z", "num_gpus": 3}
+    config = VanillaTransformerConfig(**beside, task_specific_params={"a": 1}, sep_token_id=7)
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path, output_hidden_states=True)
+    assert {name: getattr(loaded, name) for name in beside} == beside
+    assert (loaded.task_specific_params, loaded.sep_token_id) == ({"a": 1}, 7)
+    options = dict.fromkeys(host - {"return_unused_kwargs", "self", "config_dict"})
+    _, unused = VanillaTransformerConfig.from_dict({}, return_unused_kwargs=True, device_map="cpu")
+    assert unused == {"device_map": "cpu"}
+    from_pretrained = inspect.signature(PreTrainedModel.from_pretrained).parameters
+    VanillaTransformerConfig.from_dict({}, **{n: None for n in options if n in from_pretrained})
+
+
+def test_fields_of_a_later_version_are_kept(tmp_path):
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    later = {"decoder_cross_attention_heads": 2, "encoder_norm_first": True, "rope_theta": 1e4}
+    later |= {"d_q": 8, "layer_dropout": 0.1, "source_position_offset": 3}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **later}))
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert {name: getattr(loaded, name) for name in later} == later

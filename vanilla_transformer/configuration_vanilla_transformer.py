@@ -5,11 +5,14 @@ The defaults are the paper's base model; `PRESETS` names it, the big model and e
 """
 
 import copy
+import difflib
+from collections.abc import Iterable, Mapping
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .errors import RequestError
+from .errors import RequestError, quoted
+from .ranges import Range
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
 # Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
@@ -45,6 +48,37 @@ PRESETS = {
     "D_smoothing0.0": {"label_smoothing": 0.0},
     "D_smoothing0.2": {"label_smoothing": 0.2},
     "E_learned": {"position_encoding": "learned"},
+}
+
+# Far beyond any model that was trained: what is larger is a slip, or made to fill a memory.
+_LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
+SIZES = {
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
+    **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"), _WIDTH),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _WIDTH),
+    **dict.fromkeys(("vocab_size", "decoder_vocab_size", "max_position_embeddings"), _ENTRIES),
+    "position_offset": Range(0, 10_000_000),
+}
+_SIDES = ("encoder", "decoder")
+# Names that stand for the field of both sides.
+_OF_BOTH_SIDES = ("attention_heads", "ffn_dim")
+# What other systems call the fields; in this config these would be kept beside, without effect.
+_ELSEWHERE = {
+    **dict.fromkeys(("num_heads", "n_heads", "n_head", "nhead", "heads"), "attention_heads"),
+    **dict.fromkeys(("dim_feedforward", "intermediate_size", "d_ff", "ffn_size"), "ffn_dim"),
+    **dict.fromkeys(
+        ("num_layers", "n_layers", "n_layer", "layers"), "encoder_layers and decoder_layers"
+    ),
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    **dict.fromkeys(("dim", "hidden_dim", "embed_dim", "n_embd", "dim_model"), "d_model"),
+    **dict.fromkeys(("vocab", "n_vocab", "vocabulary_size"), "vocab_size"),
+    **dict.fromkeys(("dropout_rate", "hidden_dropout_prob", "resid_pdrop"), "dropout"),
+    **dict.fromkeys(("label_smoothing_factor", "smoothing"), "label_smoothing"),
+    **dict.fromkeys(("normalize_before", "pre_norm", "prenorm"), "norm_first"),
+    "activation": "activation_function",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "tie_embeddings": "tie_word_embeddings",
 }
 
 
@@ -97,9 +131,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
         eos_token_id: `</s>`, which ends source and target.
         unk_token_id: `<unk>`, never produced.
         decoder_start_token_id: First input of the decoder; `<s>`.
+        attention_heads: Sets both encoder_attention_heads and decoder_attention_heads.
+        ffn_dim: Sets both encoder_ffn_dim and decoder_ffn_dim.
+
+    Other names are kept beside the fields, as the host does, but none that resembles a field's.
 
     Raises:
         StrictDataclassError: A field has the wrong type or value; the message says what is allowed.
+        ValueError: A name is misspelt, or one for both sides contradicts that of a side.
     """
 
     model_type = "vanilla_transformer"
@@ -143,6 +182,16 @@ class VanillaTransformerConfig(PreTrainedConfig):
     unk_token_id: int | None = 3
     decoder_start_token_id: int | None = 1
 
+    def __new__(cls, *args: object, **fields: object) -> "VanillaTransformerConfig":
+        """Refuse what contradicts itself; later nobody knows which values were given."""
+        _for_each_side(fields)
+        return super().__new__(cls)
+
+    def __post_init__(self, **others: object) -> None:
+        """Take what is no field, as the host does, unless it was meant to be one."""
+        _check_names(others)
+        super().__post_init__(**others)
+
     @classmethod
     def from_preset(cls, name: str, **overrides: object) -> "VanillaTransformerConfig":
         """Configuration of a named model of the paper.
@@ -158,8 +207,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             ValueError: No preset has this name.
         """
         if name not in PRESETS:
-            raise RequestError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-        return cls(**{**PRESETS[name], **overrides})
+            raise RequestError(
+                f"There is no preset {quoted(name)}; choose one of {', '.join(PRESETS)}."
+            )
+        return cls(**{**PRESETS[name], **_for_each_side(overrides)})
 
     @classmethod
     def from_dict(
@@ -175,7 +226,32 @@ class VanillaTransformerConfig(PreTrainedConfig):
             config_dict = {**config_dict, "custom_pipelines": others}
             if not others:
                 del config_dict["custom_pipelines"]
-        return super().from_dict(config_dict, **kwargs)
+        _check_names(kwargs)
+        return super().from_dict(config_dict, **_for_each_side(kwargs))
+
+    @property
+    def attention_heads(self) -> int | None:
+        """Heads of every attention; None where the sides differ."""
+        return self._of_both_sides("attention_heads")
+
+    @attention_heads.setter
+    def attention_heads(self, value: int) -> None:
+        """Set both sides."""
+        self.encoder_attention_heads = self.decoder_attention_heads = value
+
+    @property
+    def ffn_dim(self) -> int | None:
+        """Inner width of every feed-forward network; None where the sides differ."""
+        return self._of_both_sides("ffn_dim")
+
+    @ffn_dim.setter
+    def ffn_dim(self, value: int) -> None:
+        """Set both sides."""
+        self.encoder_ffn_dim = self.decoder_ffn_dim = value
+
+    def _of_both_sides(self, name: str) -> int | None:
+        encoder, decoder = (getattr(self, f"{side}_{name}") for side in _SIDES)
+        return encoder if encoder == decoder else None
 
     def head_dims(self, num_heads: int) -> tuple[int, int]:
         """d_k and d_v of one of `num_heads` heads (Section 3.2.2)."""
@@ -200,24 +276,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     def validate_sizes(self) -> None:
         """Refuse sizes that no model can have."""
-        for field in (
-            "vocab_size",
-            "decoder_vocab_size",
-            "d_model",
-            "encoder_layers",
-            "decoder_layers",
-            "encoder_attention_heads",
-            "decoder_attention_heads",
-            "encoder_ffn_dim",
-            "decoder_ffn_dim",
-            "d_k",
-            "d_v",
-            "max_position_embeddings",
-        ):
+        for field, allowed in SIZES.items():
             value = getattr(self, field)
-            if value is not None and value < 1:
-                raise RequestError(f"{field}={value} must be at least 1.")
-        for side in ("encoder", "decoder"):
+            if value is not None:
+                allowed.check(**{field: value})
+        for side in _SIDES:
             heads = getattr(self, f"{side}_attention_heads")
             if self.d_model % heads and (self.d_k is None or self.d_v is None):
                 below = self.d_model // heads * heads
@@ -239,19 +302,18 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """Refuse an activation that does not exist."""
         if self.activation_function not in ACTIVATIONS:
             raise RequestError(
-                f"activation_function={self.activation_function!r} is unknown; choose one of "
+                f"activation_function={quoted(self.activation_function)} is unknown; choose one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
 
     def validate_positions(self) -> None:
         """Refuse a positional encoding that does not exist or does not fit."""
-        if self.position_offset < 0:
-            raise RequestError(f"position_offset={self.position_offset} must be at least 0.")
         if self.position_encoding not in POSITION_ENCODINGS:
             raise RequestError(
-                f"position_encoding={self.position_encoding!r} is unknown; choose one of "
+                f"position_encoding={quoted(self.position_encoding)} is unknown; choose one of "
                 f"{', '.join(POSITION_ENCODINGS)}."
             )
+        self.validate_sizes()  # the host calls these in the order of their names
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
             raise RequestError(
                 f"d_model={self.d_model} is odd, but sinusoidal positions pair a sine with a "
@@ -263,9 +325,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             value = getattr(self, field)
             if not 0 <= value < 1:
-                raise RequestError(f"{field}={value} is not a probability; it must lie in [0, 1).")
-        if not self.layer_norm_eps > 0:
-            raise RequestError(f"layer_norm_eps={self.layer_norm_eps} must be positive.")
+                raise RequestError(
+                    f"{field}={quoted(value)} is not a probability; it must lie in [0, 1)."
+                )
+        Range(0, 1, whole=False, above=True).check(layer_norm_eps=self.layer_norm_eps)
 
     def validate_special_ids(self) -> None:
         """Refuse special ids outside the vocabulary and a decoder without a start."""
@@ -280,9 +343,40 @@ class VanillaTransformerConfig(PreTrainedConfig):
             for value in ids if isinstance(ids, list) else [ids]:
                 if value is not None and not 0 <= value < size:
                     raise RequestError(
-                        f"{name}_token_id={value} is not an id of a vocabulary of "
+                        f"{name}_token_id={quoted(value)} is not an id of a vocabulary of "
                         f"vocab_size={size}; give one from 0 to {size - 1}."
                     )
+
+
+def _for_each_side(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields with one for each side in place of a name for both."""
+    aliases = VanillaTransformerConfig.attribute_map
+    found = {aliases.get(name, name): value for name, value in fields.items()}
+    for name in _OF_BOTH_SIDES:
+        if name not in found:
+            continue
+        value = found.pop(name)
+        for side in _SIDES:
+            own = found.setdefault(f"{side}_{name}", value)
+            if own != value:
+                raise RequestError(
+                    f"Got {name}={quoted(value)}, which is for both sides, and {side}_{name}="
+                    f"{quoted(own)}; give one of them."
+                )
+    return found
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse names that are no field's but were meant to be."""
+    own = VanillaTransformerConfig.__annotations__.keys() - PreTrainedConfig.__dataclass_fields__
+    known = {*own, *_OF_BOTH_SIDES, *VanillaTransformerConfig.attribute_map}
+    meant = {**{name: name for name in known}, **_ELSEWHERE}
+    for name in set(names) - known:
+        plain = name.lower().replace("-", "_")
+        # A letter or two are wrong. Not so the names of whatever other tokens there are.
+        for near in difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
+            if abs(len(near) - len(name)) <= 2 and not name.endswith("_token_id"):
+                raise RequestError(f"A config has no {quoted(name)}; did you mean {meant[near]}?")
 
 
 __all__ = ["PRESETS", "VanillaTransformerConfig"]

@@ -11,4 +11,17 @@ class RequestError(ValueError):
     """
 
 
-__all__ = ["RequestError"]
+def quoted(value: object, most: int = 60) -> str:
+    """Return a value as a message repeats it: numbers and text up to `most` characters, else kind.
+
+    What is nested is not written out: a few lines of YAML can stand for gigabytes of it.
+    """
+    known = value is None or isinstance(value, str | bytes | int | float)
+    try:
+        text = repr(value) if known else f"a {type(value).__name__}"
+    except ValueError:  # Python writes no number of more than 4300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+__all__ = ["RequestError", "quoted"]

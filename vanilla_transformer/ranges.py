@@ -1,0 +1,68 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""Which numbers an argument may have, and the one sentence for those it may not.
+
+Bounds are far beyond what anyone needs; they are there so that a slip is told before any work.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+
+from .errors import RequestError, quoted
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers between two bounds; NaN and infinity are in none.
+
+    Args:
+        least: Lower bound.
+        most: Upper bound; infinity where there is none.
+        whole: Whether only whole numbers are in it; true and false are not, nor is 2.0.
+        above: Whether a number must be more than `least`.
+        below: Whether a number must be less than `most`.
+    """
+
+    least: float
+    most: float = math.inf
+    whole: bool = True
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        """Whether the value is such a number."""
+        kind = numbers.Integral if self.whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
+            return False
+        reaches = value > self.least if self.above else value >= self.least
+        return reaches and (value < self.most if self.below else value <= self.most)
+
+    def __str__(self) -> str:
+        """What the value must be, as the end of a sentence."""
+        number = "a whole number" if self.whole else "a number"
+        if self.most == math.inf:
+            return f"{number}, {'more than' if self.above else 'at least'} {self.least:g}"
+        if not self.above and not self.below:
+            return f"{number} from {self.least} to {self.most}"
+        lower = f"{'more than' if self.above else 'at least'} {self.least}"
+        return f"{number}, {lower} and {'less than' if self.below else 'at most'} {self.most}"
+
+    def check(self, **arguments: object) -> None:
+        """Refuse values outside of the range.
+
+        Raises:
+            ValueError: An argument is no such number.
+        """
+        for name, value in arguments.items():
+            if value not in self:
+                raise RequestError(f"Got {name}={quoted(value)}; it must be {self}.")
+
+
+COUNT = Range(1, 10**9)
+COUNT_OR_NONE = Range(0, 10**9)
+# As wide as beams have been studied (Koehn and Knowles, 2017, arXiv 1706.03872).
+NUM_BEAMS = Range(1, 1000)
+# Of 40,000 tokens, ((5 + L) / 6)^10 is near the largest number that float32 has.
+LENGTH_PENALTY = Range(0, 10, whole=False)
+
+__all__ = ["COUNT", "COUNT_OR_NONE", "LENGTH_PENALTY", "NUM_BEAMS", "Range"]
