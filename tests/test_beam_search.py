@@ -3,6 +3,8 @@
 import itertools
 import math
 
+import hostile_values
+import numpy as np
 import pytest
 import torch
 from reference import NEVER, authors_search, log_prob, penalty
@@ -18,6 +20,7 @@ from vanilla_transformer.beam_search import (
     paper_beam_search,
     with_start,
 )
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
 
 
@@ -483,18 +486,99 @@ def test_what_the_search_lacks_is_refused_in_generate(model, batch, options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_beams": 0}, "num_beams=0; it must be a whole number from 1 to 1000"),
+        ({"num_beams": 10**9}, "num_beams=1000000000; it must be"),
+        ({"num_beams": 2.0}, "num_beams=2.0; it must be"),
+        ({"num_beams": True}, "num_beams=True; it must be"),
         ({"num_return_sequences": 5}, "num_return_sequences=5; allowed are 1 to num_beams=4"),
-        ({"length_penalty": -1.0}, "length_penalty=-1.0"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"num_return_sequences": 1.5}, "num_return_sequences=1.5; allowed are 1 to num_beams=4"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0; it must be a number from 0 to 10"),
+        ({"length_penalty": math.nan}, "length_penalty=nan; it must be"),
+        ({"length_penalty": math.inf}, "length_penalty=inf; it must be"),
+        ({"length_penalty": 1e300}, "length_penalty=1e.300; it must be"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0; it must be a whole number, at least 1"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens=2.5; it must be"),
+        ({"max_new_tokens": True}, "max_new_tokens=True; it must be"),
+        ({"max_extra_tokens": 1.5}, "max_extra_tokens=1.5; it must be"),
+        ({"suppress_tokens": [-1]}, "Got -1 in suppress_tokens; an id must be .* from 0 to 31"),
+        ({"suppress_tokens": [4, 32]}, "Got 32 in suppress_tokens"),
+        ({"suppress_tokens": [2.5]}, "Got 2.5 in suppress_tokens"),
+        ({"suppress_tokens": [[1]]}, "Got a list in suppress_tokens"),
+        ({"suppress_tokens": torch.tensor([1.0])}, "Got 1.0 in suppress_tokens"),
+        ({"suppress_tokens": 1}, "suppress_tokens=1; it must be a list of ids"),
+        ({"suppress_tokens": "12"}, "suppress_tokens='12'; it must be a list of ids"),
+        ({"prefix": [[1.5]] * 7}, "Got 1.5 in prefix 1; an id must be"),
+        ({"prefix": [4] * 7}, "prefix 1=4; it must be a list of ids"),
+        ({"prefix": 4}, "prefix=4; it must be a list of lists"),
         ({"max_extra_tokens": -1}, "max_extra_tokens=-1"),
         ({"max_extra_tokens": None}, "give a bound"),
         ({"prefix": [[4]]}, "1 prefixes for 7 sources"),
         ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
-        ({"prefix": [[4]] * 6 + [[99]]}, "Prefix 7 holds ids from 99 to 99; allowed are 0 to 31"),
+        ({"prefix": [[4]] * 6 + [[99]]}, "Got 99 in prefix 7; an id must be .* from 0 to 31"),
         ({"return_alignments": True, "alignment_layer": 2}, "alignment_layer=2.*-2 to 1"),
+        ({"return_alignments": True, "alignment_layer": 0.5}, "alignment_layer=0.5; it must be"),
     ],
 )
 def test_wrong_arguments_are_named(model, batch, options, message):
     with pytest.raises(ValueError, match=message):
         beam_search(model, *batch, **options)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("num_beams", 10**9),
+        ("num_beams", 2.5),
+        ("length_penalty", math.nan),
+        ("length_penalty", -1.0),
+        ("suppress_tokens", [-1]),
+        ("decoder_start_token_id", 32),
+        ("eos_token_id", [2, 10**6]),
+    ],
+)
+def test_wrong_settings_of_the_generation_config_are_named_alike(batch, setting, value):
+    model = make_model()
+    setattr(model.generation_config, setting, value)
+    name = "special ids of the generation config" if setting.endswith("id") else setting
+    with pytest.raises(RequestError, match=name):
+        beam_search(model, *batch)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("num_beams", "num_return_sequences", "length_penalty", "max_extra_tokens"),
+        *("max_new_tokens", "prefix", "suppress_tokens"),
+    ],
+)
+def test_whatever_is_given_for_an_argument_is_obeyed_or_refused_by_name(model, batch, name):
+    ids, mask = batch[0][:2], batch[1][:2]
+    bound = {} if name in ("max_extra_tokens", "max_new_tokens") else {"max_new_tokens": 3}
+    for value in hostile_values.OBJECTS:
+        said = hostile_values.refusal_of(beam_search, model, ids, mask, **bound, **{name: value})
+        assert said is None or (("give a bound" in said or name in said) and len(said) < 300)
+
+
+def test_integers_of_other_libraries_are_integers(model, batch):
+    expected = beam_search(model, *batch, num_beams=2, suppress_tokens=[0, 5], prefix=[[4]] * 7)
+    found = beam_search(
+        model,
+        *batch,
+        num_beams=np.int64(2),
+        suppress_tokens=np.array([0, 5]),
+        prefix=[torch.tensor([4])] * 7,
+    )
+    assert torch.equal(found.sequences, expected.sequences)
+
+
+@pytest.mark.usefixtures("each_decoder")
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_model_whose_outputs_are_not_finite_is_refused(batch, beam):
+    model = make_model()
+    with torch.no_grad():
+        model.model.decoder.layers[1].cross_attn.q_proj.weight[3, 5] = math.nan
+    with pytest.raises(RequestError, match="outputs are not finite"):
+        beam_search(model, *batch, num_beams=beam)
+    model = make_model()
+    model.generation_config.suppress_tokens = list(range(32))  # nothing may be produced
+    assert (beam_search(model, *batch, num_beams=beam).scores == -math.inf).all()

@@ -28,7 +28,8 @@ from transformers.utils import ModelOutput
 
 from .beam_search import EXTRA_TOKENS, beam_search, evaluation_mode, longest_sequence, with_start
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .errors import RequestError
+from .errors import RequestError, quoted
+from .ranges import COUNT, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
 
 # Of one source: what the default budget holds for four beams, and a text of that many tokens.
@@ -186,8 +187,7 @@ def translate_nbest(
             f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
             "strings, such as a list."
         )
-    if window < 1:
-        raise RequestError(f"Got window={window}; it must be at least 1.")
+    COUNT.check(window=window)
     return translate_windows(
         model,
         tokenizer,
@@ -231,9 +231,7 @@ def translate_windows(
     Raises:
         ValueError: See `translate`.
     """
-    for name, value in (("batch_tokens", batch_tokens), ("max_sentences", max_sentences)):
-        if value < 1:
-            raise RequestError(f"Got {name}={value}; it must be at least 1.")
+    COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
     budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
     bar = tqdm(total=total, unit="sentence", disable=not progress)
     return _stream(model, tokenizer, windows, budget, max_sentences, bar, generation_kwargs)
@@ -469,9 +467,9 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> di
     found["num_return_sequences"] = generation_option(model, options, "num_return_sequences")
     bound = found.pop("max_length", None)
     if bound is not None:
-        if bound < 2:
+        if bound not in Range(2):
             raise RequestError(
-                f"Got max_length={bound}; it counts the start symbol: give 2 or more."
+                f"Got max_length={quoted(bound)}; it counts the start symbol: give 2 or more."
             )
         found.setdefault("max_new_tokens", bound - 1)
     if "max_new_tokens" in found:
@@ -483,13 +481,12 @@ def generation_option(model: PreTrainedModel, options: dict[str, object], name: 
     """A whole-number option of `generate` as the call will see it; 1 where nobody sets it.
 
     Raises:
-        ValueError: It is less than 1.
+        ValueError: It is out of range.
     """
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
-    value = next((int(value) for value in values if value is not None), 1)
-    if value < 1:
-        raise RequestError(f"Got {name}={value}; it must be at least 1.")
+    value = next((value for value in values if value is not None), 1)
+    (NUM_BEAMS if name == "num_beams" else COUNT).check(**{name: value})
     return value
 
 

@@ -38,12 +38,13 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
-from .errors import RequestError
+from .errors import RequestError, quoted
 from .modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
     eager_attention_forward,
 )
+from .ranges import COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, Range
 
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
@@ -120,12 +121,19 @@ def beam_search(
         The n best hypotheses of each source.
 
     Raises:
-        ValueError: An argument is out of range, or a prefix does not fit.
+        ValueError: An argument, or a setting of the generation config, is out of range, a prefix
+            does not fit, or the model's outputs are not finite.
     """
     num_beams = _setting(model, "num_beams", num_beams)
     length_penalty = _setting(model, "length_penalty", length_penalty)
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
+    start, pad, ends = (
+        _special_id(model, "decoder_start"),
+        _special_id(model, "pad"),
+        _end_ids(model),
+    )
+    _checked_ids(model, "the special ids of the generation config", [start, pad, *ends])
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
     mask = attention_mask
@@ -148,14 +156,19 @@ def beam_search(
             num_beams=num_beams,
             alpha=length_penalty,
             num_return_sequences=num_return_sequences,
-            start=_special_id(model, "decoder_start"),
-            pad=_special_id(model, "pad"),
-            ends=_end_ids(model),
+            start=start,
+            pad=pad,
+            ends=ends,
             never=_never_produced(model, suppress_tokens),
             prefix=_padded_prefix(model, prefix, limits),
         )
         search.run(decoder)
         found = search.result()
+    if found["scores"][:, 0].isnan().any():
+        raise RequestError(
+            "The model's outputs are not finite (NaN): its weights are broken, or too large for "
+            f"{model.dtype}; load it in float32, or take an earlier checkpoint."
+        )
     # Cloned out of inference mode, so that the caller may do with them what tensors can do.
     return BeamSearchOutput(
         **{name: tensor.clone() for name, tensor in found.items() if tensor is not None}
@@ -291,7 +304,22 @@ def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) ->
         names = ("pad", "bos", "unk", "decoder_start")
         ids = {getattr(model.config, f"{name}_token_id", None) for name in names}
         suppressed = ids - {None, *_end_ids(model)}
-    return sorted(set(suppressed))
+    return sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
+
+
+def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:
+    """The ids, each of which is one of the target's vocabulary."""
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    if not isinstance(ids, (list, tuple, set)):
+        raise RequestError(f"Got {name}={quoted(ids)}; it must be a list of ids.")
+    allowed = Range(0, model.config.target_vocab_size - 1)
+    for value in ids:
+        if value not in allowed:
+            raise RequestError(
+                f"Got {quoted(value)} in {name}; an id must be {allowed}. Was another tokenizer "
+                "used?"
+            )
+    return list(ids)
 
 
 def _limits(
@@ -310,24 +338,22 @@ def _padded_prefix(
     """The prefixes, (B, longest), -1 behind the end of each; None if all are empty."""
     if prefix is None:
         return None
+    if not isinstance(prefix, (list, tuple)):
+        raise RequestError(f"Got prefix={quoted(prefix)}; it must be a list of lists of ids.")
     if len(prefix) != limits.numel():
         raise RequestError(
             f"Got {len(prefix)} prefixes for {limits.numel()} sources; give one for each source, "
             "an empty one where a translation is free."
         )
-    entries = model.config.target_vocab_size
-    rows = [torch.as_tensor(ids, dtype=torch.long, device=limits.device) for ids in prefix]
-    for number, (row, limit) in enumerate(zip(rows, limits.tolist(), strict=True), start=1):
-        if row.numel() > limit:
+    rows = []
+    for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
+        row = _checked_ids(model, f"prefix {number}", ids)
+        if len(row) > limit:
             raise RequestError(
-                f"Prefix {number} has {row.numel()} tokens, but its translation may have {limit}; "
+                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit}; "
                 "give a shorter one, or raise the bound on the length."
             )
-        if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < entries:
-            raise RequestError(
-                f"Prefix {number} holds ids from {int(row.min())} to {int(row.max())}; allowed are "
-                f"0 to {entries - 1}. Was another tokenizer used?"
-            )
+        rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
         return None
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
@@ -336,27 +362,24 @@ def _padded_prefix(
 def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
     layers = model.config.decoder_layers
     chosen = max(layers - 2, 0) if layer is None else layer
-    if not -layers <= chosen < layers:
-        raise RequestError(f"Got alignment_layer={layer}; allowed are {-layers} to {layers - 1}.")
+    Range(-layers, layers - 1).check(alignment_layer=chosen)
     return chosen % layers
 
 
 def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int | None]) -> None:
-    if beams < 1:
-        raise RequestError(f"Got num_beams={beams}; it must be at least 1, which is greedy.")
-    if not 1 <= count <= beams:
-        raise RequestError(f"Got num_return_sequences={count}; allowed are 1 to num_beams={beams}.")
-    if alpha < 0:
+    NUM_BEAMS.check(num_beams=beams)
+    if count not in Range(1, beams):
         raise RequestError(
-            f"Got length_penalty={alpha}; it must be at least 0, the paper's is 0.6."
+            f"Got num_return_sequences={quoted(count)}; allowed are 1 to num_beams={beams}."
         )
+    LENGTH_PENALTY.check(length_penalty=alpha)
     extra, new = bounds
-    if new is not None and new < 1:
-        raise RequestError(f"Got max_new_tokens={new}; it must be at least 1.")
     if extra is None and new is None:
         raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a bound.")
-    if extra is not None and extra < 0:
-        raise RequestError(f"Got max_extra_tokens={extra}; it must be at least 0.")
+    if extra is not None:
+        COUNT_OR_NONE.check(max_extra_tokens=extra)
+    if new is not None:
+        Range(1).check(max_new_tokens=new)
 
 
 # ------------------------------------------------------ the model, one position at a time

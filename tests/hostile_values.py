@@ -1,0 +1,70 @@
+"""Values that someone may write for any option by mistake or malice, as text and as objects."""
+
+import math
+
+from vanilla_transformer.errors import RequestError
+
+# As a command line or a quoted YAML value gives them.
+TEXTS = (
+    "",
+    " ",
+    "0",
+    "-1",
+    "1.5",
+    "1e300",
+    "1e-300",
+    "nan",
+    "-inf",
+    "9" * 20,
+    "9" * 10_000,
+    "0x10",
+    "1__0",
+    "1:30",
+    "\u0663",  # three, in Arabic digits
+    "true",
+    "none",
+    "2020-01-01",
+    "nonsense",
+    "a\0b",
+    "\udcff",  # a byte of a command line that is not UTF-8
+    "\u202e\x1b[31m\n",
+    "x" * 100_000,
+    "../../etc/passwd",
+    "/",
+    "/proc/self/mem",
+)
+
+_many = ["lol"]
+for _ in range(40):  # a few lines of YAML with aliases
+    _many = [_many, _many]
+
+# As YAML, JSON or a program gives them.
+OBJECTS = (
+    None,
+    True,
+    0,
+    -1,
+    10**23,
+    10**5000,
+    1.5,
+    1e300,
+    5e-324,
+    math.nan,
+    math.inf,
+    -math.inf,
+    b"bytes",
+    [],
+    [1],
+    {"a": 1},
+    _many,
+    object(),
+)
+
+
+def refusal_of(function, *arguments, **options):
+    """What the function says when it refuses the arguments; None if it does not."""
+    try:
+        function(*arguments, **options)
+    except RequestError as error:
+        return str(error)
+    return None
