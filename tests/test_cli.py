@@ -1,5 +1,6 @@
 """The command line: what users type, and what they read when it is wrong."""
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -11,12 +12,15 @@ import threading
 import time
 from pathlib import Path
 
+import hostile_values
 import pytest
 import yaml
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.cli.translate import whole_number
+from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
@@ -106,6 +110,32 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
         (["train", "demmo"], "did you mean demo?"),
         (["train", "demo", "--max-step", "5"], "(did you mean --max-steps?)"),
         (["train", "demo", "--max-steps", "five"], "max_steps: got 'five'; it must be a whole"),
+        (["train", "demo", "--seed", "9" * 10_000], "seed: got '999"),
+        (["train", "demo", "--adam-beta1", "1"], "adam_beta1: got 1.0; it must be a number, at"),
+        (["train", "demo", "--encoder-layers", f"1{'0' * 23}"], "from 1 to 1000"),
+        (
+            ["train", "demo", "--data-source", "caf\udce9"],
+            "data_source: got 'caf\\udce9'; it is no",
+        ),
+        (["train", "demo", "--num-beams", "99999"], "num_beams: got 99999; it must be"),
+        (["train", "demo", "--length-penalty", "1e300"], "length_penalty: got 1e+300; it must be"),
+        (["train", "demo", "--output-dir", "run\udce9"], "output_dir: got 'run\\udce9'; it is no"),
+        (["train", "demo", "--train-file", ""], "train_file: got ''; it must be text, or none"),
+        (["train", "demo", "--train-file", "FIFO"], "'FIFO'; there is no such file"),
+        (
+            ["train", "demo", "--train-file", "/proc/self/mem"],
+            "got the file /proc/self/mem; allowed",
+        ),
+        (["train", "demo", "--train-file", "/dev/null.jsonl"], "there is no such file"),
+        (["train", "demo", "--train-file", "/proc/self/mem,/proc/self/mem"], "Input/output error"),
+        (["train", "demo", "--test-file", "missing.jsonl"], "missing.jsonl"),
+        (["train", "x" * 5000 + ".yaml"], "File name too long"),
+        (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),
+        (["evaluate", "nowhere", "--batch-tokens", "9" * 5000], "from 1 to 1000000000"),
+        (["translate", "nowhere", "--num-beams", "99999999"], "from 1 to 1000"),
+        (["translate", "nowhere", "--nbest", "5000"], "--nbest: got '5000'; it must be"),
+        (["translate", "nowhere", "--attention-layer", "9" * 5000], "invalid int value"),
+        (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
         (["train", "demo", "--pair", "german"], "write SOURCE-TARGET"),
         (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),
         (
@@ -122,7 +152,49 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
 )
 def test_mistakes_end_in_one_line(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert message in error_of(capsys, *arguments)
+    os.mkfifo("FIFO")
+    line = error_of(capsys, *arguments)
+    assert message in line
+    assert len(line) < 600
+    assert os.listdir() == ["FIFO"]
+
+
+@pytest.mark.parametrize("allowed", [NUM_BEAMS, COUNT])
+def test_whatever_is_typed_for_a_number_is_obeyed_or_refused(allowed):
+    for text in hostile_values.TEXTS:
+        try:
+            number = whole_number(allowed)(text)
+        except argparse.ArgumentTypeError as error:
+            refusal = str(error)
+        else:
+            refusal = ""
+            assert number in allowed
+        assert len(refusal) < 300
+
+
+def test_a_preset_that_is_typed_is_trained(trained, tmp_path, capsys):
+    """Also where the recipe has a value of its own, and so that the same command resumes."""
+    arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
+    arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
+    arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
+    assert main([*arguments, "1"]) == 0
+    assert "Preset D_smoothing0.0, the paper's base model with" in capsys.readouterr().err
+    assert main([*arguments, "2"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["label_smoothing"], config["d_model"]) == (0.0, 8)
+    recipe = tmp_path / "run" / "recipe.yaml"
+    assert main(["train", str(recipe), "--output-dir", str(tmp_path / "run")]) == 0
+    assert "is complete" in capsys.readouterr().err
+
+
+def test_a_test_set_beyond_learned_positions_is_refused_before_the_training(tmp_path, capsys):
+    recipe = tiny_recipe(tmp_path, position_encoding="learned")
+    long = json.dumps({"translation": {"de": "ein Hund", "en": "dog " * 1100}})
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write(f"{long}\n")
+    line = error_of(capsys, "train", recipe, "--output-dir", tmp_path / "run")
+    assert "Pair 11 of the test set has" in line
+    assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 
 def test_strict_needs_no_value_and_refuses_the_malformed_line_by_number(capsys, tmp_path):

@@ -4,10 +4,14 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
+import json
+import logging
 import re
 import types
 from pathlib import Path
 
+import hostile_values
 import pytest
 import yaml
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
@@ -18,6 +22,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.cli import main
+from vanilla_transformer.data.tokenizer import check_vocab_size
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
 from vanilla_transformer.recipes.pairs import data_identity
 from vanilla_transformer.recipes.recipe import (
@@ -31,7 +37,7 @@ from vanilla_transformer.recipes.recipe import (
     recipe_of,
     shipped_recipes,
 )
-from vanilla_transformer.train.run import model_config, training_arguments
+from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
 
 # Options that a recipe keeps only beside a data set.
@@ -160,7 +166,7 @@ def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_pat
     text = recipe.to_yaml()
     assert f"# {metadata['help']}\n{name}: " in text
     assert load_recipe(write(tmp_path, text)) == recipe
-    config = model_config(recipe, recipe.vocab_size)
+    config = recipe.config(recipe.vocab_size)
     assert [getattr(config, field) for field in metadata["config"]] == [value] * len(
         metadata["config"]
     )
@@ -207,7 +213,7 @@ def test_every_argument_of_our_own_can_be_set_by_a_recipe():
 def test_recipe_can_be_told_from_config_and_arguments(tmp_path):
     values = {name: other_value(name) for name in OPTIONS if name != "preset"}
     recipe = Recipe(**values)
-    config = model_config(recipe, recipe.vocab_size)
+    config = recipe.config(recipe.vocab_size)
     args = training_arguments(recipe, tmp_path)
     expected = {
         name: value
@@ -366,18 +372,52 @@ def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
     [
         ("batch_token: 5", "unknown key 'batch_token' (did you mean batch_tokens?)"),
         ("max-steps: 5", "unknown key 'max-steps' (did you mean max_steps?)"),
-        ("max_steps: many", "max_steps: got 'many'; it must be a whole number."),
-        ("max_steps: 1.5", "max_steps: got 1.5; it must be a whole number."),
-        ("max_steps: null", "max_steps: got None; it must be a whole number."),
-        ("max_steps: 0", "max_steps: got 0; it must be more than 0."),
-        ("max_steps: true", "max_steps: got True; it must be a whole number."),
-        ("dropout: .nan", "dropout: got nan; it must be a number."),
-        ("seed: -1", "seed: got -1; it must be 0 or more."),
-        ("adam_beta1: 1", "adam_beta1: got 1.0; it must be 0 or more and less than 1."),
-        ("bpe_dropout: 1.1", "bpe_dropout: got 1.1; it must be 0 or more and at most 1."),
+        (
+            "max_steps: many",
+            "max_steps: got 'many'; it must be a whole number from 1 to 1000000000.",
+        ),
+        ("max_steps: 1.5", "max_steps: got 1.5; it must be a whole number from 1"),
+        ("max_steps: null", "max_steps: got None; it must be a whole number from 1"),
+        ("max_steps: 0", "max_steps: got 0; it must be a whole number from 1"),
+        ("max_steps: true", "max_steps: got True; it must be a whole number from 1"),
+        ("dropout: .nan", "dropout: got nan; it must be a number, at least 0 and less than 1."),
+        ("seed: -1", "seed: got -1; it must be a whole number from 0 to 4294967295."),
+        ("adam_beta1: 1", "adam_beta1: got 1.0; it must be a number, at least 0 and less than 1."),
+        ("bpe_dropout: 1.1", "bpe_dropout: got 1.1; it must be a number from 0 to 1."),
         ("strict: 3", "strict: got 3; it must be true or false."),
-        ("source_language: no", "source_language: got False; it must be text; put it in quotes."),
-        ("precision: fp8", "precision: got 'fp8'; choose one of auto, fp32, bf16."),
+        (
+            "source_language: no",
+            "source_language: got False; it must be text, or none; put it in quotes.",
+        ),
+        ("precision: fp8", "precision: got 'fp8'; it must be one of auto, fp32, bf16."),
+        (
+            "seed: 4294967296",
+            "seed: got 4294967296; it must be a whole number from 0 to 4294967295.",
+        ),
+        ("learning_rate_factor: 0", "got 0.0; it must be a number, more than 0 and at most 1000."),
+        ("max_minutes: .inf", "max_minutes: got inf; it must be a number, more than 0 and at most"),
+        ("length_penalty: 1e300", "length_penalty: got 1e+300; it must be a number from 0 to 10."),
+        ("num_beams: 99999", "num_beams: got 99999; it must be a whole number from 1 to 1000."),
+        ("adam_epsilon: 1e-50", "adam_epsilon: got 1e-50; it must be a number from 1e-30 to 1."),
+        ("d_model: 100000", "d_model: got 100000; it must be a whole number from 1 to 65536."),
+        (
+            "attention_heads: 0",
+            "attention_heads: got 0; it must be a whole number from 1 to 65536.",
+        ),
+        ("d_model: 100\nattention_heads: 3", "d_model=100 is not divisible by 3 encoder heads"),
+        ("vocab_size: 259", "vocab_size: got 259; it must be a whole number from 260 to 10000000."),
+        ("max_steps: 2020-01-01", "max_steps: got '2020-01-01'; it must be a whole number"),
+        ("max_steps: !!int abc", "mine.yaml is not YAML"),
+        (f"max_steps: {'9' * 10_000}", "mine.yaml is not YAML"),
+        (f"max_steps: '{'9' * 10_000}'", f"max_steps: got '{'9' * 55} ...; it must be a whole"),
+        (f"max_steps: {'9' * 4_000}", f"max_steps: got {'9' * 56} ...; it must be a whole"),
+        (f"max_minutes: {'9' * 4_000}", f"max_minutes: got {'9' * 56} ...; it must be a number"),
+        (f"{'x' * 500}: 1", f"unknown key '{'x' * 55} ...; "),
+        ("max_steps: [1, 2]", "max_steps: got a list; it must be a whole number"),
+        ("max_steps: &a [1]\nseed: *a", "max_steps: got a list; it must be a whole number"),
+        ("train_file: {a: 1}", "train_file: got a dict; it must be text, or none."),
+        ('data_source: "a\\0b"', r"data_source: got 'a\x00b'; it must have no NUL"),
+        ("position_encoding: learned\nmax_source_length: 1025", "learned positions end at 1024"),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
         ("- a\n- b", "must hold `key: value` lines; it holds a list."),
         ("a: [", "is not YAML"),
@@ -387,6 +427,120 @@ def test_mistakes_are_named_in_one_line(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         load_recipe(write(tmp_path, text))
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_every_number_has_a_range_and_the_default_is_in_it():
+    for field in OPTIONS.values():
+        kind, optional = field_type(field.name)
+        if kind in (int, float):
+            assert field.metadata["allowed"].whole == (kind is int)
+            assert field.default in field.metadata["allowed"] or (optional and not field.default)
+    check_vocab_size(OPTIONS["vocab_size"].metadata["allowed"].least)
+    with pytest.raises(ValueError, match="allowed are sizes from 260"):
+        check_vocab_size(OPTIONS["vocab_size"].metadata["allowed"].least - 1)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_whatever_is_written_for_an_option_is_obeyed_or_refused_by_name(name):
+    """In one short sentence, and what is obeyed can be written to any file."""
+    for value in (*hostile_values.TEXTS, *hostile_values.OBJECTS):
+        refusal = hostile_values.refusal_of(make_recipe, {name: value})
+        if refusal is None:
+            found = getattr(make_recipe({name: value}), name)
+            assert isinstance(found, field_type(name)[0] | types.NoneType)
+            assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+        else:
+            assert name in refusal
+            assert len(refusal) < 300
+
+
+@pytest.mark.parametrize("value", hostile_values.TEXTS)
+def test_text_that_is_obeyed_reads_back_as_it_was(tmp_path, value):
+    if hostile_values.refusal_of(make_recipe, {"data_source": value}) is None:
+        recipe = make_recipe({"data_source": value})
+        assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [
+        *[("max_steps", "1_000", 1000), ("max_steps", "+7", 7), ("max_steps", "007", 7)],
+        *[("max_steps", text, None) for text in ("1e3", "5.0", "0x10", "1__0", "_1", "\u0663")],
+        *[("max_steps", text, None) for text in (" 5", "5\n", "", "1:30")],
+        *[("dropout", "1e-1", 0.1), ("dropout", ".5", 0.5), ("dropout", "0.", 0.0)],
+        *[("max_minutes", "1_000.5", 1000.5), ("max_minutes", "90", 90.0)],
+        *[("dropout", text, None) for text in ("nan", "inf", "1e-1 ", "0x1p-3", "0.1.1", "1e")],
+    ],
+)
+def test_numbers_are_written_in_digits(name, text, number):
+    if number is None:
+        with pytest.raises(ValueError, match=f"{name}: got .*; it must be a"):
+            make_recipe({name: text})
+    else:
+        value = getattr(make_recipe({name: text}), name)
+        assert (value, type(value)) == (number, type(number))
+
+
+# ------------------------------------------------------------------------------------- presets
+
+OF_MODEL = [name for name, field in OPTIONS.items() if field.metadata["config"]]
+
+
+def test_a_preset_that_is_typed_is_the_model():
+    """Whatever the recipe says of one, and as far as nothing else is typed."""
+    for name, preset in itertools.product(("multi30k_en_de", "wmt14_ende_big"), PRESETS):
+        recipe = load_recipe(name, {"preset": preset})
+        config = VanillaTransformerConfig.from_preset(preset, vocab_size=recipe.vocab_size)
+        assert recipe.config(recipe.vocab_size).to_dict() == config.to_dict()
+        own = load_recipe(name)
+        unchanged = {"preset": preset, **dict.fromkeys(OF_MODEL)}
+        assert recipe == dataclasses.replace(own, **unchanged)
+
+
+def test_what_is_typed_beside_a_preset_changes_it():
+    typed = {"preset": "big", "dropout": "0.2", "encoder_layers": "2"}
+    recipe = load_recipe("wmt14_ende_base", typed)
+    assert recipe.model_overrides() == {"dropout": 0.2, "encoder_layers": 2}
+    assert load_recipe("wmt14_ende_base", dict(reversed(typed.items()))) == recipe
+    assert load_recipe("wmt14_ende_base", {"dropout": 0.2}).label_smoothing == 0.1
+
+
+def test_values_of_a_file_win_over_the_preset_of_the_same_file(tmp_path):
+    values = {"preset": "D_dropout0.0", "dropout": 0.1}
+    text = "preset: D_dropout0.0\ndropout: 0.1\n"
+    assert load_recipe(write(tmp_path, text)) == make_recipe(values) == Recipe(**values)
+    assert make_recipe(values).config(300).dropout == 0.1
+
+
+def test_a_run_with_a_typed_preset_resumes_by_either_command(tmp_path):
+    first = load_recipe("demo", {"preset": "C_N2", "dropout": 0.2})
+    path = write(tmp_path, first.to_yaml())
+    assert load_recipe(path) == first
+    assert load_recipe("demo", {"preset": "C_N2", "dropout": 0.2}) == first
+    assert make_recipe(json.loads(json.dumps(dataclasses.asdict(first)))) == first
+
+
+def test_the_log_says_what_a_preset_sets_and_replaces(monkeypatch):
+    messages = []
+    logger = logging.getLogger("vanilla_transformer.recipes.recipe")
+    monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
+    load_recipe("wmt14_ende_base", {"preset": "D_dropout0.0"})
+    load_recipe("demo", {"max_steps": 5})
+    assert messages == [
+        "Preset D_dropout0.0, the paper's base model with dropout 0.0, replaces the recipe's "
+        "model: preset base, dropout 0.1, label_smoothing 0.1."
+    ]
+
+
+def test_an_unknown_preset_is_refused_where_it_is_read(tmp_path):
+    for build in (
+        lambda: load_recipe("demo", {"preset": "huge"}),
+        lambda: load_recipe(write(tmp_path, "preset: huge")),
+        lambda: Recipe(preset="huge"),
+    ):
+        with pytest.raises(RequestError, match="There is no preset 'huge'; choose one of base,"):
+            build()
 
 
 def test_unknown_recipe_gets_the_nearest_name():

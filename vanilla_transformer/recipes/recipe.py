@@ -7,17 +7,25 @@ recipe says and leaves a run directory.
 
 import dataclasses
 import difflib
+import functools
+import logging
+import re
 import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..errors import RequestError
+from huggingface_hub.errors import StrictDataclassError
+
+from ..configuration_vanilla_transformer import PRESETS, SIZES, VanillaTransformerConfig
+from ..errors import RequestError, quoted
+from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, Range
 from ..storage.reading import read_yaml
 
 if typing.TYPE_CHECKING:
     from transformers import TrainingArguments
+
+logger = logging.getLogger(__name__)
 
 # Where training pairs can be; of several in one file the first counts.
 _PLACES = ("train_file", "generated", "dataset")
@@ -34,6 +42,15 @@ _EVALUATION = "log and evaluation"
 
 _DEFAULT = object()  # the paper's value is the default
 
+_SHARE = Range(0, 1, whole=False)
+_BELOW_ONE = Range(0, 1, whole=False, below=True)
+_MINUTES = Range(0, 10**7, whole=False)  # nineteen years
+_TEXT = 8192  # characters: two paths as long as any may be
+# Numbers as text, of a command line or of YAML, which has 1e-9 for one.
+_WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
+_NUMBER = re.compile(r"[+-]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS = 300  # more than any number here needs, and fewer than a float has
+
 
 def _option(
     default: object,
@@ -41,9 +58,7 @@ def _option(
     group: str,
     *,
     choices: tuple[str, ...] = (),
-    may_be_zero: bool = False,
-    maximum: float | None = None,
-    below: float | None = None,
+    allowed: Range | None = None,
     changeable: bool = False,
     is_file: bool = False,
     config: tuple[str, ...] = (),
@@ -59,9 +74,7 @@ def _option(
         help: one line for `train --help`, recipe.yaml and the card.
         group: heading in `train --help`.
         choices: allowed texts; any if empty.
-        may_be_zero: whether a number may be 0; otherwise it must be more.
-        maximum: largest number allowed.
-        below: number that is already too large.
+        allowed: the numbers it may be, if not those that the config allows.
         changeable: whether the value may change between two starts of one run, because it leaves
             every update as it was.
         is_file: whether the value is a path, or several with commas between; a card shows only the
@@ -74,13 +87,13 @@ def _option(
         paper: the paper's value; None if the paper has no such setting.
         big: the paper's value for the big model, if it is another one.
     """
+    if config:
+        allowed = SIZES.get(config[0], allowed)
     metadata = {
         "help": help,
         "group": group,
         "choices": choices,
-        "may_be_zero": may_be_zero,
-        "maximum": maximum,
-        "below": below,
+        "allowed": allowed,
         "changeable": changeable,
         "is_file": is_file,
         "config": config,
@@ -99,10 +112,13 @@ class Recipe:
     This is the one table of options. The command line, recipe.yaml, the checks, the model's config,
     the training arguments and the card's list of differences from the paper are derived from it.
     What a model can have is checked by its config, which knows which sizes fit together.
+
+    Raises:
+        ValueError: if no run can have a value; the message names the option.
     """
 
     preset: str = _option(
-        "base", "base, big or a row of Table 3; the other model options override it", _MODEL
+        "base", "base, big or a row of Table 3; typed, it replaces the recipe's whole model", _MODEL
     )
     d_model: int | None = _option(None, "width of the model", _MODEL, config=("d_model",))
     encoder_layers: int | None = _option(
@@ -124,20 +140,20 @@ class Recipe:
         config=("encoder_ffn_dim", "decoder_ffn_dim"),
     )
     dropout: float | None = _option(
-        None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("dropout",)
+        None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)
     )
     attention_dropout: float | None = _option(
         None,
         "dropout on the attention weights",
         _MODEL,
-        may_be_zero=True,
+        allowed=_BELOW_ONE,
         config=("attention_dropout",),
     )
     activation_dropout: float | None = _option(
-        None, "dropout after the ReLU", _MODEL, may_be_zero=True, config=("activation_dropout",)
+        None, "dropout after the ReLU", _MODEL, allowed=_BELOW_ONE, config=("activation_dropout",)
     )
     label_smoothing: float | None = _option(
-        None, "eps_ls of Section 5.4", _MODEL, may_be_zero=True, config=("label_smoothing",)
+        None, "eps_ls of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("label_smoothing",)
     )
     position_encoding: str | None = _option(
         None, "sinusoidal, learned or tensor2tensor", _MODEL, config=("position_encoding",)
@@ -169,9 +185,9 @@ class Recipe:
     generated: str | None = _option(
         None, "cldr: pairs generated from CLDR, without a download", _PAIRS, choices=("cldr",)
     )
-    generated_pairs: int = _option(100_000, "training pairs to generate", _PAIRS)
+    generated_pairs: int = _option(100_000, "training pairs to generate", _PAIRS, allowed=COUNT)
     generated_test_pairs: int = _option(
-        500, "pairs to generate for validation and for each test set", _PAIRS
+        500, "pairs to generate for validation and for each test set", _PAIRS, allowed=COUNT
     )
     train_file: str | None = _option(
         None, "training pairs: .jsonl[.gz], or SOURCE,TARGET texts", _PAIRS, is_file=True
@@ -182,14 +198,18 @@ class Recipe:
     test_file: str | None = _option(None, "test pairs, in the same forms", _PAIRS, is_file=True)
     strict: bool = _option(False, "refuse malformed lines instead of skipping them", _PAIRS)
     max_source_length: int = _option(
-        256, "leave out training pairs with a longer source, in tokens", _PAIRS
+        256, "leave out training pairs with a longer source, in tokens", _PAIRS, allowed=COUNT
     )
     max_target_length: int = _option(
-        256, "leave out training pairs with a longer target, in tokens", _PAIRS
+        256, "leave out training pairs with a longer target, in tokens", _PAIRS, allowed=COUNT
     )
 
     vocab_size: int = _option(
-        37_000, "entries of the shared byte-level BPE", _TOKENIZER, paper=_DEFAULT
+        37_000,
+        "entries of the shared byte-level BPE",
+        _TOKENIZER,
+        allowed=Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
+        paper=_DEFAULT,
     )
     split_digits: bool = _option(
         False, "each digit is a token of its own", _TOKENIZER, paper=_DEFAULT
@@ -198,8 +218,7 @@ class Recipe:
         0.0,
         "probability of undoing a merge of the BPE in training; 0 is off",
         _TOKENIZER,
-        may_be_zero=True,
-        maximum=1,
+        allowed=_SHARE,
         argument="bpe_dropout",
         paper=_DEFAULT,
     )
@@ -208,6 +227,7 @@ class Recipe:
         3_125,
         "source and target tokens in a batch of one device",
         _UPDATES,
+        allowed=COUNT,
         argument="batch_tokens",
         paper=_DEFAULT,
     )
@@ -215,6 +235,7 @@ class Recipe:
         8,
         "batches of one device in an update: 8 * 3125 = 25000",
         _UPDATES,
+        allowed=COUNT,
         argument="gradient_accumulation_steps",
         paper=_DEFAULT,
     )
@@ -222,49 +243,56 @@ class Recipe:
         4_000,
         "updates until the learning rate peaks (Eq. 3)",
         _UPDATES,
+        allowed=COUNT,
         argument="warmup_steps",
         paper=_DEFAULT,
     )
     learning_rate_factor: float = _option(
-        1.0, "multiple of Eq. 3", _UPDATES, argument="learning_rate_factor", paper=_DEFAULT
+        1.0,
+        "multiple of Eq. 3",
+        _UPDATES,
+        allowed=Range(0, 1000, whole=False, above=True),
+        argument="learning_rate_factor",
+        paper=_DEFAULT,
     )
     adam_beta1: float = _option(
-        0.9,
-        "Adam's beta_1",
-        _UPDATES,
-        may_be_zero=True,
-        below=1,
-        argument="adam_beta1",
-        paper=_DEFAULT,
+        0.9, "Adam's beta_1", _UPDATES, allowed=_BELOW_ONE, argument="adam_beta1", paper=_DEFAULT
     )
     adam_beta2: float = _option(
-        0.98,
-        "Adam's beta_2",
-        _UPDATES,
-        may_be_zero=True,
-        below=1,
-        argument="adam_beta2",
-        paper=_DEFAULT,
+        0.98, "Adam's beta_2", _UPDATES, allowed=_BELOW_ONE, argument="adam_beta2", paper=_DEFAULT
     )
     adam_epsilon: float = _option(
-        1e-9, "Adam's epsilon", _UPDATES, argument="adam_epsilon", paper=_DEFAULT
+        1e-9,
+        "Adam's epsilon",
+        _UPDATES,
+        allowed=Range(1e-30, 1, whole=False),  # less is 0 in float32, and 0 / 0 no update
+        argument="adam_epsilon",
+        paper=_DEFAULT,
     )
     max_grad_norm: float = _option(
         0.0,
         "clip gradients at this norm; 0 does not clip",
         _UPDATES,
-        may_be_zero=True,
+        allowed=Range(0, 10**9, whole=False),
         argument="max_grad_norm",
         paper=_DEFAULT,
     )
 
     max_steps: int = _option(
-        100_000, "updates", _RUN, changeable=True, argument="max_steps", paper=_DEFAULT, big=300_000
+        100_000,
+        "updates",
+        _RUN,
+        allowed=COUNT,
+        changeable=True,
+        argument="max_steps",
+        paper=_DEFAULT,
+        big=300_000,
     )
     max_minutes: float | None = _option(
         None,
         "stop after so many minutes of training, if earlier",
         _RUN,
+        allowed=dataclasses.replace(_MINUTES, above=True),
         changeable=True,
         argument="max_minutes",
     )
@@ -278,7 +306,7 @@ class Recipe:
         0,
         "seed of initialisation, order of the pairs and dropout",
         _RUN,
-        may_be_zero=True,
+        allowed=Range(0, 2**32 - 1),  # NumPy has no others
         argument="seed",
     )
 
@@ -287,6 +315,7 @@ class Recipe:
         1_500,
         "updates between checkpoints for averaging; 10 minutes at 0.4 s",
         _CHECKPOINTS,
+        allowed=COUNT,
         argument="save_steps",
         strategy="save_strategy",
     )
@@ -294,7 +323,7 @@ class Recipe:
         10.0,
         "write a checkpoint to resume from if none is newer; 0 writes none",
         _CHECKPOINTS,
-        may_be_zero=True,
+        allowed=_MINUTES,
         changeable=True,
         argument="save_every_minutes",
     )
@@ -302,6 +331,7 @@ class Recipe:
         5,
         "last checkpoints in the final model",
         _CHECKPOINTS,
+        allowed=COUNT,
         changeable=True,
         argument="checkpoints_to_keep",
         paper=_DEFAULT,
@@ -312,6 +342,7 @@ class Recipe:
         100,
         "updates between two lines of the log",
         _EVALUATION,
+        allowed=COUNT,
         changeable=True,
         argument="logging_steps",
         strategy="logging_strategy",
@@ -320,39 +351,62 @@ class Recipe:
         1_000,
         "updates between two evaluations; 0 evaluates at the end only",
         _EVALUATION,
-        may_be_zero=True,
+        allowed=COUNT_OR_NONE,
         changeable=True,
         argument="eval_steps",
         strategy="eval_strategy",
     )
     evaluate_pairs: int = _option(
-        500, "validation pairs for BLEU while training", _EVALUATION, changeable=True
+        500, "validation pairs for BLEU while training", _EVALUATION, allowed=COUNT, changeable=True
     )
     num_beams: int = _option(
-        4, "beams of the final evaluation", _EVALUATION, changeable=True, paper=_DEFAULT
+        4,
+        "beams of the final evaluation",
+        _EVALUATION,
+        allowed=NUM_BEAMS,
+        changeable=True,
+        paper=_DEFAULT,
     )
     length_penalty: float | None = _option(
         None,
         "alpha of the final model's beam search; 0.6 if not given",
         _EVALUATION,
-        may_be_zero=True,
+        allowed=LENGTH_PENALTY,
         changeable=True,
         paper=0.6,
     )
     num_samples: int = _option(
-        20, "translations in samples.md", _EVALUATION, may_be_zero=True, changeable=True
+        20, "translations in samples.md", _EVALUATION, allowed=COUNT_OR_NONE, changeable=True
     )
 
     def __post_init__(self) -> None:
         """Refuse values that no run can have, naming the option."""
         for field in dataclasses.fields(self):
             _check(field, getattr(self, field.name))
+        config = self.config(self.vocab_size)
         longest = max(self.max_source_length, self.max_target_length)
         if self.batch_tokens < longest:
             raise RequestError(
                 f"batch_tokens: got {self.batch_tokens}, less than the longest sentence allowed; "
                 f"give {longest} or more, or lower max_source_length and max_target_length."
             )
+        if config.position_encoding == "learned" and longest > config.max_position_embeddings:
+            raise RequestError(
+                f"max_source_length, max_target_length: got {longest}, but learned positions end "
+                f"at {config.max_position_embeddings}; give that or less."
+            )
+
+    def config(self, vocab_size: int) -> VanillaTransformerConfig:
+        """Return the config of the model, for the vocabulary that could be learnt.
+
+        Raises:
+            ValueError: if no model has these sizes.
+        """
+        values = {**self.model_overrides(), "vocab_size": vocab_size}
+        try:
+            return VanillaTransformerConfig.from_preset(self.preset, **values)
+        except StrictDataclassError as error:
+            raise RequestError(str(error.__cause__ or error)) from error
 
     def model_overrides(self) -> dict[str, object]:
         """Return the config fields that this recipe sets beside its preset."""
@@ -428,7 +482,7 @@ def recipe_of(
             counted_in = "steps" if strategy is None else getattr(args, strategy)
             if counted_in == "steps":
                 values[field.name] = _whole(field.name, getattr(args, argument))
-            elif counted_in == "no" and field.metadata["may_be_zero"]:
+            elif counted_in == "no" and 0 in field.metadata["allowed"]:
                 values[field.name] = 0
     return values
 
@@ -471,8 +525,9 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
 
     Args:
         name_or_path: such as `demo` or `my/recipe.yaml`.
-        overrides: values that override the file's; strings take the option's type. Other training
-            pairs also drop what the file says of its own.
+        overrides: values that override the file's; strings take the option's type. A preset takes
+            the place of all that the file says of the model, since it is a whole one, and other
+            training pairs that of what it says of its own.
 
     Returns:
         The recipe, every value checked.
@@ -486,12 +541,30 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
         values = _values(content)
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
-    return Recipe(**_from_one_place(values, _values(dict(overrides or {}))))
+    given = _values(dict(overrides or {}))
+    if "preset" in given:
+        values = _without_model(values, given["preset"])
+    return Recipe(**_from_one_place(values, given))
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
     """A recipe from keys and values as a YAML file or the command line gives them."""
     return Recipe(**_from_one_place(_values(dict(values)), {}))
+
+
+def _without_model(values: dict[str, object], preset: object) -> dict[str, object]:
+    """The file's values but those of its model, for which there is a preset."""
+    fields = dataclasses.fields(Recipe)
+    of_model = ["preset", *(field.name for field in fields if field.metadata["config"])]
+    replaced = {name: values[name] for name in of_model if values.get(name) is not None}
+    if isinstance(preset, str) and preset in PRESETS:
+        sets, before = (
+            ", ".join(f"{name} {value}" for name, value in model.items())
+            for model in (PRESETS[preset], replaced)
+        )
+        message = "Preset %s, the paper's base model%s, replaces the recipe's model: %s."
+        logger.info(message, preset, sets and f" with {sets}", before or "the paper's base")
+    return {name: value for name, value in values.items() if name not in replaced}
 
 
 def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> dict[str, object]:
@@ -512,23 +585,44 @@ def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> 
 
 
 def _check(field: dataclasses.Field[object], value: object) -> None:
-    """Refuse a value outside the choices or the range of its option."""
-    rules = field.metadata
-    if value is not None and rules["choices"] and value not in rules["choices"]:
-        allowed = ", ".join(rules["choices"])
-        raise RequestError(f"{field.name}: got {value!r}; choose one of {allowed}.")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Refuse a value of another type than its option's, or outside its choices or range."""
+    kind, optional = field_type(field.name)
+    choices = field.metadata["choices"]
+    if value is None and optional:
         return
-    fits = value > 0 or (value == 0 and rules["may_be_zero"])
-    allowed = "0 or more" if rules["may_be_zero"] else "more than 0"
-    if rules["maximum"] is not None:
-        fits = fits and value <= rules["maximum"]
-        allowed += f" and at most {rules['maximum']}"
-    if rules["below"] is not None:
-        fits = fits and value < rules["below"]
-        allowed += f" and less than {rules['below']}"
+    if kind in (int, float):
+        wanted = field.metadata["allowed"]
+        fits = value in wanted
+    elif kind is bool:
+        wanted, fits = "true or false", isinstance(value, bool)
+    elif choices:
+        wanted, fits = f"one of {', '.join(choices)}", value in choices
+    else:
+        wanted = "text, or none" if optional else "text"
+        fits = isinstance(value, str) and value.strip()
+    # Unquoted, YAML 1.1 reads the language code no as false.
+    hint = "; put it in quotes" if kind is str and isinstance(value, bool) else ""
     if not fits:
-        raise RequestError(f"{field.name}: got {value}; it must be {allowed}.")
+        raise RequestError(f"{field.name}: got {quoted(value)}; it must be {wanted}{hint}.")
+    if kind is str:
+        check_text(field.name, value)
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse text that no file, or no name of one, can hold.
+
+    Raises:
+        ValueError: if it is very long, has no form in UTF-8 or holds a NUL.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        reason = "it is no Unicode text; write it in UTF-8"
+    else:
+        if len(text) <= _TEXT and "\0" not in text:
+            return
+        reason = f"it must have no NUL and at most {_TEXT} characters"
+    raise RequestError(f"{name}: got {quoted(text)}; {reason}.")
 
 
 def _whole(name: str, value: object) -> object:
@@ -539,16 +633,17 @@ def _whole(name: str, value: object) -> object:
 
 def find_recipe(name_or_path: str) -> Path:
     """The file of a recipe: a path, or the name of one in the clone or in the wheel."""
+    check_text("recipe", name_or_path)
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         if not path.is_file():
-            raise RequestError(f"There is no recipe file {name_or_path}.")
+            raise RequestError(f"There is no recipe file {quoted(name_or_path)}.")
         return path
     shipped = shipped_recipes()
     if name_or_path not in shipped:
         raise RequestError(
-            f"There is no recipe {name_or_path!r}{_nearest(name_or_path, shipped)}; shipped are "
-            f"{', '.join(shipped) or 'none'}. For a file of yours give its path, ending in .yaml."
+            f"There is no recipe {quoted(name_or_path)}{_nearest(name_or_path, shipped)}; shipped "
+            f"are {', '.join(shipped) or 'none'}. For a file of yours give its path (.yaml)."
         )
     return shipped[name_or_path]
 
@@ -562,6 +657,7 @@ def shipped_recipes() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
 def field_type(name: str) -> tuple[type, bool]:
     """The type of a field and whether it may be None."""
     hint = typing.get_type_hints(Recipe)[name]
@@ -572,56 +668,45 @@ def field_type(name: str) -> tuple[type, bool]:
 
 
 def _values(content: dict[str, object]) -> dict[str, object]:
-    known = {field.name for field in dataclasses.fields(Recipe)}
+    known = {field.name: field for field in dataclasses.fields(Recipe)}
     values = {}
     for key, value in content.items():
         if key == "pair":
             values.update(_split_pair(value))
         elif key not in known:
             raise RequestError(
-                f"unknown key {key!r}{_nearest(str(key), [*known, 'pair'])}; "
+                f"unknown key {quoted(key)}{_nearest(str(key), [*known, 'pair'])}; "
                 "`vanilla-transformer train --help` lists all."
             )
         else:
             values[key] = _convert(key, value)
+            _check(known[key], values[key])
     return values
 
 
 def _split_pair(value: object) -> dict[str, str]:
-    parts = value.split("-") if isinstance(value, str) else []
-    if len(parts) != 2 or not all(parts):
+    # No slash: the pair is a part of a run directory's name.
+    if not isinstance(value, str) or not re.fullmatch(r"[^\s/-]+-[^\s/-]+", value):
         raise RequestError(
-            f"pair: got {value!r}; write SOURCE-TARGET, such as en-de, or give source_language "
-            "(--source-language) and target_language (--target-language)."
+            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de, or give "
+            "source_language (--source-language) and target_language (--target-language)."
         )
-    return {"source_language": parts[0], "target_language": parts[1]}
+    return dict(zip(("source_language", "target_language"), value.split("-"), strict=True))
 
 
 def _convert(name: str, value: object) -> object:
+    """The value in the type of its option, where it can be read so; the rest `_check` refuses."""
     kind, optional = field_type(name)
-    if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
-        if optional:
+    if isinstance(value, str):
+        if optional and value.lower() in ("none", "null"):
             return None
-    elif kind is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-    elif kind is str:
-        if isinstance(value, str):
-            return value
-    elif not isinstance(value, bool):
-        try:
-            # YAML reads 1e-9 as text, and the command line gives text for every number.
-            number = kind(str(value).replace("_", ""))
-        except ValueError:
-            number = None
-        if number is not None and number == number and abs(number) != float("inf"):
-            return number
-    # Unquoted, YAML 1.1 reads the language code no as false.
-    hint = "; put it in quotes" if kind is str and isinstance(value, bool) else ""
-    wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    raise RequestError(f"{name}: got {value!r}; it must be {wanted[kind.__name__]}{hint}.")
+        if kind is bool:
+            return {"true": True, "false": False}.get(value.lower(), value)
+        form = {int: _WHOLE, float: _NUMBER}.get(kind)
+        return kind(value) if form and len(value) <= _DIGITS and form.fullmatch(value) else value
+    if kind is float and type(value) is int and abs(value) < 10**_DIGITS:
+        return float(value)
+    return value
 
 
 def _nearest(name: str, known: typing.Iterable[str]) -> str:

@@ -22,18 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
-from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
-from ..data.tokenizer import check_vocab_size, train_tokenizer
+from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import evaluate_model, installed_bleu_tokenizer, scores_by_kind
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validation_pairs
-from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..recipes.recipe import Recipe, check_text, load_recipe, make_recipe
 from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.reading import read_json
@@ -91,10 +89,8 @@ def run_recipe(
             process, or the data or the recipe are at fault.
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
+    check_text("output_dir", str(output_dir))
     run = Path(output_dir)
-    # A recipe that no tokenizer or model can follow fails before any work.
-    check_vocab_size(recipe.vocab_size)
-    model_config(recipe, recipe.vocab_size)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks wait, then find everything in the cache.
@@ -188,20 +184,6 @@ def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
     logger.info("Added samples to %s, %d of each test set.", run / METRICS, count)
 
 
-def model_config(recipe: Recipe, vocab_size: int) -> VanillaTransformerConfig:
-    """The model of a recipe, for the vocabulary that could be learnt.
-
-    Raises:
-        ValueError: if no model has these sizes.
-    """
-    try:
-        return VanillaTransformerConfig.from_preset(
-            recipe.preset, **recipe.model_overrides(), vocab_size=vocab_size
-        )
-    except StrictDataclassError as error:
-        raise RequestError(str(error.__cause__ or error)) from error
-
-
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
     """Return the training arguments of a recipe: its own values and what is the same for all."""
     cuda = torch.cuda.is_available()
@@ -234,6 +216,8 @@ def _prepare(
     if write:  # only now: pairs that cannot be read leave no directory behind
         claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs)
+    for name, test_set in {"validation": texts, **test_sets}.items():
+        _check_lengths(recipe, tokenizer, name, test_set)
     train = tokenize_pairs(
         pairs,
         tokenizer,
@@ -264,6 +248,24 @@ def _prepare(
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
     return tokenizer, _Data(train, validation, texts, test_sets, sizes)
+
+
+def _check_lengths(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, name: str, test_set: TextPairs
+) -> None:
+    """Refuse before the training what a table of positions is too short for after it."""
+    config = recipe.config(len(tokenizer))
+    most = config.max_position_embeddings
+    if config.position_encoding != "learned":
+        return
+    for side in (test_set.sources, test_set.targets):
+        rows = tokenizer(side, verbose=False)["input_ids"] if side else []
+        for number, row in enumerate(rows, start=1):
+            if len(row) > most:
+                raise RequestError(
+                    f"Pair {number} of the {name} set has {len(row)} tokens on one side, but "
+                    f"learned positions end at {most}; leave it out."
+                )
 
 
 def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
@@ -301,7 +303,7 @@ def _train(
     if start is not None and _is_final(start, recipe):
         return start
     set_seed(recipe.seed)
-    config = model_config(recipe, len(tokenizer))
+    config = recipe.config(len(tokenizer))
     count = recipe.evaluate_pairs
     texts = data.validation_texts
     if data.validation is None:
