@@ -980,8 +980,8 @@ MUTATIONS = [
     ),
     Mutation(
         "recipes/recipe.py",
-        '"updates", _RUN, changeable=True, argument="max_steps"',
-        '"updates", _RUN, argument="max_steps"',
+        '        changeable=True,\n        argument="max_steps",\n',
+        '        argument="max_steps",\n',
         "test_runs.py::test_run_may_be_prolonged_and_equals_one_long_run",
     ),
     Mutation(
@@ -992,8 +992,8 @@ MUTATIONS = [
     ),
     Mutation(
         "recipes/recipe.py",
-        'None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("dropout",)',
-        'None, "P_drop of Section 5.4", _MODEL, may_be_zero=True, config=("attention_dropout",)',
+        'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)',
+        'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("attention_dropout",)',
         "test_recipes.py::test_an_option_sets_what_it_is_named_after",
     ),
     Mutation(
@@ -1009,16 +1009,64 @@ MUTATIONS = [
         "test_recipes.py::test_intervals_that_no_recipe_has_are_left_out",
     ),
     Mutation(
-        "recipes/recipe.py",
-        'fits = fits and value < rules["below"]',
-        "pass",
+        "ranges.py",
+        "value < self.most if self.below else value <= self.most",
+        "value <= self.most",
+        "test_recipes.py::test_mistakes_are_named_in_one_line",
+    ),
+    Mutation(
+        "ranges.py",
+        "reaches = value > self.least if self.above else value >= self.least",
+        "reaches = value >= self.least",
+        "test_recipes.py::test_mistakes_are_named_in_one_line",
+    ),
+    Mutation(
+        "ranges.py",
+        "isinstance(value, bool) or not",
+        "not",
         "test_recipes.py::test_mistakes_are_named_in_one_line",
     ),
     Mutation(
         "recipes/recipe.py",
-        'fits = fits and value <= rules["maximum"]',
+        'values = _without_model(values, given["preset"])',
         "pass",
-        "test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_a_preset_that_is_typed_is_the_model",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        "        check_text(field.name, value)\n",
+        "        pass\n",
+        "test_recipes.py::test_whatever_is_written_for_an_option_is_obeyed_or_refused_by_name",
+    ),
+    Mutation(
+        "configuration_vanilla_transformer.py",
+        "        _for_each_side(fields)\n",
+        "",
+        "test_configuration.py::test_a_name_for_both_sides_may_not_contradict_that_of_one",
+    ),
+    Mutation(
+        "configuration_vanilla_transformer.py",
+        "        _check_names(others)\n",
+        "",
+        "test_configuration.py::test_a_name_that_was_meant_to_be_a_field_is_refused",
+    ),
+    Mutation(
+        "configuration_vanilla_transformer.py",
+        "abs(len(near) - len(name)) <= 2 and",
+        "",
+        "test_configuration.py::test_fields_of_a_later_version_are_kept",
+    ),
+    Mutation(
+        "beam_search.py",
+        'found["scores"][:, 0].isnan().any()',
+        "False",
+        "test_beam_search.py::test_a_model_whose_outputs_are_not_finite_is_refused",
+    ),
+    Mutation(
+        "beam_search.py",
+        "if value not in allowed:",
+        "if False:",
+        "test_beam_search.py::test_wrong_arguments_are_named",
     ),
     Mutation(
         "recipes/recipe.py",
@@ -1498,7 +1546,7 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/parser.py",
-        'return f"{error.filename}: {error.strerror}"',
+        'return f"{_short(str(error.filename))}: {error.strerror}"',
         "return repr(error)",
         "test_cli.py::test_mistakes_end_in_one_line"
         " test_cli.py::test_file_that_is_missing_is_named",

@@ -80,15 +80,15 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num-beams", "0"], "--num-beams: got 0; it must be a whole number of at least 1"),
-        (["--num-beams", "-3"], "--num-beams: got -3; it must be"),
-        (["--num-beams", "two"], "--num-beams: got two; it must be"),
-        (["--nbest", "0"], "--nbest: got 0"),
-        (["--batch-tokens", "0"], "--batch-tokens: got 0"),
+        (["--num-beams", "0"], "--num-beams: got '0'; it must be a whole number from 1 to 1000"),
+        (["--num-beams", "-3"], "--num-beams: got '-3'; it must be"),
+        (["--num-beams", "two"], "--num-beams: got 'two'; it must be"),
+        (["--nbest", "0"], "--nbest: got '0'"),
+        (["--batch-tokens", "0"], "--batch-tokens: got '0'"),
         (["--attention-layer", "0"], "--attention-layer needs --attention PNG"),
         (["--attention", "MAP", "--attention-layer", "1"], "layer=1; there are 0 to 0"),
         (["--attention", "MAP", "--attention-heads", "0,2"], "head=2; there are 0 to 1"),
-        (["--attention", "MAP", "--attention-heads", "all"], "got all; give numbers from 0"),
+        (["--attention", "MAP", "--attention-heads", "all"], "got 'all'; give numbers from 0"),
         (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in"),
         (["--attention", "none/map.png"], "map.png cannot be written: there is no folder none"),
@@ -174,7 +174,7 @@ def test_a_folder_is_no_file_to_write(run, source, tmp_path, capsys, option):
 
 def test_evaluate_refuses_no_beams(run, capsys):
     line = error_of(capsys, "evaluate", run, "--num-beams", "0")
-    assert "--num-beams: got 0; it must be a whole number of at least 1" in line
+    assert "--num-beams: got '0'; it must be a whole number from 1 to 1000" in line
 
 
 def test_beams_are_the_models_own_unless_they_are_given(run, source, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..ranges import COUNT, NUM_BEAMS
 from .translate import check_folders, whole_number
 
 _EVALUATE_EXAMPLE = """example:
@@ -19,10 +20,10 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directory", metavar="DIR", help="run directory")
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
-    command.add_argument("--num-beams", type=whole_number, help="beams (default: the recipe's)")
-    command.add_argument(
-        "--batch-tokens", type=whole_number, default=4096, help="tokens in a batch"
-    )
+    beams = whole_number(NUM_BEAMS)
+    command.add_argument("--num-beams", type=beams, help="beams (default: the recipe's)")
+    tokens = whole_number(COUNT)
+    command.add_argument("--batch-tokens", type=tokens, default=4096, help="tokens in a batch")
     command.add_argument("--output", metavar="FILE", help="write the scores as JSON too")
     command.set_defaults(run=_evaluate, command=command)
 

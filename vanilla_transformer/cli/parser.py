@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(word, known, n=1)
             if word.startswith("--") and word not in known and near:
                 message += f" (did you mean {near[0]}?)"
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {_short(message)}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,12 +116,17 @@ def _configure_logging() -> None:
     package.setLevel(logging.INFO if is_first_process() else logging.WARNING)
 
 
+def _short(text: str, most: int = 300) -> str:
+    """The text, cut where it is longer than a line that anyone would read."""
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
 def _line_for(error: Exception) -> str | None:
     """What to tell the user of a mistake in the request; None if there is none."""
     if isinstance(error, RequestError):
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return f"{_short(str(error.filename))}: {error.strerror}"
     if isinstance(error, ImportError) and error.name is not None:
         extra = EXTRAS.get(error.name.partition(".")[0])
         if extra is not None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
+from ..ranges import COUNT, NUM_BEAMS, Range
 from ..storage.reading import LINE_BYTES, errors_naming, read_lines
 
 _TRANSLATE_EXAMPLE = """example:
@@ -39,11 +40,11 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
     text = "beams (default: the model's own, 4 if it was made here)"
-    command.add_argument("--num-beams", type=whole_number, help=text)
+    command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
     text = "the N best, with their scores"
-    command.add_argument("--nbest", type=whole_number, metavar="N", help=text)
+    command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
     text = "tokens in a batch"
-    command.add_argument("--batch-tokens", type=whole_number, default=16_384, help=text)
+    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
     text = "run DIR, an export, with CTranslate2 or ONNX Runtime"
     command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)
     picture = command.add_argument_group("picture", "attention while the first line is translated")
@@ -57,16 +58,22 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.set_defaults(run=_translate, command=command)
 
 
-def whole_number(text: str) -> int:
-    """The number that an option gives, at least 1."""
-    if not re.fullmatch("0*[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"got {text}; it must be a whole number of at least 1")
-    return int(text)
+def whole_number(allowed: Range) -> Callable[[str], int]:
+    """What reads the number of an option, in this range."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("[0-9]{1,100}", text) and int(text) in allowed:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"got {quoted(text)}; it must be {allowed}")
+
+    return read
 
 
 def _heads(text: str) -> list[int] | str:
-    if text != "mean" and not re.fullmatch("-?[0-9]+(,-?[0-9]+)*", text):
-        raise argparse.ArgumentTypeError(f"got {text}; give numbers from 0, such as 0,3, or mean")
+    if text != "mean" and not re.fullmatch("-?[0-9]{1,9}(,-?[0-9]{1,9})*", text):
+        raise argparse.ArgumentTypeError(
+            f"got {quoted(text)}; give numbers from 0, such as 0,3, or mean"
+        )
     return text if text == "mean" else [int(number) for number in text.split(",")]
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..data.cldr.pairs import Pair
 
 
+_SPLITS = ("train", "validation", "test")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
     """Sentences and their translations, and what kinds of expressions each holds, if known."""
@@ -41,6 +44,8 @@ def training_pairs(recipe: Recipe) -> "Dataset":
         raise RequestError("The recipe names no languages; give --pair, such as en-de.")
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
+    for split in _SPLITS:  # reading the first may take long
+        _files(recipe, split)
     return _load_split(recipe, "train")
 
 
@@ -69,12 +74,16 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, o
 
     Returns:
         `files`, for each split a list of `name` and `sha256`, and `revision`, of those there are.
+
+    Raises:
+        ValueError: if a file is of a kind that holds no pairs.
     """
     identity: dict[str, object] = {}
     files = {}
-    for split in ("train", "validation", "test"):
+    for split in _SPLITS:
         paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
         if all(path.is_file() for path in paths):
+            _files(recipe, split)  # of the right kind: a device may have no end
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
     if files:
         identity["files"] = files
@@ -103,12 +112,8 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         "strict": recipe.strict,
         "show_progress": sys.stderr.isatty(),
     }
-    file = getattr(recipe, f"{split}_file")
-    if file is not None:
-        try:
-            return load_pairs(tuple(file.split(",")) if "," in file else Path(file), **options)
-        except FileNotFoundError as error:
-            raise RequestError(f"{split}_file: {error}") from error
+    if (files := _files(recipe, split)) is not None:
+        return load_pairs(files, **options)
     if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
         return None
     if recipe.generated is not None:
@@ -124,6 +129,21 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
             f"The data set {recipe.dataset} cannot be loaded ({error}); give files with "
             "--train-file, --validation-file and --test-file."
         ) from error
+
+
+def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
+    """The file or files of a split, which are there and of a kind that may hold pairs."""
+    from ..data.readers import kind_of
+
+    name = getattr(recipe, f"{split}_file")
+    if name is None:
+        return None
+    files = tuple(name.split(",")) if "," in name else Path(name)
+    try:
+        kind_of(files)
+    except (FileNotFoundError, RequestError) as error:
+        raise RequestError(f"{split}_file: {error}") from error
+    return files
 
 
 def _cldr_key(recipe: Recipe, split: str) -> str:
