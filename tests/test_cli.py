@@ -121,7 +121,7 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
         (["train", "demo", "--length-penalty", "1e300"], "length_penalty: got 1e+300; it must be"),
         (["train", "demo", "--output-dir", "run\udce9"], "output_dir: got 'run\\udce9'; it is no"),
         (["train", "demo", "--train-file", ""], "train_file: got ''; it must be text, or none"),
-        (["train", "demo", "--train-file", "FIFO"], "'FIFO'; there is no such file"),
+        (["train", "demo", "--train-file", "FIFO"], "FIFO is a folder, a pipe or a device"),
         (
             ["train", "demo", "--train-file", "/proc/self/mem"],
             "got the file /proc/self/mem; allowed",
@@ -187,13 +187,22 @@ def test_a_preset_that_is_typed_is_trained(trained, tmp_path, capsys):
     assert "is complete" in capsys.readouterr().err
 
 
-def test_a_test_set_beyond_learned_positions_is_refused_before_the_training(tmp_path, capsys):
-    recipe = tiny_recipe(tmp_path, position_encoding="learned")
-    long = json.dumps({"translation": {"de": "ein Hund", "en": "dog " * 1100}})
+@pytest.mark.parametrize(
+    ("options", "pair"),
+    [
+        ({"position_encoding": "learned"}, {"de": "ein Hund", "en": "dog " * 1100}),
+        ({}, {"de": "Hund " * 4100, "en": "dog"}),
+    ],
+)
+def test_a_test_set_of_too_long_pairs_is_refused_before_the_training(
+    tmp_path, capsys, options, pair
+):
+    recipe = tiny_recipe(tmp_path, **options)
+    long = json.dumps({"translation": pair})
     with (tmp_path / "test.jsonl").open("a") as file:
         file.write(f"{long}\n")
     line = error_of(capsys, "train", recipe, "--output-dir", tmp_path / "run")
-    assert "Pair 11 of the test set has" in line
+    assert "Pairs of the test set: Input 11 has" in line
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 

@@ -25,6 +25,8 @@ import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
+from ..batch_translation import encode
+from ..beam_search import longest_sequence
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
@@ -216,8 +218,6 @@ def _prepare(
     if write:  # only now: pairs that cannot be read leave no directory behind
         claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs)
-    for name, test_set in {"validation": texts, **test_sets}.items():
-        _check_lengths(recipe, tokenizer, name, test_set)
     train = tokenize_pairs(
         pairs,
         tokenizer,
@@ -251,21 +251,20 @@ def _prepare(
 
 
 def _check_lengths(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, name: str, test_set: TextPairs
+    model: VanillaTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    name: str,
+    pairs: TextPairs,
 ) -> None:
-    """Refuse before the training what a table of positions is too short for after it."""
-    config = recipe.config(len(tokenizer))
-    most = config.max_position_embeddings
-    if config.position_encoding != "learned":
-        return
-    for side in (test_set.sources, test_set.targets):
-        rows = tokenizer(side, verbose=False)["input_ids"] if side else []
-        for number, row in enumerate(rows, start=1):
-            if len(row) > most:
-                raise RequestError(
-                    f"Pair {number} of the {name} set has {len(row)} tokens on one side, but "
-                    f"learned positions end at {most}; leave it out."
-                )
+    """Refuse before the training what would be too long to be translated or scored after it."""
+    sides = [pairs.sources]
+    if longest_sequence(model) is not None:
+        sides.append(pairs.targets)
+    for texts in sides:
+        try:
+            encode(model, tokenizer, texts)
+        except RequestError as error:
+            raise RequestError(f"Pairs of the {name} set: {error}") from error
 
 
 def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
@@ -315,8 +314,11 @@ def _train(
         )
     if args.should_save and (data.test_sets or len(texts)):
         installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
+    model = VanillaTransformerForConditionalGeneration(config)
+    for name, pairs in {"validation": texts, **data.test_sets}.items():
+        _check_lengths(model, tokenizer, name, pairs)
     trainer = VanillaTransformerTrainer(
-        VanillaTransformerForConditionalGeneration(config),
+        model,
         args,
         train_dataset=data.train,
         eval_dataset=data.validation,
