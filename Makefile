@@ -5,7 +5,7 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-export test-import test-hf lint benchmarks clean
+.PHONY: demo test test-slow test-hostile test-export test-import test-hf lint benchmarks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -16,6 +16,11 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m slow
+
+# Kills, failing writes, damaged files and hostile requests; a quarter of an hour. HOSTILE="--kills 100
+# --rows 1000" tries more.
+test-hostile: $(VENV)/.installed
+	$(BIN)/python tests/hostile $(HOSTILE)
 
 # Exports with the engines that run them, which the other tests do without.
 test-export: $(VENV)/.installed

@@ -833,6 +833,20 @@ def test_a_decoder_without_a_source_is_refused():
         tiny_model(Decoder)(TARGET["decoder_input_ids"])
 
 
+def test_labels_of_32_bits_are_labels():
+    model = tiny_model().eval()
+    expected, found = model(**GOOD), model(**{**GOOD, "labels": GOOD["labels"].int()})
+    assert torch.equal(found.loss, expected.loss)
+
+
+@pytest.mark.parametrize("return_logits", [True, False])
+def test_labels_of_one_sentence_do_not_serve_two(return_logits):
+    model = tiny_model().eval()
+    one = {**GOOD, "labels": GOOD["labels"][:1]}
+    with pytest.raises(RequestError, match="one label for each"):
+        model(**one, return_logits=return_logits)
+
+
 def test_labels_that_are_all_ignored_give_zero_loss():
     for model in (tiny_model(), tiny_model().train()):
         loss = model(**IDS, labels=torch.full((1, 3), -100)).loss

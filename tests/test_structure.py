@@ -22,7 +22,7 @@ HUB = {
     "ranges": {"errors"},
     "configuration_vanilla_transformer": {"errors", "ranges"},
     "input_checks": {"errors"},
-    "loss": set(),
+    "loss": {"errors"},
     "modeling_vanilla_transformer": {
         "configuration_vanilla_transformer",
         "errors",

@@ -40,16 +40,6 @@ def check_ids(ids: Tensor, vocab_size: int, name: str, *, ignored: int | None = 
         )
 
 
-def check_labels(labels: Tensor, target: Tensor | None, vocab_size: int) -> None:
-    """Refuse labels that are no ids, nor -100, or not one for each token of the target."""
-    check_ids(labels, vocab_size, "labels", ignored=-100)
-    if isinstance(target, Tensor) and not _is_traced() and labels.shape != target.shape[:2]:
-        raise RequestError(
-            f"labels has the shape {tuple(labels.shape)}, but the decoder's input "
-            f"{tuple(target.shape[:2])}; give one label for each of its tokens, or labels alone."
-        )
-
-
 def check_states(states: Tensor, d_model: int, name: str, *, rows: int | None = None) -> None:
     """Refuse what is not (B, T, d) floats; with `rows`, B must be that, or one of both be 1."""
     if _is_traced():
@@ -103,4 +93,4 @@ def _is_traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-__all__ = ["check_ids", "check_labels", "check_mask", "check_states"]
+__all__ = ["check_ids", "check_mask", "check_states"]

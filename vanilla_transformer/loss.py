@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from .errors import RequestError
+
 # Logits that exist at one time: 64 MiB of float32 on a CPU. With fewer, reading the table and
 # adding to its gradient for each chunk takes long beside the products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
@@ -158,7 +160,16 @@ def smoothed_cross_entropy(
 
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.
+
+    Raises:
+        ValueError: There is not one label for each output.
     """
+    if labels.shape != hidden.shape[:-1]:
+        raise RequestError(
+            f"labels has the shape {tuple(labels.shape)}, but the decoder's output "
+            f"{tuple(hidden.shape[:-1])}; give one label for each of its tokens."
+        )
+    labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
         num_items = (labels != ignore_index).sum().clamp(min=1)

@@ -28,7 +28,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
-from .input_checks import check_ids, check_labels, check_mask, check_states
+from .input_checks import check_ids, check_mask, check_states
 from .loss import smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -568,8 +568,7 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            target = decoder_inputs_embeds if decoder_input_ids is None else decoder_input_ids
-            check_labels(labels, target, self.config.target_vocab_size)
+            check_ids(labels, self.config.target_vocab_size, "labels", ignored=-100)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)

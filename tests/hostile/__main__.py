@@ -1,0 +1,142 @@
+"""`make test-hostile`: kills, failing writes, damaged files, hostile requests; what came of them.
+
+    python tests/hostile [--kills N] [--rows N] [--only SECTION[:CASE]] [--seed N] [--output FILE]
+
+Every case ends right, refused in one line, or otherwise; the last is a defect, and named with the
+words that repeat it. Needs no network and no rights beyond those of its user.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+os.environ |= {"TOKENIZERS_PARALLELISM": "true", "PYTHONFAULTHANDLER": ""}
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+
+import requests_of_all_kinds as requests  # noqa: E402
+import runs  # noqa: E402
+from processes import Started  # noqa: E402
+
+# What fits into a quarter of an hour on two cores.
+_COUNTS = {"kills": 20, "launches": 2, "failing-writes": 20, "damaged": 100, "writers": 5}
+_COUNTS |= {"pickles": 40, "texts": 3000, "rows": 500, "ids": 1000, "seed": 0}
+Section = Callable[[str, list[int]], Iterator[str]]  # from seed and numbers of cases to outcomes
+
+
+def sections(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Section, int]]:
+    """Each section, and how many cases there are."""
+    reference = runs.Reference(folder)
+    of_runs = {
+        "kills": (runs.kill, options.kills),
+        "kills through accelerate launch": (runs.kill_launched, options.launches),
+        "failing writes": (runs.failing_write, options.failing_writes),
+        "damaged files": (runs.damaged, options.damaged),
+        "two writers": (runs.two_writers, options.writers),
+        "malicious pickles": (requests.pickled, options.pickles),
+    }
+    in_one_process = {
+        "texts": (requests.text, options.texts),
+        "malformed rows": (requests.malformed_row, options.rows),
+        "values of options": (requests.option, len(requests.OPTIONS)),
+        "ids and masks": (requests.ids, options.ids),
+    }
+    return {
+        **{
+            name: (_one_by_one(case, folder, reference), count)
+            for name, (case, count) in of_runs.items()
+        },
+        **{
+            name: (_in_one_process(case, folder), count)
+            for name, (case, count) in in_one_process.items()
+        },
+    }
+
+
+def _one_by_one(case: Callable[..., str], folder: Path, reference: runs.Reference) -> Section:
+    """A section whose cases start processes, each in a folder of its own."""
+
+    def outcomes(seed: str, numbers: list[int]) -> Iterator[str]:
+        for number in numbers:
+            place = folder / f"case-{number}"
+            yield case(random.Random(f"{seed} {number}"), place, reference)
+            shutil.rmtree(place, ignore_errors=True)
+
+    return outcomes
+
+
+def _in_one_process(case: Callable[..., str], folder: Path) -> Section:
+    """A section whose cases are calls, all of them in one fork."""
+
+    def outcomes(seed: str, numbers: list[int]) -> Iterator[str]:
+        def work() -> int:
+            for number in numbers:
+                try:
+                    outcome = case(random.Random(f"{seed} {number}"), folder / "files", number)
+                except Exception as error:  # whatever it is, it is a defect
+                    reason = " ".join(str(error).split())[:300]
+                    outcome = f"{type(error).__name__}: {reason}"
+                print(json.dumps(outcome), flush=True)
+            return 0
+
+        ended = Started(work, folder).ended(patience=600)
+        found = [json.loads(line) for line in ended.out.splitlines()]
+        yield from found
+        yield from [f"the process ended: {ended.told()}"] * (len(numbers) - len(found))
+
+    return outcomes
+
+
+def main() -> int:
+    """Run the campaign; 0 if every case ended right or was refused."""
+    parser = argparse.ArgumentParser(description=__doc__, usage=argparse.SUPPRESS)
+    for name, count in _COUNTS.items():
+        parser.add_argument(f"--{name}", type=int, default=count, metavar="N")
+    parser.add_argument("--only", metavar="SECTION[:CASE]")
+    parser.add_argument("--output", metavar="FILE")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hostile-") as temporary:
+        return report(sections(options, Path(temporary).resolve()), options)
+
+
+def report(all_sections: dict[str, tuple[Section, int]], options: argparse.Namespace) -> int:
+    """Run the sections that are wanted, and print and write what came of them."""
+    only, _, case_number = (options.only or "").partition(":")
+    facts, defects = {}, []
+    print(f"{'':34}{'tried':>8}{'right':>8}{'refused':>9}{'else':>6}{'seconds':>9}")
+    for name, (section, count) in all_sections.items():
+        if only not in ("", name):
+            continue
+        numbers = [int(case_number)] if case_number else list(range(count))
+        started, counts = time.monotonic(), Counter()
+        outcomes = section(f"{options.seed} {name}", numbers)
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            kind = outcome if outcome in (runs.RIGHT, runs.REFUSED) else "else"
+            counts[kind] += 1
+            if kind == "else":
+                repeat = f"--seed {options.seed} --only '{name}:{number}'"
+                defects.append({"repeat": repeat, "outcome": outcome})
+                print(f"  {repeat}: {outcome}", flush=True)
+        seconds = time.monotonic() - started
+        fact = {"tried": len(numbers), "right": counts[runs.RIGHT]}
+        fact |= {"refused": counts[runs.REFUSED], "else": counts["else"]}
+        facts[name] = fact
+        cells = f"{fact['tried']:8}{fact['right']:8}{fact['refused']:9}{fact['else']:6}"
+        print(f"{name:34}{cells}{seconds:9.0f}", flush=True)
+    if options.output:
+        content = {"seed": options.seed, "sections": facts, "defects": defects}
+        Path(options.output).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return 1 if defects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

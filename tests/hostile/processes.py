@@ -1,0 +1,280 @@
+"""Commands in processes of their own that are killed, limited and denied their writes.
+
+Everything heavy is imported once, here; each command then runs in a fork of this process and starts
+in milliseconds. Nothing is computed before a fork, so that no thread is lost by it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import matplotlib.backends.backend_agg
+import matplotlib.figure  # noqa: F401
+import sacrebleu  # noqa: F401
+import torch
+
+import vanilla_transformer.evaluation
+import vanilla_transformer.train.run  # noqa: F401
+from vanilla_transformer.cli import main
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[2]
+_PIPE = 2**20  # bytes, the most that a user may ask for
+PATIENCE = 120  # seconds after which a command counts as hanging
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code, -n after signal n, None if it hung, and what it said."""
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        """What it said last."""
+        lines = self.err.strip().splitlines()
+        return lines[-1] if lines else ""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it refused its request in one line."""
+        one_line = self.last_line.startswith("vanilla-transformer")
+        return self.code == 2 and one_line and "Traceback" not in self.err
+
+    def told(self) -> str:
+        """Code and the last line, for a report."""
+        hidden = " (with a traceback)" if "Traceback" in self.err else ""
+        return f"exit {self.code}{hidden}: {self.last_line[:300]}"
+
+
+Fault = Callable[[str], None]
+
+
+class Started:
+    """A fork that does some work in a folder, in pipes that hold whatever it may have to say."""
+
+    def __init__(
+        self,
+        work: Callable[[], int],
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        fault: Fault | None = None,
+        file_limit: int | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            work: returns the exit code.
+            folder: working directory; faults are for files in it.
+            environment: variables that are set.
+            fault: is called with the path before each operation that changes a file.
+            file_limit: largest size of a file in bytes.
+        """
+        pipes = [os.pipe() for _ in range(2)]  # not files, which a limit would cut short too
+        for _, end in pipes:
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.process = os.fork()
+        if self.process == 0:
+            ends = [end for _, end in pipes]
+            self._become(work, ends, folder, environment or {}, fault, file_limit)
+        self.said = [open(end, encoding="utf-8", errors="replace") for end, _ in pipes]  # noqa: SIM115
+        for _, end in pipes:
+            os.close(end)
+
+    def _become(
+        self,
+        work: Callable[[], int],
+        ends: Sequence[int],
+        folder: Path,
+        environment: Mapping[str, str],
+        fault: Fault | None,
+        file_limit: int | None,
+    ) -> None:
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # of nohup and `&`: ignored
+            for number, end in enumerate(ends, start=1):
+                os.dup2(end, number)
+                os.close(end)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
+            os.chdir(folder)
+            os.environ.update(environment)
+            datasets.config.HF_DATASETS_CACHE = folder / "cache"
+            if file_limit is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+            if fault is not None:
+                sys.addaudithook(_calling(fault, str(folder)))
+            code = work()
+        except SystemExit as request:
+            code = request.code if isinstance(request.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def send(self, signum: int) -> None:
+        """Send a signal, if it still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process, signum)
+
+    def ended(self, patience: float = PATIENCE) -> Ended:
+        """Wait for the end; a process that hangs is killed."""
+        deadline = time.monotonic() + patience
+        code: int | None = None
+        while True:
+            found, status = os.waitpid(self.process, os.WNOHANG)
+            if found:
+                code = os.waitstatus_to_exitcode(status)
+                break
+            if time.monotonic() > deadline:
+                self.send(signal.SIGKILL)
+                os.waitpid(self.process, 0)
+                break
+            time.sleep(0.005)
+        texts = []
+        for stream in self.said:
+            with stream:
+                texts.append(stream.read())
+        return Ended(code, *texts)
+
+
+def command(*words: object) -> Callable[[], int]:
+    """What `vanilla-transformer WORDS` does."""
+    return lambda: main([str(word) for word in words])
+
+
+def ranks(work: Callable[[], int], folder: Path, *, fault: Fault | None = None) -> list[Started]:
+    """Two processes that train together; the fault is for the first."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        Started(
+            work,
+            folder,
+            environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            fault=fault if rank == 0 else None,
+        )
+        for rank in range(2)
+    ]
+
+
+def together(started: Sequence[Started], patience: float = PATIENCE) -> list[Ended]:
+    """Wait for all ranks; when one is gone the others get a moment, and then are killed."""
+    ended = []
+    for process in started:
+        ended.append(process.ended(patience))
+        patience = patience if ended[-1].code == 0 else 10
+    return ended
+
+
+@contextlib.contextmanager
+def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
+    """`accelerate launch` of two processes, all of them killed at the end."""
+    program = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    program += ["--config_file", str(ROOT / "training" / "accelerate" / "ddp.yaml")]
+    environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache")}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with open(f"{folder}.launch", "wb") as log:
+        process = subprocess.Popen(
+            [*program, str(ROOT / "training" / "train.py"), *words],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def kill_at(number: int, signum: int) -> Fault:
+    """Sends this process a signal before its n-th operation."""
+    return _nth(number, lambda path: os.kill(os.getpid(), signum))
+
+
+def fail_at(number: int, code: int) -> Fault:
+    """Lets the n-th operation, and each after it, fail as a full or broken disk does."""
+
+    def fail(path: str) -> None:
+        raise OSError(code, os.strerror(code), path)
+
+    return _nth(number, fail, once=False)
+
+
+def count_into(target: Path) -> Fault:
+    """Counts the operations, in the size of a file."""
+    file = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    return lambda path: os.write(file, b".") and None
+
+
+def _nth(number: int, act: Callable[[str], None], *, once: bool = True) -> Fault:
+    done = 0
+
+    def fault(path: str) -> None:
+        nonlocal done
+        done += 1
+        if done == number or (done > number and not once):
+            act(path)
+
+    return fault
+
+
+def _calling(fault: Fault, folder: str) -> Callable[[str, tuple], None]:
+    """An audit hook; it may not call itself, and ends with the work."""
+    busy = False
+
+    def hook(event: str, arguments: tuple) -> None:
+        nonlocal busy
+        if busy or not (event == "open" or event in _CHANGES):
+            return
+        path = arguments[0]
+        if event == "open" and not (arguments[2] or 0) & _WRITES:
+            return
+        if not isinstance(path, str | bytes | os.PathLike):  # an open file
+            return
+        name = os.path.abspath(os.fsdecode(path))
+        if not name.startswith(folder + os.sep):
+            return
+        busy = True
+        try:
+            fault(name)
+        finally:
+            busy = False
+
+    return hook
+
+
+FULL, BROKEN, READ_ONLY = errno.ENOSPC, errno.EIO, errno.EROFS

@@ -1,0 +1,267 @@
+"""Trainings that are killed, denied their writes, damaged between two starts, or started twice.
+
+The law is one: whatever happened, the next start ends with the files of a run that nothing happened
+to, bit by bit, or refuses in one line.
+"""
+
+import functools
+import hashlib
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from processes import (
+    BROKEN,
+    FULL,
+    READ_ONLY,
+    Ended,
+    Started,
+    command,
+    count_into,
+    fail_at,
+    kill_at,
+    launched,
+    ranks,
+    together,
+)
+
+PAIRS = Path(__file__).parents[1] / "fixtures" / "run_0_1_0"
+RIGHT, REFUSED = "right", "refused"
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_WORDS = ("--max-steps", "40", "--save-every-steps", "10", "--evaluate-every-steps", "20")
+# What a run ends with; scores and samples are in metrics.json beside times.
+_FILES = ("model.safetensors", "tokenizer.json", "generation_config.json", "samples.md")
+
+
+def train(precision: str = "fp32", output: str = "run") -> Callable[[], int]:
+    """The training that all cases are about."""
+    words = ("train", "tiny.yaml", *_WORDS, "--precision", precision, "--output-dir", output)
+    return command(*words)
+
+
+def new_folder(folder: Path) -> Path:
+    """A folder with recipe and pairs and nothing else."""
+    folder.mkdir(parents=True)
+    for name in ("tiny.yaml", "train.jsonl", "validation.jsonl", "test.jsonl"):
+        shutil.copyfile(PAIRS / name, folder / name)
+    return folder
+
+
+def digests(run: Path) -> dict[str, str]:
+    """What must be the same to the bit, and the scores."""
+    found = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in _FILES}
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    return {**found, "scores": json.dumps(metrics["scores"], sort_keys=True)}
+
+
+class Reference:
+    """Runs that nothing happened to, made once each."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes a folder to make them in."""
+        self.folder = folder
+
+    @functools.cache  # noqa: B019, there is one
+    def of(self, precision: str, processes: int) -> tuple[Path, dict[str, str], int, float]:
+        """Folder, digests, operations on files and seconds of a run."""
+        folder = new_folder(self.folder / f"{precision}-{processes}")
+        counted = Path(f"{folder}.count")
+        started = time.monotonic()
+        work = train(precision)
+        if processes == 1:
+            ended = [Started(work, folder, fault=count_into(counted)).ended()]
+        else:
+            ended = together(ranks(work, folder, fault=count_into(counted)))
+        seconds = time.monotonic() - started
+        if any(end.code for end in ended):
+            raise SystemExit(f"The run without faults failed: {[end.told() for end in ended]}")
+        return folder, digests(folder / "run"), counted.stat().st_size, seconds
+
+
+def finished(
+    folder: Path, reference: dict[str, str], ended: Ended, *, excuse: str | None = None
+) -> str:
+    """Whether the last start ended as a run that nothing happened to.
+
+    With an excuse, the name of a checkpoint, another end is right if a warning names it.
+    """
+    if ended.is_refusal:
+        return REFUSED
+    if ended.code != 0:
+        return ended.told()
+    found = digests(folder / "run")
+    differing = [name for name in reference if found[name] != reference[name]]
+    if differing and excuse and excuse in ended.err:
+        return RIGHT
+    return f"ends with another {', '.join(differing)}" if differing else RIGHT
+
+
+def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
+    """One to three kills at random operations and times; then a start without any."""
+    processes = rng.choice((1, 1, 2))
+    precision = rng.choice(("fp32", "auto"))
+    _, expected, operations, seconds = reference.of(precision, processes)
+    new_folder(folder)
+    work = train(precision)
+    for _ in range(rng.randint(1, 3)):
+        signum = rng.choice(SIGNALS)
+        number = rng.randint(1, operations)
+        fault = kill_at(number, signum) if rng.random() < 0.5 else None
+        if processes == 1:
+            started = [Started(work, folder, fault=fault)]
+        else:
+            started = ranks(work, folder, fault=fault)
+        if fault is None:
+            time.sleep(rng.uniform(0, seconds))
+            rng.choice(started).send(signum)
+        ended = together(started)
+        # The others of a killed process may only say that it is gone.
+        alone = ended if processes == 1 else []
+        for end in alone:
+            stopped = (0, -signum, 128 + signum)
+            if end.code not in stopped or "Traceback" in end.err:
+                return f"{signal.Signals(signum).name} ends with {end.told()}"
+    ended = together([Started(work, folder)] if processes == 1 else ranks(work, folder))
+    outcome = finished(folder, expected, ended[0])
+    return "was refused after kills: " + ended[0].last_line if outcome == REFUSED else outcome
+
+
+def kill_launched(rng: random.Random, folder: Path, reference: Reference) -> str:
+    """A signal to `accelerate launch`, and a start of two processes after it."""
+    _, expected, _, seconds = reference.of("fp32", 2)
+    new_folder(folder)
+    words = ("tiny.yaml", *_WORDS, "--precision", "fp32", "--output-dir", "run")
+    with launched(folder, *words) as process:
+        begun = time.monotonic()
+        while not (folder / "run" / "recipe.yaml").is_file():  # importing takes most of the time
+            if process.poll() is not None or time.monotonic() - begun > 120:
+                return f"accelerate launch did not begin: exit {process.poll()}"
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0, seconds))
+        process.send_signal(rng.choice(SIGNALS))
+        time.sleep(rng.uniform(0, 3))
+    ended = together(ranks(train(), folder))
+    outcome = finished(folder, expected, ended[0])
+    return "was refused after kills: " + ended[0].last_line if outcome == REFUSED else outcome
+
+
+def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str:
+    """A disk that is full, broken or read-only from some operation on, or a limit on file sizes."""
+    _, expected, operations, _ = reference.of("fp32", 1)
+    new_folder(folder)
+    if rng.random() < 0.5:
+        limit = {"file_limit": int(10 ** rng.uniform(1, 5.5))}
+    else:
+        code = rng.choice((FULL, BROKEN, READ_ONLY))
+        limit = {"fault": fail_at(rng.randint(1, operations), code)}
+    first = Started(train(), folder, **limit).ended()
+    if first.code != 0 and not first.is_refusal:
+        return f"a failing write ends with {first.told()}"
+    outcome = finished(folder, expected, Started(train(), folder).ended())
+    return "was refused after failing writes" if outcome == REFUSED else outcome
+
+
+def _truncated(rng: random.Random, path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: rng.randrange(max(len(content), 1))])
+
+
+def _flipped(rng: random.Random, path: Path) -> None:
+    content = bytearray(path.read_bytes() or b"\0")
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def _as_folder(rng: random.Random, path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _holding(content: bytes) -> Callable[[random.Random, Path], None]:
+    return lambda rng, path: path.write_bytes(content)
+
+
+_DAMAGE = {
+    "truncated": _truncated,
+    "a bit flipped": _flipped,
+    "empty": _holding(b""),
+    "a folder": _as_folder,
+    "gone": lambda rng, path: path.unlink(),
+    "[]": _holding(b"[]"),
+    "null": _holding(b"null"),
+    "{}": _holding(b"{}"),
+    "deep": _holding(b"[" * 100_000),
+    "noise": lambda rng, path: path.write_bytes(rng.randbytes(1000)),
+}
+
+
+def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
+    """A file of a run, its checkpoints or its cache is damaged; then it is trained or used."""
+    whole, expected, _, _ = reference.of("fp32", 1)
+    shutil.copytree(whole, folder, symlinks=True)
+    interrupted = rng.random() < 0.5
+    if interrupted:  # before the last checkpoint was written
+        for name in ("checkpoints/checkpoint-40", "metrics.json", "model.safetensors"):
+            path = folder / "run" / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = [path for path in files if path.parent != folder]  # the pairs are the user's own
+    path, damage = rng.choice(files), rng.choice(sorted(_DAMAGE))
+    _DAMAGE[damage](rng, path)
+    name = path.relative_to(folder)
+    if interrupted or rng.random() < 0.5:
+        # An average of two checkpoints of three is another model, and said to be.
+        excuse = next((part for part in name.parts if part.startswith("checkpoint-")), None)
+        outcome = finished(folder, expected, Started(train(), folder).ended(), excuse=excuse)
+        return outcome if outcome in (RIGHT, REFUSED) else f"train, {name} {damage}: {outcome}"
+    return _used(folder, whole, f"{name} {damage}", may_differ=damage == "a bit flipped")
+
+
+def _used(folder: Path, whole: Path, what: str, *, may_differ: bool) -> str:
+    """Whether a damaged run translates as the whole one does, or refuses."""
+    translate = command("translate", "run", "test.txt", "--num-beams", "2")
+    for place in (folder, whole):
+        (place / "test.txt").write_text("ein Hund\nein altes Haus\n\nund\n", encoding="utf-8")
+    expected, ended = (Started(translate, place).ended() for place in (whole, folder))
+    if ended.is_refusal:
+        return REFUSED
+    if ended.code == 0 and (may_differ or ended.out == expected.out):
+        return RIGHT
+    return f"translate, {what}: {ended.told()}"
+
+
+def two_writers(rng: random.Random, folder: Path, reference: Reference) -> str:
+    """The same command twice at once, which writes a run directory or one file."""
+    whole, expected, _, seconds = reference.of("fp32", 1)
+    new_folder(folder)
+    if rng.random() < 0.4:
+        return _two_outputs(folder, whole)
+    first = Started(train(), folder)
+    time.sleep(rng.uniform(0, seconds))
+    second = Started(train(), folder)
+    ended = [first.ended(), second.ended()]
+    strange = [end.told() for end in ended if end.code != 0 and not end.is_refusal]
+    if strange:
+        return f"two at once: {strange[0]}"
+    if all(end.is_refusal for end in ended):
+        return f"two at once: both refused: {ended[0].last_line}"
+    return finished(folder, expected, next(end for end in ended if end.code == 0))
+
+
+def _two_outputs(folder: Path, whole: Path) -> str:
+    """Two translations into one file, which then holds one of them, whole."""
+    sentences = "".join(f"Haus {number}\n" for number in range(300))
+    (folder / "source.txt").write_text(sentences, encoding="utf-8")
+    words = ("translate", whole / "run", "source.txt", "--num-beams", "1")
+    alone = Started(command(*words), folder).ended()
+    both = [Started(command(*words, "--output", "out.txt"), folder) for _ in range(2)]
+    strange = [end.told() for end in (process.ended() for process in both) if end.code != 0]
+    if strange:
+        return f"two outputs at once: {strange[0]}"
+    same = (folder / "out.txt").read_text(encoding="utf-8") == alone.out
+    rest = sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+    return RIGHT if same and not rest else f"two outputs at once leave {rest}, same: {same}"
