@@ -30,7 +30,8 @@ from vanilla_transformer.storage.run_files import HOLDER, LOCK
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import run_directory
 from vanilla_transformer.train.averaging import average_checkpoints
-from vanilla_transformer.train.run import evaluate_run, run_recipe
+from vanilla_transformer.train.evaluating import evaluate_run
+from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_directory import check_output, training_lock
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}

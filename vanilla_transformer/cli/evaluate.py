@@ -30,7 +30,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json
-    from ..train.run import evaluate_run
+    from ..train.evaluating import evaluate_run
     from ..train.run_directory import check_output
 
     check_folders(options.output)

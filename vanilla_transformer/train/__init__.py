@@ -1,7 +1,8 @@
 """Train models (Section 5): from a recipe to a run directory, or with the Trainer directly."""
 
 from .averaging import average_checkpoints
-from .run import evaluate_run, run_recipe
+from .evaluating import evaluate_run
+from .run import run_recipe
 from .trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,

@@ -1,0 +1,124 @@
+"""Evaluate the model of a run directory: its test sets, and their translations scored."""
+
+import dataclasses
+import logging
+import os
+import sys
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import RequestError
+from ..evaluation import evaluate_model, scores_by_kind
+from ..recipes.pairs import TextPairs, evaluation_sets, validation_pairs
+from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..storage.atomic import write_json
+from ..storage.reading import read_json
+from ..storage.run_files import METRICS, RECIPE
+from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
+from .report import choose_samples, without_texts, write_samples
+from .run_directory import pinned, recorded_data
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate_run(
+    directory: str | os.PathLike[str],
+    *,
+    test_file: str | None = None,
+    pair: str | None = None,
+    num_beams: int | None = None,
+    batch_tokens: int = 4096,
+) -> dict[str, dict[str, object]]:
+    """Score the model of a run directory on its test pairs, or its validation pairs without any.
+
+    A complete run whose metrics.json holds no samples gets them, unless something is overridden.
+
+    Args:
+        directory: run directory; any directory with model and tokenizer, if the rest is given.
+        test_file: test pairs; overrides the recipe's.
+        pair: languages; overrides the recipe's.
+        num_beams: beams; overrides the recipe's.
+        batch_tokens: tokens in a batch.
+
+    Returns:
+        For each test set its scores.
+
+    Raises:
+        ValueError: if there is no model, or no test and validation pairs.
+    """
+    run = Path(directory)
+    check_weights(run)
+    overrides = {"pair": pair, "test_file": test_file, "num_beams": num_beams}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    if (run / RECIPE).is_file():
+        recipe = load_recipe(str(run / RECIPE), overrides)
+    elif pair and test_file:
+        recipe = make_recipe(overrides)
+    else:
+        raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+    if test_file:
+        recipe = dataclasses.replace(recipe, generated=None, dataset=None)
+    recipe_of_pairs = pinned(recipe, recorded_data(run))
+    sets = evaluation_sets(recipe_of_pairs)
+    if not sets:
+        sets = {"validation": validation_pairs(recipe_of_pairs)}
+    if not any(map(len, sets.values())):
+        raise RequestError(
+            f"The recipe of {run} has no test or validation pairs; give --test-file."
+        )
+    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+    results = {
+        name: score_test_set(recipe, model, tokenizer, test_set, batch_tokens)
+        for name, test_set in sets.items()
+    }
+    if not overrides:
+        _add_samples(run, choose_samples(results, recipe.num_samples))
+    return {name: without_texts(result) for name, result in results.items()}
+
+
+def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
+    """Add samples to the metrics of a run that was completed before metrics.json held any."""
+    metrics = read_json(run / METRICS) if (run / METRICS).is_file() else {}
+    if "recipe" not in metrics or metrics.get("samples"):
+        return
+    if not os.access(run, os.W_OK):
+        logger.warning("%s cannot be written to; its %s stays without samples.", run, METRICS)
+        return
+    write_samples(run, samples)
+    write_json(run / METRICS, {**metrics, "samples": samples})
+    count = max(map(len, samples.values()), default=0)
+    logger.info("Added samples to %s, %d of each test set.", run / METRICS, count)
+
+
+def score_test_set(
+    recipe: Recipe,
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TextPairs,
+    batch_tokens: int,
+) -> dict[str, object]:
+    """Translate a test set as the recipe says; return its scores and its texts."""
+    result = evaluate_model(
+        model,
+        tokenizer,
+        test_set.sources,
+        test_set.targets,
+        target_language=recipe.target_language,
+        batch_tokens=batch_tokens,
+        num_beams=recipe.num_beams,
+        progress=sys.stderr.isatty(),
+    )
+    if test_set.kinds is not None:
+        # A sentence of several kinds counts for each of them.
+        triples = [
+            (hypothesis, reference, kind)
+            for hypothesis, reference, kinds in zip(
+                result["hypotheses"], test_set.targets, test_set.kinds, strict=True
+            )
+            for kind in sorted(set(kinds))
+        ]
+        result["by_kind"] = scores_by_kind(*map(list, zip(*triples, strict=True)))
+    result["num_beams"] = recipe.num_beams
+    return {**result, "sources": test_set.sources, "references": test_set.targets}
