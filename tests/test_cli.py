@@ -73,7 +73,7 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
     "command",
     [
         *([], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"]),
-        *(["export"], ["publish"]),
+        *(["export"], ["publish"], ["compare"], ["score"]),
     ],
 )
 def test_help_shows_an_example(capsys, command):

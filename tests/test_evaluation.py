@@ -144,6 +144,7 @@ def test_characters_are_scored_where_the_languages_tokenizer_is_not_installed(
         ours.chrf_score,
         lambda h, r: ours.bleu_score(h, r, target_language="de"),
         lambda h, r: ours.tokenized_bleu(h, r, target_language="de"),
+        lambda h, r: ours.compound_bleu(h, r, target_language="de"),
         lambda h, r: ours.corpus_scores(h, r, target_language="de"),
         lambda h, r: ours.scores_by_kind(h, r, ["a"] * len(r)),
         lambda h, r: ours.evaluate_model(None, None, h, r, target_language="de"),
@@ -195,6 +196,24 @@ def test_tokenized_bleu_is_bleu_of_lowercased_moses_tokens():
         ours.tokenized_bleu(upper, REFERENCES, target_language="de")["tokenized_bleu"]
         == (scores["tokenized_bleu"])
     )
+
+
+def test_compound_bleu_is_multi_bleu_of_tokens_with_split_compounds():
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
+    split = "a rich ##AT##-##AT## text format , e.g. X ##AT##-##AT## Y-Z"
+    hypotheses = ["a rich-text format\uff0c e.g. X-Y-Z", "the cat sat on the mat"]
+    references = ["a rich-text format, e.g. X-Y-Z", "the cat sat on a mat ."]
+    found = ours.compound_bleu(hypotheses, references, target_language="en")
+    # Counted by hand: the first sentence is right, of the second 5, 3, 2 and 1 n-grams are.
+    length, right = len(split.split()), (5, 3, 2, 1)
+    precisions = [(length - n + right[n]) / (length - n + 6 - n) for n in range(4)]
+    brevity = math.exp(1 - (length + 7) / (length + 6))
+    expected = 100 * brevity * math.prod(precisions) ** 0.25
+    assert found["compound_bleu"] == pytest.approx(expected)
+    assert "case:mixed" in found["compound_bleu_signature"]
+    assert "smooth:none" in found["compound_bleu_signature"]
+    # Without smoothing, one precision of zero makes it zero, as in multi-bleu.perl.
+    assert ours.compound_bleu(["a b"], ["a c"], target_language="en")["compound_bleu"] == 0
 
 
 def test_exact_match_by_kind_counts_each_sentence_once():

@@ -52,7 +52,10 @@ FOLDERS = {
     "recipes": {"data", "storage"},
     "publish": {"fast", "recipes", "storage", "visualization"},
     "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
-    "cli": {"convert", "publish", "recipes", "storage", "train", "visualization"},
+    "cli": {
+        *("convert", "data", "evaluation", "publish", "recipes", "storage", "train"),
+        "visualization",
+    },
 }
 # Folders and files that list fields of a model's config, some of which are called as a recipe's.
 NAMES_OF_CONFIG = {

@@ -1,7 +1,7 @@
 """`vanilla-transformer evaluate`: the scores of a trained model as a table."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..ranges import COUNT, NUM_BEAMS
@@ -10,6 +10,12 @@ from .translate import check_folders, whole_number
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo-en-de
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
+  vanilla-transformer evaluate runs/multi30k_en_de --bleu moses,compound --output texts.tsv
+
+--bleu moses is lower-cased BLEU of Moses tokens, as papers on Multi30k report it; compound is cased
+BLEU of Moses tokens with compounds split at hyphens, as the authors' get_ende_bleu.sh has it.
+Texts as .tsv have a heading and the columns source, hypothesis, reference, test_set; a tab, the end
+of a line and a backslash in a text are \\t, \\n, \\r and \\\\.
 """
 
 
@@ -18,35 +24,64 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     help = "score a trained model on test pairs"
     command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
     command.add_argument("directory", metavar="DIR", help="run directory")
+    add_test_options(command)
+    text = "further kinds of BLEU: moses, compound, or both (need sacremoses)"
+    command.add_argument("--bleu", metavar="KIND,...", help=text)
+    text = "write the scores as JSON too, or the texts if FILE ends in .tsv"
+    command.add_argument("--output", metavar="FILE", help=text)
+    command.set_defaults(run=_evaluate, command=command)
+
+
+def add_test_options(command: argparse.ArgumentParser) -> None:
+    """Add what says which pairs are tested on, and how they are translated."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    text = "refuse malformed lines of test pairs instead of skipping them"
+    command.add_argument("--strict", action="store_true", help=text)
     beams = whole_number(NUM_BEAMS)
     command.add_argument("--num-beams", type=beams, help="beams (default: the recipe's)")
     tokens = whole_number(COUNT)
     command.add_argument("--batch-tokens", type=tokens, default=4096, help="tokens in a batch")
-    command.add_argument("--output", metavar="FILE", help="write the scores as JSON too")
-    command.set_defaults(run=_evaluate, command=command)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from ..storage.atomic import write_json
+    from ..storage.atomic import write_json, write_text
     from ..train.evaluating import evaluate_run
+    from ..train.report import without_texts
     from ..train.run_directory import check_output
 
     check_folders(options.output)
     if options.output:
         check_output(Path(options.output), sources=(options.test_file or "").split(","))
+    kinds = options.bleu.split(",") if options.bleu else []
     scores = evaluate_run(
         options.directory,
         test_file=options.test_file,
         pair=options.pair,
         num_beams=options.num_beams,
         batch_tokens=options.batch_tokens,
+        strict=options.strict,
+        bleu=kinds,
+        with_texts=True,
     )
     print_scores(scores)
-    if options.output:
-        write_json(Path(options.output), scores)
+    if (options.output or "").endswith(".tsv"):
+        write_text(Path(options.output), "".join(_columns(scores)))
+    elif options.output:
+        write_json(
+            Path(options.output), {name: without_texts(found) for name, found in scores.items()}
+        )
     return 0
+
+
+def _columns(scores: dict[str, dict[str, object]]) -> Iterator[str]:
+    """The lines of a table of the texts, for metrics that live elsewhere."""
+    yield "source\thypothesis\treference\ttest_set\n"
+    escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+    for name, found in scores.items():
+        texts = (found["sources"], found["hypotheses"], found["references"])
+        for row in zip(*texts, strict=True):
+            yield "\t".join([*(text.translate(escapes) for text in row), name]) + "\n"
 
 
 def print_scores(scores: dict[str, dict[str, object]]) -> None:
@@ -58,7 +93,13 @@ def print_scores(scores: dict[str, dict[str, object]]) -> None:
     for name, result in scores.items():
         copied = result.get("copy_baseline", {}).get("exact_match")
         rows[name] = {**result, "copied": copied, "sentences": result.get("num_sentences")}
-    _print_table(rows, ("bleu", "chrf", "exact_match", "copied", "perplexity", "sentences"))
+    columns = ["bleu", "chrf", "exact_match", "copied", "perplexity", "sentences"]
+    others = [
+        name
+        for name in ("tokenized_bleu", "compound_bleu")
+        if any(name in result for result in scores.values())
+    ]
+    _print_table(rows, [*columns, *others])
     if any("by_kind" in result for result in scores.values()):
         print("\nexact match by kind of phrase")
         kinds = sorted({kind for result in scores.values() for kind in result.get("by_kind", ())})
@@ -73,19 +114,32 @@ def print_scores(scores: dict[str, dict[str, object]]) -> None:
             names,
         )
         print()
-    for signature in dict.fromkeys(result.get("bleu_signature") for result in scores.values()):
-        print(f"BLEU: {signature}")
+    for name in ("bleu", *others):
+        signatures = [result.get(f"{name}_signature") for result in scores.values()]
+        for signature in dict.fromkeys(signatures):
+            print(f"{name.replace('bleu', 'BLEU')}: {signature}")
 
 
 def _print_table(rows: dict[str, dict[str, object]], columns: Sequence[str]) -> None:
-    width = max(len(name) for name in rows)
-    print(" ".join([" " * width, *(f"{column:>12}" for column in columns)]))
-    for name, row in rows.items():
-        cells = [_cell(row.get(column)) for column in columns]
-        numbers = (
-            f"{cell:>{max(12, len(column))}}" for cell, column in zip(cells, columns, strict=True)
+    cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
+    print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:
+    """Align the columns of a table: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        " ".join(
+            [
+                f"{row[0]:<{widths[0]}}",
+                *(
+                    f"{cell:>{max(width, narrowest)}}"
+                    for cell, width in zip(row[1:], widths[1:], strict=True)
+                ),
+            ]
         )
-        print(" ".join([f"{name:<{width}}", *numbers]))
+        for row in rows
+    ]
 
 
 def _cell(value: object) -> str:

@@ -1,5 +1,6 @@
 """Scores of translations and of models; importing it loads no scoring library."""
 
+from .likelihood import Likelihood, log_probabilities
 from .models import (
     decode_ids,
     evaluate_model,
@@ -8,28 +9,40 @@ from .models import (
     trainer_metrics,
 )
 from .scores import (
+    OTHER_BLEU,
     bleu_score,
     bleu_tokenizer,
     chrf_score,
+    compound_bleu,
     corpus_scores,
     exact_match,
     installed_bleu_tokenizer,
+    other_bleu,
     scores_by_kind,
     tokenized_bleu,
 )
+from .significance import most_different, paired_bootstrap, verdict
 
 __all__ = [
+    "OTHER_BLEU",
+    "Likelihood",
     "bleu_score",
     "bleu_tokenizer",
     "chrf_score",
+    "compound_bleu",
     "corpus_scores",
     "decode_ids",
     "evaluate_model",
     "exact_match",
     "installed_bleu_tokenizer",
+    "log_probabilities",
+    "most_different",
     "negative_log_likelihoods",
+    "other_bleu",
+    "paired_bootstrap",
     "perplexity",
     "scores_by_kind",
     "tokenized_bleu",
     "trainer_metrics",
+    "verdict",
 ]

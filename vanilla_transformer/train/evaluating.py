@@ -4,13 +4,14 @@ import dataclasses
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
-from ..evaluation import evaluate_model, scores_by_kind
+from ..evaluation import evaluate_model, other_bleu, scores_by_kind
 from ..recipes.pairs import TextPairs, evaluation_sets, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
@@ -30,6 +31,9 @@ def evaluate_run(
     pair: str | None = None,
     num_beams: int | None = None,
     batch_tokens: int = 4096,
+    strict: bool = False,
+    bleu: Sequence[str] = (),
+    with_texts: bool = False,
 ) -> dict[str, dict[str, object]]:
     """Score the model of a run directory on its test pairs, or its validation pairs without any.
 
@@ -41,6 +45,9 @@ def evaluate_run(
         pair: languages; overrides the recipe's.
         num_beams: beams; overrides the recipe's.
         batch_tokens: tokens in a batch.
+        strict: refuse malformed lines of test pairs instead of skipping them.
+        bleu: names of further BLEU scores, of `OTHER_BLEU`.
+        with_texts: whether to return the `sources`, `hypotheses` and `references` too.
 
     Returns:
         For each test set its scores.
@@ -49,16 +56,57 @@ def evaluate_run(
         ValueError: if there is no model, or no test and validation pairs.
     """
     run = Path(directory)
+    overrides = overridden(
+        pair=pair, test_file=test_file, num_beams=num_beams, strict=strict or None
+    )
+    recipe, sets = recipe_and_test_sets(run, overrides)
+    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+    language = recipe.target_language
+    for kind in bleu:  # before the long work: what it needs may not be installed
+        other_bleu(kind)(["a"], ["a"], target_language=language)
+    results = {
+        name: score_test_set(recipe, model, tokenizer, test_set, batch_tokens)
+        for name, test_set in sets.items()
+    }
+    for result in results.values():
+        for kind in bleu:
+            texts = (result["hypotheses"], result["references"])
+            result |= other_bleu(kind)(*texts, target_language=language)
+    if not overrides:
+        _add_samples(run, choose_samples(results, recipe.num_samples))
+    if with_texts:
+        return results
+    return {name: without_texts(result) for name, result in results.items()}
+
+
+def overridden(**values: object) -> dict[str, object]:
+    """Return the fields of a recipe that were given, not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def recipe_and_test_sets(
+    run: Path, overrides: dict[str, object]
+) -> tuple[Recipe, dict[str, TextPairs]]:
+    """Find what the model of a run directory is to be tested on, and how it is to translate.
+
+    Args:
+        run: run directory; any directory with model and tokenizer, if the rest is given.
+        overrides: fields of a recipe that take the place of the run's own.
+
+    Returns:
+        The recipe, and its test sets by name, or its validation pairs where it has no others.
+
+    Raises:
+        ValueError: if there is no model, or no test and validation pairs.
+    """
     check_weights(run)
-    overrides = {"pair": pair, "test_file": test_file, "num_beams": num_beams}
-    overrides = {name: value for name, value in overrides.items() if value is not None}
     if (run / RECIPE).is_file():
         recipe = load_recipe(str(run / RECIPE), overrides)
-    elif pair and test_file:
+    elif {"pair", "test_file"} <= overrides.keys():
         recipe = make_recipe(overrides)
     else:
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
-    if test_file:
+    if "test_file" in overrides:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
     recipe_of_pairs = pinned(recipe, recorded_data(run))
     sets = evaluation_sets(recipe_of_pairs)
@@ -68,14 +116,7 @@ def evaluate_run(
         raise RequestError(
             f"The recipe of {run} has no test or validation pairs; give --test-file."
         )
-    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    results = {
-        name: score_test_set(recipe, model, tokenizer, test_set, batch_tokens)
-        for name, test_set in sets.items()
-    }
-    if not overrides:
-        _add_samples(run, choose_samples(results, recipe.num_samples))
-    return {name: without_texts(result) for name, result in results.items()}
+    return recipe, sets
 
 
 def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:

@@ -1,0 +1,412 @@
+"""`compare` and `score`: sacreBLEU's own test, the search's own scores, and one verdict."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_cli import error_of
+from test_evaluation import TOKENIZER, model  # noqa: F401, fixtures
+from test_runs import own_cache, tiny_recipe, write_pairs  # noqa: F401, fixtures
+
+from vanilla_transformer import beam_search
+from vanilla_transformer import evaluation as ours
+from vanilla_transformer.cli import main
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
+from vanilla_transformer.train import comparing
+from vanilla_transformer.train.comparing import compare_runs
+from vanilla_transformer.train.evaluating import evaluate_run
+from vanilla_transformer.train.run import run_recipe
+
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two tiny runs on the same pairs, with other weights and another vocabulary."""
+    folder = tmp_path_factory.mktemp("compared")
+    recipe = tiny_recipe(folder, max_steps=1)
+    for name, values in (("first", {}), ("second", {"seed": 1, "vocab_size": 270})):
+        run_recipe(load_recipe(str(recipe), values), folder / name)
+        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would say nothing
+        letters = load_saved_tokenizer(folder / name).convert_tokens_to_ids(list("doghuse"))
+        torch.manual_seed(0)
+        table = torch.randn(weights["model.shared.weight"].shape)
+        table[letters] *= 4
+        weights["model.shared.weight"] = table
+        save_file(weights, folder / name / WEIGHTS, metadata={"format": "pt"})
+    return folder
+
+
+def sentences(number, errors, seed=0):
+    """References, and what a system with so many wrong words in a hundred makes of them."""
+    draw = random.Random(seed)
+    references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(number)]
+    spoilt = [[w if draw.random() * 100 >= errors else "wrong" for w in r] for r in references]
+    return [[" ".join(words) for words in texts] for texts in (references, spoilt)]
+
+
+# ------------------------------------------------------------------------------- significance
+
+
+def test_p_values_are_those_of_a_bootstrap_over_whole_sentences():
+    references, first = sentences(40, 20)
+    second = sentences(40, 14)[1]
+    rows, signatures = ours.paired_bootstrap(
+        [first, second], references, target_language="de", num_samples=30
+    )
+    drawn = np.random.default_rng(12345).choice(40, size=(30, 40), replace=True)
+    for key, metric in (("bleu", sacrebleu.metrics.BLEU()), ("chrf", sacrebleu.metrics.CHRF())):
+
+        def score(texts, chosen, metric=metric):
+            sides = ([side[index] for index in chosen] for side in (texts, references))
+            hypotheses, right = sides
+            return metric.corpus_score(hypotheses, [right]).score
+
+        observed = abs(score(second, range(40)) - score(first, range(40)))
+        sampled = np.array([abs(score(second, s) - score(first, s)) for s in drawn])
+        chance = (sum(sampled - sampled.mean() > observed) + 1) / 31
+        assert rows[1][f"{key}_p_value"] == pytest.approx(chance)
+        assert rows[1][key] == score(second, range(40))
+        assert rows[0] == {**rows[0], key: score(first, range(40)), f"{key}_p_value": None}
+        assert "seed:12345" in signatures[f"{key}_signature"]
+
+
+def test_equal_scores_have_no_p_value():
+    references, same = sentences(120, 20)
+    rows, _ = ours.paired_bootstrap([same, same], references, target_language="de", num_samples=5)
+    assert rows[1]["bleu_p_value"] is rows[1]["chrf_p_value"] is None
+    said = ours.verdict(("A", "B"), rows, 120)
+    assert said.startswith("There is no difference between B and A that 120 sentences can show")
+
+
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "number", "said"),
+    [
+        ((1.23, 0.002), (0.8, 0.01), 500, "B is better than A: +1.2 BLEU (p = 0.002), +0.8 chrF"),
+        ((-1.2, 0.002), (-0.8, 0.01), 500, "B is worse than A: -1.2 BLEU (p = 0.002)"),
+        ((0.1, 0.4), (0.1, 0.06), 500, "There is no difference between B and A that 500"),
+        ((1.2, 0.002), (0.1, 0.3), 500, "BLEU and chrF do not agree on B and A: +1.2 BLEU"),
+        ((1.2, 0.002), (-0.8, 0.01), 500, "BLEU and chrF do not agree on B and A"),
+        ((1.2, 0.002), (0.8, 0.01), 99, "99 sentence(s) are too few to tell B from A: +1.2 BLEU"),
+    ],
+)
+def test_the_verdict_needs_both_scores_and_enough_sentences(bleu, chrf, number, said):
+    base = {"bleu": 30.0, "chrf": 50.0, "bleu_p_value": None, "chrf_p_value": None}
+    row = {"bleu": 30 + bleu[0], "chrf": 50 + chrf[0]}
+    row |= {"bleu_p_value": bleu[1], "chrf_p_value": chrf[1]}
+    assert ours.verdict(("A", "B"), (base, row), number).startswith(said)
+
+
+def test_the_sentences_that_differ_most_come_first_and_alike_ones_never():
+    references = ["one two three", "four five six", "seven eight", "nine"]
+    first = ["one two three", "four five", "seven eight", "nine"]
+    second = ["x", "four five six", "seven eight", "nine"]
+    found = ours.most_different([first, second], references)
+    assert [index for index, _ in found] == [0, 1]
+    assert found[0][1][0] == 100 > found[0][1][1]
+    assert found[1][1][1] == sacrebleu.sentence_chrf("four five six", ["four five six"]).score
+    assert len(ours.most_different([first, second], references, count=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("systems", "said"), [([["a"]], "two or more"), ([["a"], ["a", "b"]], "1")]
+)
+def test_what_cannot_be_compared_is_refused(systems, said):
+    with pytest.raises(ValueError, match=said):
+        ours.paired_bootstrap(systems, ["a"], target_language="de")
+
+
+# ------------------------------------------------------------------------------------ compare
+
+
+def test_compared_runs_have_the_scores_of_their_evaluation(folder):
+    names = [str(folder / "first"), str(folder / "second")]
+    comparison = compare_runs(names)
+    test_set = comparison["test_sets"]["test"]
+    for name, run, row in zip(names, comparison["runs"], test_set["scores"], strict=True):
+        expected = evaluate_run(name)["test"]
+        for key in ("bleu", "chrf", "perplexity"):
+            assert row[key] == pytest.approx(expected[key], rel=1e-5)
+        assert run["name"] == name
+        assert (
+            run["parameters"]
+            == json.loads((folder / name / "metrics.json").read_text())["parameters"]
+        )
+        weights = folder / name / WEIGHTS
+        assert run["megabytes"] == weights.stat().st_size / 1e6
+        assert row["sentences_per_second"] > 0
+    assert test_set["num_sentences"] == 10
+    assert not test_set["same_tokens"]
+
+
+def test_turns_are_dealt_evenly_and_the_first_call_is_not_measured(monkeypatch):
+    calls, clock = [], iter(range(1000))
+    monkeypatch.setattr(comparing.time, "perf_counter", lambda: next(clock))
+
+    class Run(comparing._Run):
+        def translate(self, sources, batch_tokens):
+            calls.append((self.name, len(sources)))
+            return [f"{self.name} {source}" for source in sources]
+
+    runs = [Run(name, None, {}, None, None) for name in "ABC"]
+    sources = [str(number) for number in range(300)]
+    comparing._translate_by_turns(runs, sources, "", 4096, False)
+    turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]
+    assert calls == [*((n, 2) for n in "ABC"), *((n, size) for names, size in turns for n in names)]
+    for run in runs:
+        assert run.translations == [f"{run.name} {source}" for source in sources]
+        assert run.seconds == 3
+
+
+def test_a_comparison_is_a_table_and_a_page(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    page = tmp_path / "page.md"
+    test = write_pairs(tmp_path / "test.jsonl", 12, 5)
+    command = ["compare", "first", "second", "--test-file", test, "--output", str(page)]
+    assert main([*command, "--num-beams", "2"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0] == "test, 12 sentences"
+    assert lines[1].split()[:4] == ["BLEU", "p", "chrF", "p"]
+    assert [line.split()[0] for line in lines[2:4]] == ["first", "second"]
+    assert len({len(line) for line in lines[1:4]}) == 1
+    assert "12 sentence(s) are too few to tell second from first" in printed
+    assert "perplexities, which are per token, cannot be compared" in printed
+    text = page.read_text(encoding="utf-8")
+    assert "\n| first | " in text
+    assert "- 12 sentence(s) are too few" in text
+    assert len(re.findall("^    reference ", text, re.MULTILINE)) > 3
+    assert len(re.findall("^    reference ", printed, re.MULTILINE)) == 3
+    for signature in re.findall(r"^(?:BLEU|chrF): (.*)$", printed, re.MULTILINE):
+        assert signature in text
+
+
+def test_a_run_is_no_better_than_itself(folder, tmp_path):
+    shutil.copytree(folder / "first", tmp_path / "copy")
+    test_set = compare_runs([folder / "first", tmp_path / "copy"])["test_sets"]["test"]
+    assert test_set["same_tokens"]
+    assert test_set["differences"] == []
+    assert test_set["scores"][1]["bleu_p_value"] is None
+
+
+def test_runs_of_other_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(folder / "second", other)
+    recipe = (other / "recipe.yaml").read_text(encoding="utf-8")
+    test = write_pairs(tmp_path / "test.jsonl", 10, 7)
+    (other / "recipe.yaml").write_text(
+        recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
+    )
+    line = error_of(capsys, "compare", folder / "first", other)
+    assert f"The test pairs of {folder / 'first'} and {other} differ; give --test-file" in line
+    assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
+    recipe = recipe.replace("source_language: de", "source_language: en")
+    recipe = recipe.replace("target_language: en", "target_language: de")
+    (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    assert "translates de-en and" in error_of(capsys, "compare", folder / "first", other)
+    assert "give two or more" in error_of(capsys, "compare", folder / "first")
+    assert "holds no trained model" in error_of(capsys, "compare", folder / "first", tmp_path)
+    nowhere = tmp_path / "no" / "page.md"
+    line = error_of(capsys, "compare", folder / "first", other, "--output", nowhere)
+    assert "there is no folder" in line
+
+
+@pytest.mark.parametrize("command", ["compare", "evaluate"])
+def test_strict_refuses_malformed_test_pairs_by_line(folder, tmp_path, capsys, command):
+    test = tmp_path / "test.jsonl"
+    write_pairs(test, 3, 7)
+    with test.open("a", encoding="utf-8") as file:
+        file.write("nonsense\n")
+    runs = [folder / "first", folder / "second"][: 2 if command == "compare" else 1]
+    line = error_of(capsys, command, *runs, "--test-file", test, "--strict")
+    assert f"{test}:4: not JSON" in line
+
+
+# -------------------------------------------------------------------------------------- score
+
+
+PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), ("two", "")]
+
+
+def by_hand(model, source, target):  # noqa: F811
+    """One token at a time, each from a call of its own."""
+    ids = torch.tensor([TOKENIZER(source)["input_ids"]])
+    labels = TOKENIZER(text_target=target)["input_ids"]
+    written, total = [model.config.decoder_start_token_id], 0.0
+    for label in labels:
+        logits = model(input_ids=ids, decoder_input_ids=torch.tensor([written])).logits
+        total += logits[0, -1].log_softmax(-1)[label].item()
+        written.append(label)
+    return total, len(labels)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
+def test_log_probabilities_are_those_of_a_loop_over_tokens(model, batch_tokens):  # noqa: F811
+    model.train()  # dropout must play no part
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=batch_tokens))
+    assert model.training
+    model.eval()
+    with torch.no_grad():
+        for likelihood, pair in zip(found, PAIRS, strict=True):
+            total, tokens = by_hand(model, *pair)
+            assert likelihood.log_probability == pytest.approx(total, rel=1e-9)
+            assert likelihood.target_tokens == tokens
+
+
+def test_log_probabilities_are_the_scores_of_the_search_without_its_penalty(model):  # noqa: F811
+    letters = TOKENIZER("abcdefgh", add_special_tokens=False)["input_ids"]
+    model.eval()
+    bias = torch.zeros(len(TOKENIZER))
+    bias[2] = 1.0  # untrained, it would never end
+    model.lm_head.register_forward_hook(lambda module, inputs, output: output + bias)
+    # Letters alone, which any text can hold.
+    suppressed = [token for token in range(len(TOKENIZER)) if token not in (*letters, 2)]
+    sources = ["one", "another one"]
+    batch = TOKENIZER(sources, padding=True, return_tensors="pt")
+    found = beam_search(
+        model, batch["input_ids"], batch["attention_mask"],
+        suppress_tokens=suppressed, num_beams=3, num_return_sequences=3, length_penalty=0.6,
+    )  # fmt: skip
+    compared = 0
+    for row, source in enumerate(sources):
+        for place in range(3):
+            if not found.finished[row, place]:
+                continue
+            text = TOKENIZER.decode(found.sequences[row, place], skip_special_tokens=True)
+            (likelihood,) = ours.log_probabilities(model, TOKENIZER, [(source, text)])
+            length = found.lengths[row, place].item()
+            expected = found.scores[row, place].item() * ((5 + length) / 6) ** 0.6
+            assert likelihood.target_tokens == length
+            assert likelihood.log_probability == pytest.approx(expected, rel=1e-5)
+            compared += 1
+    assert compared
+
+
+def test_log_probabilities_agree_with_perplexity(model):  # noqa: F811
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS))
+    dataset = [
+        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=t)["input_ids"]}
+        for s, t in PAIRS
+    ]
+    expected = ours.perplexity(model, dataset)
+    mean = -sum(one.log_probability for one in found) / sum(one.target_tokens for one in found)
+    assert mean == pytest.approx(expected["negative_log_likelihood"], rel=1e-9)
+
+
+def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("vanilla_transformer.evaluation.likelihood.WINDOW", 3)
+    read = []
+    found = ours.log_probabilities(model, TOKENIZER, (read.append(p) or p for p in PAIRS * 2))
+    assert not read
+    next(found)
+    assert len(read) == 3
+    assert len(list(found)) == 7
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [("ab", "no pair of two texts"), (("a", 1), "no pair of two texts"), ((" ", "a"), "blank")],
+)
+def test_what_is_no_pair_is_refused_by_number(model, pair, said):  # noqa: F811
+    with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
+        list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), pair]))
+
+
+def test_a_broken_model_is_told_from_an_unlikely_pair(model):  # noqa: F811
+    with torch.no_grad():
+        model.model.shared.weight[7] = float("nan")
+    with pytest.raises(ValueError, match=r"Pair \d has the log-probability nan.*broken"):
+        list(ours.log_probabilities(model, TOKENIZER, PAIRS))
+
+
+def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monkeypatch):
+    texts = {"de": ["", "ein Hund", "alt und Haus", "Haus", " "]}
+    texts["en"] = ["a", "a dog", "old and house", "house", "old"]
+    for language, lines in texts.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / f"pairs.{language}").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vanilla_transformer.evaluation.likelihood.WINDOW", 2)
+
+    def scores(*options):
+        assert main(["score", str(folder / "first"), *options]) == 0
+        return capsys.readouterr()
+
+    found = scores("pairs.de,pairs.en")
+    lines = found.out.split("\n")
+    assert [bool(line) for line in lines] == [False, True, True, True, False, False]
+    assert "2 lines are no pairs; first: pairs.de:1 and pairs.en:1" in found.err
+    model = load_saved_model(folder / "first")  # noqa: F811
+    tokenizer = load_saved_tokenizer(folder / "first")
+    pairs = list(zip(*texts.values(), strict=True))[1:4]
+    expected = list(ours.log_probabilities(model, tokenizer, pairs))
+    printed = [float(line) for line in lines[1:4]]
+    assert printed == pytest.approx([one.log_probability for one in expected], abs=1e-5)
+    means = [float(line) for line in scores("pairs.de,pairs.en", "--per-token").out.split()]
+    expected = [one.log_probability / one.target_tokens for one in expected]
+    assert means == pytest.approx(expected, abs=1e-5)
+    rows = [json.dumps({"de": de, "en": en}) for de, en in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert [float(line) for line in scores("pairs.jsonl").out.split()] == pytest.approx(printed)
+    assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
+
+
+def test_the_recipe_for_filtering_keeps_likely_pairs(tmp_path):
+    from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
+
+    command = re.search(r"  (paste .*?})", _SCORE_EXAMPLE, re.DOTALL)[1]
+    files = {
+        "scores": "\n-2.5\n-3.5\n-1\n",
+        "pairs.en": "a\nb\nc\nd e\n",
+        "pairs.de": "A\nB\nC\nD E\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    subprocess.run(["bash", "-euc", f"{command}'"], cwd=tmp_path, check=True)
+    assert (tmp_path / "kept.en").read_text() == "b\nd e\n"
+    assert (tmp_path / "kept.de").read_text() == "B\nD E\n"
+
+
+def test_pairs_that_cannot_be_scored_are_refused_in_one_line(folder, tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 2, 3)
+    assert "give --pair" in error_of(capsys, "score", tmp_path / "model", pairs)
+    assert "missing.jsonl" in error_of(capsys, "score", folder / "first", "missing.jsonl")
+
+
+# -------------------------------------------------------------------- evaluate: more than scores
+
+
+def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, capsys):
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
+    rows = [{"de": "ein\tHund", "en": "a \\ dog\nx"}, {"de": "Haus", "en": "house"}]
+    test = tmp_path / "test.jsonl"
+    test.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    table = tmp_path / "texts.tsv"
+    command = ["evaluate", str(folder / "first"), "--test-file", str(test)]
+    assert main([*command, "--bleu", "moses,compound", "--output", str(table)]) == 0
+    printed = capsys.readouterr().out
+    assert "tokenized_bleu compound_bleu" in printed
+    assert "tokenized_BLEU: nrefs:1|case:lc" in printed
+    assert "|compounds:split" in printed
+    heading, *lines = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    assert heading.split("\t") == ["source", "hypothesis", "reference", "test_set"]
+    result = evaluate_run(folder / "first", test_file=str(test), with_texts=True)["test"]
+    for line, row, hypothesis in zip(lines, rows, result["hypotheses"], strict=True):
+        cells = [
+            re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], "\\"), c)
+            for c in line.split("\t")
+        ]
+        assert cells == [row["de"], hypothesis, row["en"], "test"]
+
+
+def test_an_unknown_kind_of_bleu_is_refused_before_the_work(folder, capsys):
+    line = error_of(capsys, "evaluate", folder / "first", "--bleu", "moses,wmt")
+    assert "'wmt'; there are moses, compound" in line

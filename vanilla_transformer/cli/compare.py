@@ -1,0 +1,163 @@
+"""`vanilla-transformer compare` and `score`: which model is better, how likely given pairs are."""
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RequestError
+from ..ranges import COUNT
+from .evaluate import add_test_options, table_lines
+from .translate import check_folders, whole_number
+
+if TYPE_CHECKING:
+    from ..data.readers import PairReader
+
+_COMPARE_EXAMPLE = """example:
+  vanilla-transformer compare runs/first runs/second
+  vanilla-transformer compare runs/first runs/second --output comparison.md
+  vanilla-transformer compare runs/mine downloads/opus-mt-en-de --pair en-de \\
+      --test-file test.en,test.de
+
+The first run is what the others are tested against.
+"""
+_SCORE_EXAMPLE = """example:
+  vanilla-transformer score runs/demo-en-de pairs.jsonl.gz
+  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token
+
+To keep the pairs that the model finds likely (two texts, into kept.en and kept.de):
+  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token > scores
+  paste scores pairs.en pairs.de | \\
+      awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
+
+What is no pair, such as an empty side, has an empty line, which this leaves out.
+"""
+_SHOWN = 3  # differing sentences on the terminal; a page has more
+
+
+def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command `compare`."""
+    help = "compare trained models on the same test pairs, with significance"
+    command = add_command("compare", help=help, epilog=_COMPARE_EXAMPLE)
+    text = "run directories, two or more"
+    command.add_argument("directories", metavar="RUN", nargs="+", help=text)
+    add_test_options(command)
+    command.add_argument("--output", metavar="PAGE", help="write a Markdown page too")
+    command.set_defaults(run=_compare, command=command)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ..storage.atomic import write_text
+    from ..train.comparing import (
+        compare_runs,
+        comparison_notes,
+        comparison_page,
+        comparison_table,
+        difference_text,
+    )
+    from ..train.run_directory import check_output
+
+    check_folders(options.output)
+    if options.output:
+        check_output(Path(options.output), sources=(options.test_file or "").split(","))
+    comparison = compare_runs(
+        options.directories,
+        test_file=options.test_file,
+        pair=options.pair,
+        num_beams=options.num_beams,
+        batch_tokens=options.batch_tokens,
+        strict=options.strict,
+        progress=sys.stderr.isatty(),
+    )
+    for name, test_set in comparison["test_sets"].items():
+        print(f"{name}, {test_set['num_sentences']:,} sentences")
+        print("\n".join(table_lines(comparison_table(comparison, name))))
+        print("\n".join(["", *test_set["verdicts"], *comparison_notes(test_set), ""]))
+        for difference in test_set["differences"][:_SHOWN]:
+            print(f"{difference_text(comparison, difference)}\n")
+    if options.output:
+        write_text(Path(options.output), comparison_page(comparison))
+    return 0
+
+
+def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command `score`."""
+    help = "print log P(translation | source) of given pairs, one line each"
+    command = add_command("score", help=help, epilog=_SCORE_EXAMPLE)
+    command.add_argument("directory", metavar="DIR", help="run directory")
+    text = "JSON Lines, or two texts as SOURCE,TARGET"
+    command.add_argument("pairs", metavar="PAIRS", help=text)
+    text = "the mean of each pair's tokens instead of their sum"
+    command.add_argument("--per-token", action="store_true", help=text)
+    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    text = "tokens in a batch"
+    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
+    command.set_defaults(run=_score, command=command)
+
+
+def _score(options: argparse.Namespace) -> int:
+    from ..data.readers import read_pairs
+    from ..evaluation import log_probabilities
+    from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+
+    files = options.pairs.split(",")
+    source, target = _languages(options.directory, options.pair, files)
+    place = Path(files[0]) if len(files) == 1 else tuple(files)
+    try:
+        reader = read_pairs(place, source_language=source, target_language=target)
+    except FileNotFoundError as error:
+        raise RequestError(str(error)) from error
+    model = load_saved_model(options.directory, device="auto")
+    tokenizer = load_saved_tokenizer(options.directory)
+    pairs = _Pairs(reader)
+    progress = sys.stderr.isatty() and not sys.stdout.isatty()
+    sizes = {"batch_tokens": options.batch_tokens, "progress": progress}
+    for found in log_probabilities(model, tokenizer, pairs, **sizes):
+        print("\n" * pairs.before.popleft(), end="")
+        tokens = found.target_tokens if options.per_token else 1
+        print(f"{found.log_probability / tokens:.6f}")
+    print("\n" * pairs.before.popleft(), end="", flush=True)
+    if pairs.complaints:
+        print(f"{pairs.complaints} lines are no pairs; first: {pairs.first}", file=sys.stderr)
+    return 0
+
+
+class _Pairs:
+    """The pairs of a reader, and how many lines that are none came before each, and at the end."""
+
+    def __init__(self, reader: "PairReader") -> None:
+        self.reader = reader
+        self.before: deque[int] = deque()
+        self.complaints = 0
+        self.first = ""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        complaints = 0
+        for pair in self.reader.read(self._skip):
+            self.before.append(self.complaints - complaints)
+            complaints = self.complaints
+            yield pair
+        self.before.append(self.complaints - complaints)
+
+    def _skip(self, complaint: str) -> None:
+        self.first = self.first or complaint
+        self.complaints += 1
+
+
+def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[str, str]:
+    """Codes of source and target, which are keys in JSON Lines; two texts have none."""
+    from ..recipes.recipe import load_recipe, make_recipe
+    from ..storage.run_files import RECIPE
+
+    if len(files) > 1:
+        return "source", "target"
+    path = Path(directory, RECIPE)
+    if pair is not None:
+        recipe = make_recipe({"pair": pair})
+    elif path.is_file():
+        recipe = load_recipe(str(path))
+    else:
+        raise RequestError(f"{directory} holds no {RECIPE}; give --pair, such as en-de.")
+    return recipe.source_language, recipe.target_language

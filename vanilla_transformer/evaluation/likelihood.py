@@ -1,0 +1,132 @@
+"""How likely a model finds given translations: log P(target | source) of pair after pair.
+
+B pairs of a batch, S source length, T target length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from tqdm.auto import tqdm
+
+from ..batch_translation import encode, length_sorted_batches, pad_ids
+from ..beam_search import evaluation_mode, longest_sequence
+from ..errors import RequestError
+from ..target_tokenizer import target_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+WINDOW = 2048  # pairs that are held at a time
+
+
+class Likelihood(NamedTuple):
+    """What a model makes of one given translation."""
+
+    log_probability: float  # log P(target, </s> | source), natural logarithm
+    target_tokens: int  # with </s>
+
+
+def log_probabilities(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    batch_tokens: int = 4096,
+    max_sentences: int = 256,
+    progress: bool = False,
+) -> Iterator[Likelihood]:
+    """Yield how likely each translation is, in order and within bounded memory.
+
+    The sum of the log-probabilities of the target's tokens and of its end, as the beam search adds
+    them up before its length penalty: no label smoothing, no dropout.
+
+    Args:
+        model: A sequence-to-sequence model; on return in the mode (training or not) it was in.
+        tokenizer: Its tokenizer.
+        pairs: (source, target), any iterable; a window is read at a time.
+        batch_tokens: Budget of a batch: pairs x longest side. A longer pair goes alone.
+        max_sentences: Most pairs of a batch.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        An iterator over one `Likelihood` for each pair. Nothing is read before it is asked.
+
+    Raises:
+        ValueError: A pair is not two texts, its source is blank, a side is longer than the model's
+            table of positions, or a log-probability is not finite.
+    """
+    remaining, done = iter(pairs), 0
+    with tqdm(unit="pair", disable=not progress) as bar:
+        while window := list(islice(remaining, WINDOW)):
+            sources, targets = _ids(model, tokenizer, window, first=done + 1)
+            found: list[Likelihood | None] = [None] * len(window)
+            lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
+            for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
+                sums = _log_probabilities(
+                    model, [sources[index] for index in batch], [targets[index] for index in batch]
+                )
+                for index, value in zip(batch, sums, strict=True):
+                    if not math.isfinite(value):
+                        raise RequestError(
+                            f"Pair {done + index + 1} has the log-probability {value}; the model's "
+                            "weights are broken."
+                        )
+                    found[index] = Likelihood(value, len(targets[index]))
+                bar.update(len(batch))
+            done += len(window)
+            yield from found
+
+
+def _ids(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    window: Sequence[tuple[str, str]],
+    first: int,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of both sides; errors count the pairs from `first`."""
+    for number, pair in enumerate(window, start=first):
+        two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+        if not two or not all(isinstance(side, str) for side in pair):
+            raise RequestError(f"Pair {number} is no pair of two texts, (source, target).")
+        if not pair[0].strip():
+            raise RequestError(f"Pair {number} has a blank source; leave it out.")
+    sources = encode(model, tokenizer, [source for source, _ in window], first=first)
+    targets = target_ids(model, tokenizer, [target for _, target in window])
+    table = longest_sequence(model)
+    for number, row in enumerate(targets, start=first):
+        if table is not None and len(row) > table:
+            raise RequestError(
+                f"The translation of pair {number} has {len(row)} tokens, but the model's "
+                f"positions end at {table} (max_position_embeddings); leave it out."
+            )
+    return sources, targets
+
+
+@torch.inference_mode()
+def _log_probabilities(
+    model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]
+) -> list[float]:
+    """Return the sum over the tokens of each target; the one batch of logits is (B, T, V)."""
+    config = model.config
+    ids, mask = pad_ids(sources, config.pad_token_id)
+    inputs, _ = pad_ids(
+        [[config.decoder_start_token_id, *row[:-1]] for row in targets], config.pad_token_id
+    )
+    with evaluation_mode(model):
+        logits = model(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            decoder_input_ids=inputs.to(model.device),
+        ).logits
+    rows = []
+    for row, target in zip(logits, targets, strict=True):  # one at a time: no second (B, T, V)
+        row = row[: len(target)].to(torch.promote_types(row.dtype, torch.float32))
+        gold = torch.tensor(target, device=row.device)[:, None]
+        rows.append(row.log_softmax(-1).gather(-1, gold).flatten())
+    tokens = torch.cat(rows).cpu().double()
+    return [row.sum().item() for row in tokens.split([len(target) for target in targets])]

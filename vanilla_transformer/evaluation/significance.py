@@ -1,0 +1,145 @@
+"""Which of several systems translates better: sacreBLEU's paired bootstrap, and a plain verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import RequestError
+from .scores import bleu_metric, check_pairs, chrf_metric
+
+if TYPE_CHECKING:
+    from sacrebleu.significance import Result
+
+ALPHA = 0.05  # a smaller p-value counts as a difference
+# With fewer sentences, those drawn again and again say little about those that were not drawn.
+FEWEST_SENTENCES = 100
+
+
+def paired_bootstrap(
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    *,
+    target_language: str,
+    tokenize: str | None = None,
+    num_samples: int = 1000,
+) -> tuple[list[dict[str, float | None]], dict[str, str]]:
+    """Test by paired bootstrap whether systems differ from the first one (Koehn, 2004).
+
+    The test is sacreBLEU's own, with its seed: 12345, or that of the variable `SACREBLEU_SEED`.
+
+    Args:
+        systems: The translations of each system.
+        references: One reference for each sentence.
+        target_language: Code of the language; see `bleu_score`.
+        tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
+        num_samples: How often a test set is drawn.
+
+    Returns:
+        For each system `bleu` and `chrf` in percent, `bleu_p_value` and `chrf_p_value`: how likely
+        so large a difference from the first system would be by chance. They are None for the first
+        one and where there is no difference. Then `bleu_signature` and `chrf_signature`.
+
+    Raises:
+        ValueError: There are fewer than two systems, lists are empty or differ in length, or
+            `tokenize` is not installed.
+    """
+    if len(systems) < 2:
+        raise RequestError(f"Got {len(systems)} system(s); a comparison needs two or more.")
+    for hypotheses in systems:
+        check_pairs(hypotheses, references)
+    metrics = {"bleu": bleu_metric(target_language, tokenize=tokenize), "chrf": chrf_metric()}
+    from sacrebleu.significance import PairedTest
+
+    test = PairedTest(
+        [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
+        metrics,
+        [list(references)],
+        test_type="bs",
+        n_samples=num_samples,
+    )
+    signatures, found = test()
+    # By their order: sacreBLEU calls its metrics by names of its own.
+    results: list[list[Result]] = [column for name, column in found.items() if name != "System"]
+    rows: list[dict[str, float | None]] = [{} for _ in systems]
+    for metric, column in zip(metrics, results, strict=True):
+        for row, result in zip(rows, column, strict=True):
+            row[metric] = float(result.score)
+            # Its p-value of two equal scores is the smallest that there is.
+            row[f"{metric}_p_value"] = (
+                None if result.score == column[0].score else float(result.p_value)
+            )
+    texts = zip(metrics, signatures.values(), strict=True)
+    return rows, {f"{metric}_signature": str(signature) for metric, signature in texts}
+
+
+def most_different(
+    systems: Sequence[Sequence[str]], references: Sequence[str], *, count: int = 20
+) -> list[tuple[int, list[float]]]:
+    """Find the sentences that the systems translate most differently well.
+
+    Args:
+        systems: The translations of each system.
+        references: One reference for each sentence.
+        count: Most sentences that are returned.
+
+    Returns:
+        Index and sentence-level chrF of each system's translation, the widest spread first; never
+        one whose translations score the same.
+    """
+    for hypotheses in systems:
+        check_pairs(hypotheses, references)
+    metric = chrf_metric()
+    found = []
+    for index, translations in enumerate(zip(*systems, strict=True)):
+        if len(set(translations)) > 1:
+            scores = [
+                metric.sentence_score(text, [references[index]]).score for text in translations
+            ]
+            found.append((index, scores))
+    found = [(index, scores) for index, scores in found if max(scores) > min(scores)]
+    return sorted(found, key=lambda item: min(item[1]) - max(item[1]))[:count]
+
+
+def verdict(
+    names: tuple[str, str],
+    rows: tuple[Mapping[str, float | None], Mapping[str, float | None]],
+    num_sentences: int,
+) -> str:
+    """Say in one sentence whether a system is better than another.
+
+    Args:
+        names: Of the first system and of the one that was tested against it.
+        rows: Of both, from `paired_bootstrap`.
+        num_sentences: Of the test set.
+    """
+    (first, other), (base, row) = names, rows
+    differences = {
+        label: (row[key] - base[key], row[f"{key}_p_value"])
+        for label, key in (("BLEU", "bleu"), ("chrF", "chrf"))
+    }
+    numbers = ", ".join(
+        f"{difference:+.1f} {label}"
+        if p_value is None
+        else f"{difference:+.1f} {label} (p = {p_value:.3f})"
+        for label, (difference, p_value) in differences.items()
+    )
+    if num_sentences < FEWEST_SENTENCES:
+        return (
+            f"{num_sentences} sentence(s) are too few to tell {other} from {first}: {numbers}; "
+            f"take {FEWEST_SENTENCES} or more."
+        )
+    signs = {
+        difference > 0
+        for difference, p_value in differences.values()
+        if p_value is not None and p_value < ALPHA
+    }
+    clear = [p_value is not None and p_value < ALPHA for _, p_value in differences.values()]
+    if not any(clear):
+        return (
+            f"There is no difference between {other} and {first} that {num_sentences} sentences "
+            f"can show: {numbers}."
+        )
+    if all(clear) and len(signs) == 1:
+        return f"{other} is {'better' if signs.pop() else 'worse'} than {first}: {numbers}."
+    return f"BLEU and chrF do not agree on {other} and {first}: {numbers}; take more sentences."

@@ -1,0 +1,273 @@
+"""Compare models on the same sentences: scores, significance, speed, size, where they differ."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..batch_translation import translate
+from ..errors import RequestError
+from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
+from ..recipes.pairs import TextPairs
+from ..recipes.recipe import Recipe
+from ..storage.environment import hardware
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..target_tokenizer import target_ids
+from .evaluating import overridden, recipe_and_test_sets
+
+_TURN = 128  # sentences that a model translates before it is another's turn
+_COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
+
+
+@dataclass
+class _Run:
+    """A model that is compared, and what it has done for the test set at hand."""
+
+    name: str
+    recipe: Recipe
+    sets: dict[str, TextPairs]
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    translations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def translate(self, sources: list[str], batch_tokens: int) -> list[str]:
+        beams = self.recipe.num_beams
+        options = {"batch_tokens": batch_tokens, "num_beams": beams}
+        return list(translate(self.model, self.tokenizer, sources, **options))
+
+
+def compare_runs(
+    directories: Sequence[str | os.PathLike[str]],
+    *,
+    test_file: str | None = None,
+    pair: str | None = None,
+    num_beams: int | None = None,
+    batch_tokens: int = 4096,
+    strict: bool = False,
+    progress: bool = False,
+) -> dict[str, object]:
+    """Compare the models of run directories with the first of them, on the same test pairs.
+
+    All models are in memory at once and translate some sentences each, by turns, so that what
+    slows the machine down meanwhile slows all of them down.
+
+    Args:
+        directories: run directories, two or more; any with model and tokenizer, if the rest is
+            given.
+        test_file: test pairs; overrides those of the recipes.
+        pair: languages; overrides the recipes'.
+        num_beams: beams; overrides the recipes'.
+        batch_tokens: tokens in a batch.
+        strict: refuse malformed lines of test pairs instead of skipping them.
+        progress: whether to show progress bars.
+
+    Returns:
+        `runs`, for each its `name`, `parameters`, `megabytes` of weights and `num_beams`;
+        `hardware`; and `test_sets`, by name: `num_sentences`; `scores` for each run, those of
+        `paired_bootstrap`, `perplexity` and `sentences_per_second`; `same_tokens`, whether
+        perplexities can be compared; the signatures; `verdicts`; and `differences`, the sentences
+        that differ most, with `source`, `reference`, `translations` and their `chrf`.
+
+    Raises:
+        ValueError: if there are fewer than two runs, one holds no model, or their languages or
+            test pairs differ.
+    """
+    if len(directories) < 2:
+        raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
+    overrides = overridden(
+        pair=pair, test_file=test_file, num_beams=num_beams, strict=strict or None
+    )
+    found = [(str(name), *recipe_and_test_sets(Path(name), overrides)) for name in directories]
+    for name, recipe, sets in found[1:]:
+        _check_same(found[0], (name, recipe, sets))
+    runs = [
+        _Run(name, recipe, sets, load_saved_model(name, device="auto"), load_saved_tokenizer(name))
+        for name, recipe, sets in found
+    ]
+    return {
+        "runs": [
+            {
+                "name": run.name,
+                "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+                "megabytes": _megabytes(Path(run.name)),
+                "num_beams": run.recipe.num_beams,
+            }
+            for run in runs
+        ],
+        "hardware": hardware(),
+        "test_sets": {
+            name: _compared(runs, test_set, f"{name}: ", batch_tokens, progress)
+            for name, test_set in runs[0].sets.items()
+            if len(test_set)
+        },
+    }
+
+
+def _check_same(
+    first: tuple[str, Recipe, dict[str, TextPairs]], other: tuple[str, Recipe, dict[str, TextPairs]]
+) -> None:
+    """Refuse runs that do not translate the same sentences between the same languages."""
+    languages = [
+        f"{recipe.source_language}-{recipe.target_language}" for _, recipe, _ in (first, other)
+    ]
+    if languages[0] != languages[1]:
+        raise RequestError(
+            f"{first[0]} translates {languages[0]} and {other[0]} {languages[1]}; compare models "
+            "of the same languages."
+        )
+    texts = [
+        {name: (test_set.sources, test_set.targets) for name, test_set in sets.items()}
+        for _, _, sets in (first, other)
+    ]
+    if texts[0] != texts[1]:
+        raise RequestError(
+            f"The test pairs of {first[0]} and {other[0]} differ; give --test-file, the pairs that "
+            "all of them are to be tested on."
+        )
+
+
+def _compared(
+    runs: list[_Run], test_set: TextPairs, label: str, batch_tokens: int, progress: bool
+) -> dict[str, object]:
+    """What `compare_runs` returns of one test set."""
+    sources, references = test_set.sources, test_set.targets
+    language = runs[0].recipe.target_language
+    # Before the long work: what the scores need may not be installed.
+    paired_bootstrap([sources] * 2, references, target_language=language, num_samples=1)
+    _translate_by_turns(runs, sources, label, batch_tokens, progress)
+    systems = [run.translations for run in runs]
+    rows, signatures = paired_bootstrap(systems, references, target_language=language)
+    ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
+    for run, row, labels in zip(runs, rows, ids, strict=True):
+        inputs = run.tokenizer(sources, verbose=False)["input_ids"]
+        dataset = [
+            {"input_ids": source, "labels": target}
+            for source, target in zip(inputs, labels, strict=True)
+        ]
+        measured = perplexity(run.model, dataset, batch_tokens=batch_tokens, progress=progress)
+        row["perplexity"] = measured["perplexity"]
+        row["sentences_per_second"] = len(sources) / max(run.seconds, 1e-9)
+    return {
+        "num_sentences": len(sources),
+        "scores": rows,
+        "same_tokens": all(labels == ids[0] for labels in ids),
+        **signatures,
+        "verdicts": [
+            verdict((runs[0].name, run.name), (rows[0], row), len(sources))
+            for run, row in zip(runs[1:], rows[1:], strict=True)
+        ],
+        "differences": [
+            {
+                "source": sources[index],
+                "reference": references[index],
+                "translations": [translations[index] for translations in systems],
+                "chrf": scores,
+            }
+            for index, scores in most_different(systems, references)
+        ],
+    }
+
+
+def _translate_by_turns(
+    runs: list[_Run], sources: list[str], label: str, batch_tokens: int, progress: bool
+) -> None:
+    """Let each run translate all sources; whoever begins a turn ends the next one."""
+    for run in runs:
+        run.translations, run.seconds = [], 0.0
+        run.translate(sources[:2], batch_tokens)  # the first call of a model takes longer
+    total = len(sources) * len(runs)
+    with tqdm(total=total, desc=label, unit="sentence", disable=not progress) as bar:
+        for turn, start in enumerate(range(0, len(sources), _TURN)):
+            part = sources[start : start + _TURN]
+            for place in range(len(runs)):
+                run = runs[(turn + place) % len(runs)]
+                begun = time.perf_counter()
+                run.translations += run.translate(part, batch_tokens)
+                run.seconds += time.perf_counter() - begun
+                bar.update(len(part))
+
+
+def _megabytes(directory: Path) -> float:
+    return sum(path.stat().st_size for path in directory.glob("*.safetensors")) / 1e6
+
+
+def comparison_table(comparison: dict[str, object], name: str) -> list[list[str]]:
+    """Return the cells of a test set's table, a heading first: a row for each run.
+
+    Args:
+        comparison: from `compare_runs`.
+        name: of the test set.
+    """
+    rows = [["", *_COLUMNS]]
+    scores = comparison["test_sets"][name]["scores"]
+    for run, row in zip(comparison["runs"], scores, strict=True):
+        p_values = (row["bleu_p_value"], row["chrf_p_value"])
+        bleu_p, chrf_p = ("-" if value is None else f"{value:.3f}" for value in p_values)
+        rows.append(
+            [
+                *(run["name"], f"{row['bleu']:.2f}", bleu_p, f"{row['chrf']:.2f}", chrf_p),
+                *(f"{row['perplexity']:.2f}", f"{row['sentences_per_second']:.1f}"),
+                *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["num_beams"])),
+            ]
+        )
+    return rows
+
+
+def comparison_notes(test_set: dict[str, object]) -> list[str]:
+    """Return what is to be known about the numbers of a test set: sentences for readers.
+
+    Args:
+        test_set: one of `compare_runs`.
+    """
+    notes = ["p: how likely so large a difference from the first run would be by chance."]
+    if not test_set["same_tokens"]:
+        notes.append(
+            "The runs cut the references into different tokens, so their perplexities, which are "
+            "per token, cannot be compared."
+        )
+    return [*notes, f"BLEU: {test_set['bleu_signature']}", f"chrF: {test_set['chrf_signature']}"]
+
+
+def difference_text(comparison: dict[str, object], difference: dict[str, object]) -> str:
+    """Render one sentence that differs, indented by four: Markdown shows any text as it is."""
+    names = [run["name"] for run in comparison["runs"]]
+    labels = ["source", "reference", *names]
+    texts = [difference["source"], difference["reference"], *difference["translations"]]
+    scores = ["", "", *(f"{score:.1f}" for score in difference["chrf"])]
+    width = max(map(len, labels))
+    return "\n".join(
+        f"    {label:<{width}}  {score:>5}  {' '.join(text.split())}"
+        for label, score, text in zip(labels, scores, texts, strict=True)
+    )
+
+
+def comparison_page(comparison: dict[str, object]) -> str:
+    """Render a comparison as Markdown.
+
+    Args:
+        comparison: from `compare_runs`.
+    """
+    lines = ["# Comparison", ""]
+    for name, test_set in comparison["test_sets"].items():
+        heading, *rows = [
+            " | ".join(cell.replace("|", "\\|") for cell in row)
+            for row in comparison_table(comparison, name)
+        ]
+        rule = "|".join(["---", *["---:"] * len(_COLUMNS)])
+        lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
+        lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
+        lines += ["", f"| {heading} |", f"|{rule}|", *(f"| {row} |" for row in rows), ""]
+        lines += [f"- {note}" for note in comparison_notes(test_set)]
+        if test_set["differences"]:
+            lines += ["", "The sentences that differ most, with their chrF:"]
+        lines.append("")
+        for difference in test_set["differences"]:
+            lines += [difference_text(comparison, difference), ""]
+    machine = comparison["hardware"]
+    place = machine.get("gpu", f"{machine['threads']} thread(s) of {machine['cpu']}")
+    return "\n".join([*lines, f"The runs translated by turns, on {place}.", ""])
