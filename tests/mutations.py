@@ -765,7 +765,7 @@ MUTATIONS = [
     Mutation(
         "train/averaging.py",
         "total += tensor",
-        "total = tensor * len(files)",
+        "total = tensor * len(weights)",
         "test_averaging.py::test_mean_equals_the_sum_by_hand_in_float64",
     ),
     Mutation(

@@ -4,8 +4,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from test_cli import error_of
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.checkpoints import seal
 
 WEIGHTS = "model.safetensors"
 
@@ -184,7 +187,7 @@ def test_damaged_config_is_refused_by_file(three, tmp_path):
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS])
 def test_missing_files_are_refused_by_name(name, three, tmp_path):
     (three[1] / name).unlink()
-    with pytest.raises(ValueError, match=f"checkpoint-2 holds no {name}"):
+    with pytest.raises(ValueError, match=f"checkpoint-2 holds no .*{name}"):
         average_checkpoints(three, tmp_path / "mean")
 
 
@@ -230,3 +233,90 @@ def test_header_keeps_the_format_and_the_mean_outlives_its_checkpoints(three, tm
         assert file.metadata() == {"format": "pt"}
     shutil.rmtree(three[0])
     assert load_file(output / WEIGHTS).keys() == tensors(1).keys()
+
+
+# ----------------------------------------------------------------------- on the command line
+
+
+def sharded(directory, state):
+    """The same weights in two files and an index, as large models are saved."""
+    (directory / WEIGHTS).unlink()
+    names = {"model.shared.weight": "model-00001-of-00002.safetensors"}
+    weight_map = {key: names.get(key, "model-00002-of-00002.safetensors") for key in state}
+    for name in set(weight_map.values()):
+        part = {key: value for key, value in state.items() if weight_map[key] == name}
+        save_file(part, directory / name, metadata={"format": "pt"})
+    index = json.dumps({"metadata": {}, "weight_map": weight_map})
+    (directory / f"{WEIGHTS}.index.json").write_text(index)
+
+
+def test_weights_in_several_files_have_the_same_mean_in_one(three, tmp_path):
+    expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    for number in (2, 3):
+        sharded(three[number - 1], tensors(number))
+    output = average_checkpoints(three, tmp_path / "again")
+    found = load_file(output / WEIGHTS)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    assert sorted(path.name for path in output.glob("*.safetensors*")) == [WEIGHTS]
+
+
+def test_index_that_leads_elsewhere_is_refused(three, tmp_path):
+    sharded(three[1], tensors(2))
+    index = {"weight_map": {"model.fc1.bias": "../outside.safetensors"}}
+    (three[1] / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"index\.json names '\.\./outside"):
+        average_checkpoints(three, tmp_path / "mean")
+
+
+def test_a_missing_tokenizer_is_said(three, tmp_path, caplog):
+    average_checkpoints(three, tmp_path / "mean")
+    assert "checkpoint-3 holds no tokenizer" in caplog.text
+    caplog.clear()
+    (three[2] / "tokenizer_config.json").write_text("{}")
+    (three[2] / "source.spm").write_bytes(b"pieces")
+    average_checkpoints(three, tmp_path / "again")
+    assert not caplog.records
+    assert (tmp_path / "again" / "source.spm").read_bytes() == b"pieces"
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_the_last_checkpoints_of_a_run_or_of_a_stock_trainer_are_averaged(of_run, three, tmp_path):
+    expected = load_file(average_checkpoints(three[1:], tmp_path / "expected") / WEIGHTS)
+    folder = tmp_path / "run"
+    inside = folder / "checkpoints" if of_run else folder
+    inside.mkdir(parents=True)
+    for path in three:
+        shutil.move(path, inside / path.name)
+    if of_run:
+        for path in inside.iterdir():
+            seal(path)
+    output = tmp_path / "mean"
+    assert main(["average", str(folder), "--last", "2", "--output", str(output)]) == 0
+    found = load_file(output / WEIGHTS)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_checkpoints_named_one_by_one_are_averaged(three, tmp_path):
+    expected = load_file(average_checkpoints(three, tmp_path / "expected") / WEIGHTS)
+    assert main(["average", *map(str, three), "--output", str(tmp_path / "mean")]) == 0
+    found = load_file(tmp_path / "mean" / WEIGHTS)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_averages_that_cannot_be_made_are_refused_in_one_line(three, tmp_path, capsys):
+    output = ("--output", tmp_path / "mean")
+    assert "holds 3 checkpoint(s), not 4" in error_of(
+        capsys, "average", tmp_path, "--last", 4, *output
+    )
+    assert "no folders checkpoint-N" in error_of(capsys, "average", three[0], "--last", 1, *output)
+    line = error_of(capsys, "average", *three, "--last", 2, *output)
+    assert "Got --last and 3 directories" in line
+    taken = error_of(capsys, "average", *three, "--output", three[0])
+    assert "is not an empty directory" in taken
+    for path in three[1:]:
+        seal(path)
+    (three[2] / "config.json").write_text('{"d_model": 8}')
+    line = error_of(capsys, "average", tmp_path, "--last", 2, *output)
+    assert f"{three[2]} is not whole" in line
+    assert not (tmp_path / "mean").exists()

@@ -73,7 +73,7 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
     "command",
     [
         *([], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"]),
-        *(["export"], ["publish"], ["compare"], ["score"]),
+        *(["export"], ["publish"], ["compare"], ["score"], ["average"]),
     ],
 )
 def test_help_shows_an_example(capsys, command):

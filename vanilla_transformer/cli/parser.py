@@ -17,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from .. import __version__
 from ..errors import RequestError
+from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
 from .evaluate import add_evaluate
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
-        *(add_train, add_evaluate, add_compare, add_translate, add_score),
+        *(add_train, add_evaluate, add_compare, add_translate, add_score, add_average),
         *(add_import, add_export, add_publish),
     ):
         add(functools.partial(_add_command, commands))

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
-from ..storage.saved_model import WEIGHTS, check_finite, own_file
+from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, own_file, weight_files
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +28,8 @@ _PROVENANCE = frozenset({"transformers_version", "_name_or_path"})
 _COMPANIONS = (
     "config.json",
     "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
+    *TOKENIZER_FILES,
+    "*.model",  # of SentencePiece
     "chat_template.jinja",
     "*.py",  # the code of a model saved for trust_remote_code
 )
@@ -46,13 +42,15 @@ def average_checkpoints(
 
     The sums are float64, and each tensor keeps its dtype. Integer tensors are counters or tables,
     not weights: those of the last checkpoint are taken. Configuration and tokenizer are copied
-    from the last one as well. One tensor at a time is read; the result is held in memory.
+    from the last one as well; where it has no tokenizer, as a stock Trainer's may, the log says so.
+    One tensor at a time is read; the result is held in memory and written as one file.
 
     Other files in `output_dir` stay. The new files are written aside and renamed only when all of
     them are whole, so that a crash leaves the old model as it was.
 
     Args:
-        checkpoint_dirs: directories with config.json and model.safetensors, oldest first.
+        checkpoint_dirs: directories with config.json and safetensors, one file or several of an
+            index, oldest first.
         output_dir: where the mean goes; created if missing. May be one of the checkpoints.
 
     Returns:
@@ -66,11 +64,18 @@ def average_checkpoints(
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
     _check_same_config(checkpoints)
-    mean, metadata = _mean_of_weights([directory / WEIGHTS for directory in checkpoints])
+    mean = _mean_of_weights(checkpoints)
     output = Path(output_dir)
-    _replace_model_files(output, mean, metadata, companions_from=checkpoints[-1])
+    _replace_model_files(output, mean, companions_from=checkpoints[-1])
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("%s: the mean of %d checkpoint(s), %s.", output, len(checkpoints), names)
+    if not (output / "tokenizer_config.json").is_file():
+        logger.warning(
+            "%s holds no tokenizer, hence %s none either; save it there with "
+            "tokenizer.save_pretrained.",
+            checkpoints[-1],
+            output,
+        )
     return output
 
 
@@ -97,54 +102,58 @@ def _read_config(directory: Path) -> dict[str, object]:
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 
-def _mean_of_weights(paths: list[Path]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def _mean_of_weights(checkpoints: list[Path]) -> dict[str, torch.Tensor]:
     with ExitStack() as stack:
-        files = [_open_weights(stack, path) for path in paths]
-        keys = sorted(files[0].keys())
-        for path, file in zip(paths, files, strict=True):
-            if differing := sorted(set(keys) ^ set(file.keys())):
+        weights = [_open_weights(stack, directory) for directory in checkpoints]
+        keys = sorted(weights[0])
+        for directory, found in zip(checkpoints, weights, strict=True):
+            if differing := sorted(weights[0].keys() ^ found.keys()):
                 raise RequestError(
-                    f"{path} and {paths[0]} do not hold the same tensors: only one of them has "
-                    f"{', '.join(differing[:5])}{' ...' if len(differing) > 5 else ''}; "
+                    f"{directory} and {checkpoints[0]} do not hold the same tensors: only one of "
+                    f"them has {', '.join(differing[:5])}{' ...' if len(differing) > 5 else ''}; "
                     "average checkpoints of one run."
                 )
-        mean = {key: _mean_of_tensor(key, paths, files) for key in keys}
-        return mean, files[-1].metadata() or {"format": "pt"}
+        return {key: _mean_of_tensor(key, checkpoints, weights) for key in keys}
 
 
-def _open_weights(stack: ExitStack, path: Path) -> safe_open:
-    if not path.is_file():
-        raise RequestError(
-            f"{path.parent} holds no {WEIGHTS}; save it with save_pretrained, in one shard."
-        )
-    try:
-        # The header is checked against the length of the file here: a cut file does not open.
-        return stack.enter_context(safe_open(path, framework="pt"))
-    except SafetensorError as error:
-        raise RequestError(f"{path} is damaged ({error}); leave this checkpoint out.") from error
+def _open_weights(stack: ExitStack, directory: Path) -> dict[str, safe_open]:
+    """Open the weights of a checkpoint; return the file of each tensor."""
+    found = {}
+    for path in weight_files(directory):
+        try:
+            # The header is checked against the length of the file here: a cut file does not open.
+            file = stack.enter_context(safe_open(path, framework="pt"))
+        except SafetensorError as error:
+            raise RequestError(
+                f"{path} is damaged ({error}); leave this checkpoint out."
+            ) from error
+        found |= dict.fromkeys(file.keys(), file)
+    return found
 
 
-def _mean_of_tensor(key: str, paths: list[Path], files: list[safe_open]) -> torch.Tensor:
-    last = files[-1].get_tensor(key)
+def _mean_of_tensor(
+    key: str, checkpoints: list[Path], weights: list[dict[str, safe_open]]
+) -> torch.Tensor:
+    last = weights[-1][key].get_tensor(key)
     total = torch.zeros(last.shape, dtype=torch.float64)
-    for path, file in zip(paths, files, strict=True):
-        tensor = file.get_tensor(key)
+    for directory, found in zip(checkpoints, weights, strict=True):
+        tensor = found[key].get_tensor(key)
         if (tensor.shape, tensor.dtype) != (last.shape, last.dtype):
             raise RequestError(
-                f"{key} is {tensor.dtype} {list(tensor.shape)} in {path} but {last.dtype} "
-                f"{list(last.shape)} in {paths[-1]}; average checkpoints of one run."
+                f"{key} is {tensor.dtype} {list(tensor.shape)} in {directory} but {last.dtype} "
+                f"{list(last.shape)} in {checkpoints[-1]}; average checkpoints of one run."
             )
-        check_finite(key, tensor, path, remedy="leave this checkpoint out")
+        check_finite(key, tensor, directory, remedy="leave this checkpoint out")
         total += tensor
-    return (total / len(files)).to(last.dtype) if last.is_floating_point() else last
+    return (total / len(checkpoints)).to(last.dtype) if last.is_floating_point() else last
 
 
 def _replace_model_files(
-    output: Path, mean: dict[str, torch.Tensor], metadata: dict[str, str], *, companions_from: Path
+    output: Path, mean: dict[str, torch.Tensor], *, companions_from: Path
 ) -> None:
     output.mkdir(parents=True, exist_ok=True)
     with files_written_aside(output, last=WEIGHTS) as aside:
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
                 shutil.copyfile(own_file(path), aside / path.name)
-        save_file(mean, aside / WEIGHTS, metadata=metadata)
+        save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})

@@ -25,6 +25,7 @@ from transformers.trainer_pt_utils import safe_globals
 from ..errors import RequestError
 from ..storage.atomic import sync, write_json, writing
 from ..storage.reading import read_json, sha256
+from ..storage.run_files import CHECKPOINTS
 
 logger = logging.getLogger(__name__)
 
@@ -343,6 +344,34 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
             min(count, len(chosen) + len(broken)),
         )
     return chosen[::-1]
+
+
+def last_checkpoints(directory: Path, count: int) -> list[Path]:
+    """The last checkpoints of a run directory, or of the output directory of a stock Trainer.
+
+    Args:
+        directory: holds the checkpoints, or `checkpoints/` with them.
+        count: how many.
+
+    Raises:
+        ValueError: there are not so many, or one of them is not whole. Those of a stock Trainer
+            have no manifest that could tell.
+    """
+    folder = directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
+    found = list(checkpoints(folder).values())
+    if len(found) < count:
+        raise RequestError(
+            f"{folder} holds {len(found)} checkpoint(s), not {count}; give another --last."
+            if found
+            else f"{folder} holds no checkpoints, no folders checkpoint-N; name another directory."
+        )
+    sealed = any((path / MANIFEST).is_file() for path in found)
+    for path in found[-count:]:
+        if sealed and not is_whole(path):
+            raise RequestError(
+                f"{path} is not whole; name the checkpoints that are to be averaged instead."
+            )
+    return found[-count:]
 
 
 def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> None:

@@ -1,0 +1,45 @@
+"""`vanilla-transformer average`: one model from the mean of several checkpoints."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import RequestError
+from ..ranges import COUNT
+from .translate import whole_number
+
+_AVERAGE_EXAMPLE = """example:
+  vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
+  vanilla-transformer average out/checkpoint-8000 out/checkpoint-9000 --output out/mean
+
+Checkpoints of a stock Trainer will do. Tokenizer and configuration come from the last one named.
+"""
+
+
+def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command `average`."""
+    help = "make one model from the mean of several checkpoints (Section 6.1)"
+    command = add_command("average", help=help, epilog=_AVERAGE_EXAMPLE)
+    text = "directories with weights, oldest first, or one run with --last"
+    command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
+    text = "take the last N checkpoints of a run, or of the output directory of a stock Trainer"
+    command.add_argument("--last", type=whole_number(COUNT), metavar="N", help=text)
+    text = "new directory for the model"
+    command.add_argument("--output", metavar="DIR", required=True, help=text)
+    command.set_defaults(run=_average, command=command)
+
+
+def _average(options: argparse.Namespace) -> int:
+    from ..storage.atomic import check_new_folder
+    from ..train.averaging import average_checkpoints
+    from ..train.checkpoints import last_checkpoints
+
+    names = [Path(name) for name in options.checkpoints]
+    output = Path(options.output)
+    check_new_folder(output)
+    if options.last is not None:
+        if len(names) > 1:
+            raise RequestError(f"Got --last and {len(names)} directories; give one, the run.")
+        names = last_checkpoints(names[0], options.last)
+    average_checkpoints(names, output)
+    return 0
