@@ -8,7 +8,7 @@ from test_cli import error_of
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.train.averaging import average_checkpoints
-from vanilla_transformer.train.checkpoints import seal
+from vanilla_transformer.train.checkpoints import Progress, seal
 
 WEIGHTS = "model.safetensors"
 
@@ -290,6 +290,7 @@ def test_the_last_checkpoints_of_a_run_or_of_a_stock_trainer_are_averaged(of_run
         shutil.move(path, inside / path.name)
     if of_run:
         for path in inside.iterdir():
+            Progress().save(path)
             seal(path)
     output = tmp_path / "mean"
     assert main(["average", str(folder), "--last", "2", "--output", str(output)]) == 0
@@ -315,6 +316,7 @@ def test_averages_that_cannot_be_made_are_refused_in_one_line(three, tmp_path, c
     taken = error_of(capsys, "average", *three, "--output", three[0])
     assert "is not an empty directory" in taken
     for path in three[1:]:
+        Progress().save(path)
         seal(path)
     (three[2] / "config.json").write_text('{"d_model": 8}')
     line = error_of(capsys, "average", tmp_path, "--last", 2, *output)

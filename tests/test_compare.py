@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_cli import error_of
+from test_cli import ROOT, error_of
 from test_evaluation import TOKENIZER, model  # noqa: F401, fixtures
 from test_runs import own_cache, tiny_recipe, write_pairs  # noqa: F401, fixtures
 
 from vanilla_transformer import beam_search
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.cli import main
+from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import comparing
@@ -190,6 +191,7 @@ def test_a_comparison_is_a_table_and_a_page(folder, tmp_path, capsys, monkeypatc
 
 def test_a_run_is_no_better_than_itself(folder, tmp_path):
     shutil.copytree(folder / "first", tmp_path / "copy")
+    (tmp_path / "copy" / "recipe.yaml").unlink()  # tested as the first one is
     test_set = compare_runs([folder / "first", tmp_path / "copy"])["test_sets"]["test"]
     assert test_set["same_tokens"]
     assert test_set["differences"] == []
@@ -358,18 +360,17 @@ def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monk
     assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
-def test_the_recipe_for_filtering_keeps_likely_pairs(tmp_path):
-    from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
-
-    command = re.search(r"  (paste .*?})", _SCORE_EXAMPLE, re.DOTALL)[1]
-    files = {
-        "scores": "\n-2.5\n-3.5\n-1\n",
-        "pairs.en": "a\nb\nc\nd e\n",
-        "pairs.de": "A\nB\nC\nD E\n",
-    }
+@pytest.mark.parametrize("page", ["help", "README"])
+def test_the_recipe_for_filtering_keeps_likely_pairs(page, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    if page == "help":
+        text = _SCORE_EXAMPLE.replace("\\\n", "\n")
+    command = re.search(r"paste - [^}]*}'", text)[0]
+    files = {"scores": "\n-2.5\n-3.5\n-1\n"}
+    files |= {"pairs.en": "a\nb\nc\nd e\n", "pairs.de": "A\nB\nC\nD E\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    subprocess.run(["bash", "-euc", f"{command}'"], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-euc", f"cat scores | {command}"], cwd=tmp_path, check=True)
     assert (tmp_path / "kept.en").read_text() == "b\nd e\n"
     assert (tmp_path / "kept.de").read_text() == "B\nD E\n"
 

@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second
   vanilla-transformer compare runs/first runs/second --output comparison.md
-  vanilla-transformer compare runs/mine downloads/opus-mt-en-de --pair en-de \\
-      --test-file test.en,test.de
+  vanilla-transformer compare runs/first downloads/opus-mt-en-de --test-file test.en,test.de
 
-The first run is what the others are tested against.
+The first run is what the others are tested against; a model without a recipe is tested as it is.
 """
 _SCORE_EXAMPLE = """example:
   vanilla-transformer score runs/demo-en-de pairs.jsonl.gz
   vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token
 
 To keep the pairs that the model finds likely (two texts, into kept.en and kept.de):
-  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token > scores
-  paste scores pairs.en pairs.de | \\
+  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token | \\
+      paste - pairs.en pairs.de | \\
       awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
 
 What is no pair, such as an empty side, has an empty line, which this leaves out.

@@ -1,6 +1,7 @@
 """Train models (Section 5): from a recipe to a run directory, or with the Trainer directly."""
 
 from .averaging import average_checkpoints
+from .comparing import compare_runs
 from .evaluating import evaluate_run
 from .run import run_recipe
 from .trainer import (
@@ -14,6 +15,7 @@ __all__ = [
     "VanillaTransformerTrainer",
     "VanillaTransformerTrainingArguments",
     "average_checkpoints",
+    "compare_runs",
     "evaluate_run",
     "run_recipe",
 ]

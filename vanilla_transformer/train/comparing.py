@@ -15,6 +15,7 @@ from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.environment import hardware
+from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .evaluating import overridden, recipe_and_test_sets
@@ -57,8 +58,8 @@ def compare_runs(
     slows the machine down meanwhile slows all of them down.
 
     Args:
-        directories: run directories, two or more; any with model and tokenizer, if the rest is
-            given.
+        directories: run directories, two or more. One that holds a model and its tokenizer alone is
+            tested as the first one is.
         test_file: test pairs; overrides those of the recipes.
         pair: languages; overrides the recipes'.
         num_beams: beams; overrides the recipes'.
@@ -82,7 +83,12 @@ def compare_runs(
     overrides = overridden(
         pair=pair, test_file=test_file, num_beams=num_beams, strict=strict or None
     )
-    found = [(str(name), *recipe_and_test_sets(Path(name), overrides)) for name in directories]
+    found: list[tuple[str, Recipe, dict[str, TextPairs]]] = []
+    for name in directories:
+        if found and not Path(name, RECIPE).is_file():
+            found.append((str(name), *found[0][1:]))
+        else:
+            found.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
     for name, recipe, sets in found[1:]:
         _check_same(found[0], (name, recipe, sets))
     runs = [
