@@ -70,14 +70,14 @@ def _compare(options: argparse.Namespace) -> int:
         strict=options.strict,
         progress=sys.stderr.isatty(),
     )
+    if options.output:
+        write_text(Path(options.output), comparison_page(comparison))
     for name, test_set in comparison["test_sets"].items():
         print(f"{name}, {test_set['num_sentences']:,} sentences")
         print("\n".join(table_lines(comparison_table(comparison, name))))
         print("\n".join(["", *test_set["verdicts"], *comparison_notes(test_set), ""]))
         for difference in test_set["differences"][:_SHOWN]:
             print(f"{difference_text(comparison, difference)}\n")
-    if options.output:
-        write_text(Path(options.output), comparison_page(comparison))
     return 0
 
 
