@@ -119,7 +119,7 @@ def _score(options: argparse.Namespace) -> int:
         print(f"{found.log_probability / tokens:.6f}")
     print("\n" * pairs.before.popleft(), end="", flush=True)
     if pairs.complaints:
-        print(f"{pairs.complaints} lines are no pairs; first: {pairs.first}", file=sys.stderr)
+        print(f"Lines that are no pairs: {pairs.complaints}; first {pairs.first}", file=sys.stderr)
     return 0
 
 
