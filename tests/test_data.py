@@ -120,6 +120,14 @@ def test_other_languages_are_another_cache(tmp_path):
     assert forth["source"][:] == back["target"][:]
 
 
+def test_other_columns_are_another_cache(load, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\tc\n")
+    assert pairs_of(load(path)) == [("a", "b")]
+    assert pairs_of(load(path, source_column=3, target_column="1")) == [("c", "a")]
+    assert pairs_of(load(path, source_column=2, target_column=3)) == [("b", "c")]
+
+
 def test_a_generator_with_a_key_is_read_once(load):
     assert pairs_of(load(iter(PAIRS), cache_key="numbers-1")) == PAIRS
 

@@ -1,6 +1,8 @@
 """Sentence pairs in: every form gives the same pairs, every fault is named with its place."""
 
+import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -306,9 +308,9 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
-    path = write(tmp_path / "a.tsv", b"a\tb\n")
+    path = write(tmp_path / "a.xlsx", b"PK")
     for source in (path, str(path)):
-        with pytest.raises(ValueError, match=r"a\.tsv; allowed are \.jsonl.*two text files"):
+        with pytest.raises(ValueError, match=r"a\.xlsx; allowed are \.jsonl.*two text files"):
             read_pairs(source, **LANGUAGES)
     with pytest.raises(ValueError, match="got pairs from int"):
         read_pairs(3, **LANGUAGES)
@@ -318,7 +320,7 @@ def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
 def test_files_that_do_not_go_together_are_refused_by_name(tmp_path, names):
     paths = [str(write(tmp_path / name, json_lines(PAIRS))) for name in names]
     for source in (tuple(paths), paths):
-        with pytest.raises(ValueError, match=r"allowed are one JSON Lines file, or SOURCE,TARGET"):
+        with pytest.raises(ValueError, match=r"allowed are one file \(.*\), or SOURCE,TARGET"):
             read_pairs(source, **LANGUAGES)
     with pytest.raises(ValueError, match=re.escape(f"got the files {', '.join(paths)}; ")):
         read_pairs(paths, **LANGUAGES)
@@ -339,3 +341,159 @@ def test_a_data_set_without_the_languages_is_refused_at_once():
 def test_any_text_that_is_not_blank_comes_through_json_lines(tmp_path_factory, pairs):
     path = write(tmp_path_factory.mktemp("any") / "a.jsonl", json_lines(pairs))
     assert read(path) == [pair for pair in pairs if all(side.strip() for side in pair)]
+
+
+# -------------------------------------------------------------------------------------- tables
+
+# What a line of a TSV file can hold.
+ONE_LINE = [pair for pair in PAIRS if not any(mark in "".join(pair) for mark in ("\t", "\r", "\n"))]
+# What spreadsheets quote.
+CELLS = [("a, b", "c; d"), ('say "no"', '"'), ("two\nlines", "\ttab"), ("'", " spaces ")]
+
+
+def tsv(rows):
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def comma_separated(rows, **dialect):
+    text = io.StringIO(newline="")
+    csv.writer(text, **dialect).writerows(rows)
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_tables_without_a_header_give_their_first_two_columns(tmp_path, suffix):
+    rows = [(*pair, "CC-BY 2.0") for pair in ONE_LINE]
+    assert read(write(tmp_path / f"a.tsv{suffix}", tsv(rows))) == ONE_LINE
+    rows = [(*pair, "CC-BY 2.0") for pair in CELLS]
+    for dialect in ({}, {"quoting": csv.QUOTE_ALL}, {"lineterminator": "\n"}):
+        path = write(tmp_path / f"a.csv{suffix}", comma_separated(rows, **dialect))
+        assert read(path) == CELLS
+
+
+def test_nothing_is_quoted_in_a_tsv_file(tmp_path):
+    pairs = [('"open', "zu"), ('"a"', '""'), ('5" pipe', "x,y")]
+    assert read(write(tmp_path / "a.tsv", tsv(pairs))) == pairs
+
+
+def test_semicolons_separate_where_the_first_line_has_no_comma(tmp_path):
+    pairs = [("a; b", "c"), ("d, e", "f")]
+    path = write(tmp_path / "a.csv", comma_separated([("en", "de"), *pairs], delimiter=";"))
+    assert read(path) == pairs
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "dataset"])
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (("id", "de", "en"), {}),
+        (("id", "DE", " En "), {}),
+        (("id", "target", "source"), {}),
+        (("id", "German", "English"), {"source_column": "English", "target_column": "German"}),
+        (("id", "de", "en"), {"source_column": "3", "target_column": 2}),
+        (("en", "German", "x"), {"source_column": 3, "target_column": "German"}),
+    ],
+)
+def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
+    rows = [(str(n), target, source) for n, (source, target) in enumerate(ONE_LINE)]
+    if kind in ("tsv", "csv"):
+        content = (tsv if kind == "tsv" else comma_separated)([header, *rows])
+        assert read(write(tmp_path / f"a.{kind}", content), **columns) == ONE_LINE
+        return
+    names = [name.strip() for name in header]
+    table = datasets.Dataset.from_dict(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    if kind == "parquet":
+        table.to_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
+
+
+def test_numbers_of_columns_need_no_header(tmp_path):
+    rows = [("1", source, "77", target) for source, target in ONE_LINE]  # as Tatoeba exports them
+    path = write(tmp_path / "a.tsv", tsv(rows))
+    assert read(path, source_column=2, target_column=4) == ONE_LINE
+
+
+def test_json_and_parquet_have_the_columns_and_the_form_of_translations(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": "a", "translation": "b"}\n')
+    assert read(path, source_column="text", target_column="translation") == [("a", "b")]
+    path = write(tmp_path / "b.jsonl", b'{"translation": {"de": "b", "en": "a"}}\n')
+    assert read(path, source_column="en", target_column="de") == [("a", "b")]
+    rows = [{"translation": {"en": source, "de": target}} for source, target in PAIRS]
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == PAIRS
+
+
+TABLE_FAULTS = [
+    ("tsv", b"one column", "1 columns; needed are 2"),
+    ("tsv", b"", "1 columns; needed are 2"),
+    ("tsv", b"\tb", "the source is empty"),
+    ("tsv", b"a\t\xff", "invalid UTF-8 at byte 3 of the line"),
+    ("tsv", b"a" * (LINE_BYTES + 1), "the line is longer than 1 MiB"),
+    ("csv", b"", "0 columns; needed are 2"),
+    ("csv", b'"a" b,c', "',' expected after '\"'"),
+    ("csv", b'"a,' + b"x" * 140_000 + b'",b', "field larger than field limit"),
+    ("csv", b'"a\n\xff",b', "invalid UTF-8 at byte 1 of the line"),
+]
+
+
+@pytest.mark.parametrize(("kind", "line", "complaint"), TABLE_FAULTS)
+def test_a_malformed_row_is_counted_named_and_skipped_or_refused(tmp_path, kind, line, complaint):
+    good = b"a\tb\nc\td\n" if kind == "tsv" else b'a,b\n"c\nc",d\n'
+    path = write(tmp_path / f"a.{kind}", good + line + b"\n" + good)
+    reader = read_pairs(path, **LANGUAGES)
+    pairs = list(reader)
+    number = good.count(b"\n") + 1
+    assert pairs[:2] == pairs[-2:] == read(write(tmp_path / f"b.{kind}", good))
+    assert reader.num_malformed >= 1
+    assert reader.examples[0].startswith(f"{path}:{number}: {complaint}")
+    with pytest.raises(RequestError, match=rf"a\.{kind}:{number}: "):
+        list(read_pairs(path, **LANGUAGES, strict=True))
+
+
+def test_a_row_over_many_lines_ends_at_1_mib(tmp_path):
+    row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(1000))
+    path = write(tmp_path / "a.csv", b"a,b\n" + row)
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == [("a", "b")]
+    assert reader.examples[0].startswith(f"{path}:2: the row is longer than 1 MiB")
+
+
+def test_columns_that_are_not_there_are_named_with_those_that_are(tmp_path):
+    path = write(tmp_path / "a.csv", b"id,English,German\n1,a,b\n")
+    with pytest.raises(RequestError, match=r"source_column: got 'Engl'.*\['id', 'English', 'Ger"):
+        read(path, source_column="Engl", target_column="German")
+    datasets.Dataset.from_dict({"x": ["a"], "y": ["b"]}).to_parquet(tmp_path / "a.parquet")
+    for columns in ({}, {"source_column": 1, "target_column": 3}):
+        with pytest.raises(RequestError, match=r"got columns \['x', 'y'\].*--source-column"):
+            read(tmp_path / "a.parquet", **columns)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("a", None), (None, 2), ("a", "a"), (1, "1"), (0, 1), ("", "b"), (1.0, 2)],
+)
+def test_two_columns_are_given_or_none(tmp_path, source, target):
+    path = write(tmp_path / "a.tsv", b"a\tb\n")
+    with pytest.raises(RequestError, match=r"(source|target)_column: got .*; give both columns"):
+        read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"PAR1 and no more"])
+def test_a_broken_parquet_file_is_one_clear_error(tmp_path, damage):
+    path = tmp_path / "a.parquet"
+    datasets.Dataset.from_dict({"en": ["a"] * 999, "de": ["b"] * 999}).to_parquet(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RequestError, match=r"a\.parquet is not a whole parquet file .*fetch it"):
+        read(path)
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_cells_written_as_csv_are_read_back(tmp_path_factory, rows, quoted):
+    """But for those that end or begin a line elsewhere than at a line feed."""
+    rows = [tuple(cell.replace("\r", "") for cell in row) for row in rows]
+    rows = [tuple(re.sub("[\ud800-\udfff]", "", cell) for cell in row) for row in rows]
+    quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
+    content = comma_separated([("en", "de", "more"), *rows], quoting=quoting)
+    path = write(tmp_path_factory.mktemp("any") / "a.csv", content)
+    assert read(path) == [row[:2] for row in rows if row[0].strip() and row[1].strip()]

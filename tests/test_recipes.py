@@ -11,6 +11,7 @@ import re
 import types
 from pathlib import Path
 
+import datasets
 import hostile_values
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.data.tokenizer import check_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
-from vanilla_transformer.recipes.pairs import data_identity
+from vanilla_transformer.recipes.pairs import data_identity, training_pairs
 from vanilla_transformer.recipes.recipe import (
     CHANGEABLE,
     Recipe,
@@ -297,6 +298,17 @@ def test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own(name, p
     told = load_recipe(name, {place: value, "data_license": "CC0", "dataset_config": "a-b"})
     assert told.data_license == "CC0"
     assert told.dataset_config == ("a-b" if place == "dataset" else None)
+
+
+def test_columns_reach_the_reader_and_are_those_of_the_recipes_own_pairs(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "a.tsv").write_text("1\ta\tb\n")
+    text = f"pair: en-de\ntrain_file: {tmp_path / 'a.tsv'}\n"
+    path = write(tmp_path, f"{text}source_column: '2'\ntarget_column: '3'\n")
+    assert training_pairs(load_recipe(path))[0] == {"source": "a", "target": "b"}
+    other = load_recipe(path, {"train_file": "b.tsv"})
+    assert other.source_column is other.target_column is None
+    assert load_recipe(path, {"train_file": "b.tsv", "source_column": "x"}).source_column == "x"
 
 
 def test_the_recipes_own_pairs_named_again_keep_what_it_says_of_them():

@@ -56,6 +56,8 @@ def load_pairs(
     *,
     source_language: str,
     target_language: str,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
     split: str = "train",
     config: str | None = None,
     revision: str | None = None,
@@ -74,6 +76,8 @@ def load_pairs(
         source: see `read_pairs`, as for the arguments not listed here.
         source_language: key of the source sentence.
         target_language: key of the target sentence.
+        source_column: of the source sentence, by name or by number from 1.
+        target_column: of the target sentence.
         split: of a Hub data set.
         config: of a Hub data set.
         revision: of a Hub data set.
@@ -86,13 +90,15 @@ def load_pairs(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not one usable pair, files of unequal length, a broken gzip file, or, with
-            `strict`, a malformed line.
+        ValueError: not one usable pair, no such column, files of unequal length, a broken file, or,
+            with `strict`, a malformed line.
     """
     reader = read_pairs(
         source,
         source_language=source_language,
         target_language=target_language,
+        source_column=source_column,
+        target_column=target_column,
         split=split,
         config=config,
         revision=revision,
@@ -101,6 +107,8 @@ def load_pairs(
     )
     identity = _identity(source, cache_key, hub=(config, split, revision))
     key = None if identity is None else [identity, source_language, target_language]
+    if key is not None and source_column is not None:
+        key.append([str(source_column), str(target_column)])
     dataset, report = _cached(
         "pairs", key, lambda path: _write_pairs(path, reader, show_progress), cache_dir=cache_dir
     )

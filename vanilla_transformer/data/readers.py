@@ -5,6 +5,7 @@ What cannot be a pair is skipped, counted and reported with its place, or refuse
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -13,7 +14,7 @@ import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,72 @@ if TYPE_CHECKING:
 TEXT_BYTES = 2**16  # of one side of a pair: some ten thousand words
 _ROWS = 1000
 _JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_TABLE_SUFFIXES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
+_SUFFIXES = (*_JSON_SUFFIXES, *_TABLE_SUFFIXES, ".parquet")
 _GZIP = b"\x1f\x8b"  # begins such a file, and no text in UTF-8
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_FILE_SUFFIXES = (".gz", ".txt", ".tsv", ".csv", ".zip", ".parquet", ".arrow", ".bz2", ".xz")
+_FILE_SUFFIXES = (".gz", ".txt", ".zip", ".arrow", ".bz2", ".xz", ".xlsx", ".ods")
 
 
 class _MalformedError(RequestError):
     """What is wrong with one line."""
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which two columns of a table are source and target.
+
+    Attributes:
+        languages: of source and target.
+        given: names, or numbers from 1, that were asked for.
+    """
+
+    languages: tuple[str, str]
+    given: tuple[str | int, str | int] | None
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """Names in rows that are objects."""
+        source, target = self.given or self.languages
+        return str(source), str(target)
+
+    def places(self, names: Sequence[str], where: str) -> tuple[int, int] | None:
+        """Numbers from 0 of the columns among these names; None where nothing says which."""
+        if self.given is None:
+            return self.named_by_themselves(names)
+        found = []
+        for option, column in zip(("source_column", "target_column"), self.given, strict=True):
+            if isinstance(column, str) and names.count(column) != 1:
+                raise RequestError(
+                    f"{option}: got {column!r}, but {where} has the columns "
+                    f"{reprlib.repr(list(names))}; give one of them, or a number from 1."
+                )
+            found.append(names.index(column) if isinstance(column, str) else column - 1)
+        return found[0], found[1]
+
+    def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
+        """Numbers from 0 of the columns that have the languages' names, or source and target."""
+        names = [name.casefold() for name in names]
+        for source, target in (self.languages, ("source", "target")):
+            wanted = [source.casefold(), target.casefold()]
+            if all(names.count(name) == 1 for name in wanted):
+                return names.index(wanted[0]), names.index(wanted[1])
+        return None
+
+    def selection(self, names: list[str], where: str) -> tuple[list[str], tuple[str, str]]:
+        """The columns to read of a table whose columns all have names, and the keys of its rows."""
+        if "translation" in names and not any(
+            isinstance(column, int) or column in names for column in self.given or ()
+        ):
+            return ["translation"], self.keys
+        places = self.places(names, where)
+        if places is None or max(places) >= len(names):
+            raise RequestError(
+                f"got columns {names}; needed are 'translation' or {list(self.keys)}. Check the "
+                "languages, or name the columns (--source-column, --target-column)."
+            )
+        keys = names[places[0]], names[places[1]]
+        return list(keys), keys
 
 
 @dataclass(kw_only=True)
@@ -73,6 +133,8 @@ def read_pairs(
     *,
     source_language: str,
     target_language: str,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
     split: str = "train",
     config: str | None = None,
     revision: str | None = None,
@@ -81,21 +143,31 @@ def read_pairs(
 ) -> PairReader:
     """Read sentence pairs from wherever they are.
 
-    What cannot be a pair (no JSON, a missing language, an empty or non-string side, invalid UTF-8,
-    a side of more than 64 KiB, a line of more than 1 MiB) is skipped, counted and reported with its
-    line, or refused with `strict`. Text is taken as it is; only the end of a line (LF or CRLF) and
-    a byte order mark are not part of it.
+    What cannot be a pair (no JSON, a missing language or column, an empty or non-string side,
+    invalid UTF-8, a side of more than 64 KiB, a line or row of more than 1 MiB) is skipped, counted
+    and reported with its line, or refused with `strict`. Text is taken as it is; only the end of a
+    line (LF or CRLF) and a byte order mark are not part of it.
+
+    Without `source_column` and `target_column`, the columns of a table are those named like the
+    two languages, or else `source` and `target`. A `.tsv` or `.csv` file whose first row holds
+    neither pair of names has no header; its first two columns are taken.
 
     Args:
         source: one of
             - a JSON Lines file (`.jsonl`, `.json`, either with `.gz`), one
               `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` a line;
+            - a table: `.tsv` (tabs, nothing quoted) or `.csv` (commas, or semicolons where the
+              first line has no comma; quoted as spreadsheets do it), either with `.gz`, or
+              `.parquet`;
             - a tuple of two text files, plain or `.gz`, with one sentence a line;
             - the name of a data set on the Hub, or a folder that `datasets.load_dataset` reads;
-            - a `datasets` data set with a column `translation` or one column per language;
+            - a `datasets` data set with a column `translation` or one column per side;
             - an iterable of pairs, of which the first two entries are source and target.
         source_language: key of the source sentence; of no use for files of text and for pairs.
         target_language: key of the target sentence.
+        source_column: of the source sentence, by name or, in a table, by number from 1; of no use
+            for two files of text and for pairs. A name says that the first row is a header.
+        target_column: of the target sentence; both are given, or neither.
         split: of a Hub data set.
         config: of a Hub data set.
         revision: of a Hub data set.
@@ -104,18 +176,24 @@ def read_pairs(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file of another kind, or files that do not go together; while iterating:
-            files of unequal length, a broken gzip file, or, with `strict`, a malformed line.
+        ValueError: a file of another kind, files that do not go together, or one column of the two;
+            while iterating: no such column, files of unequal length, a broken file, or, with
+            `strict`, a malformed line.
     """
-    languages = (source_language, target_language)
+    columns = _Columns((source_language, target_language), _given(source_column, target_column))
 
     def read(skip: Callable[[str], None]) -> Iterator[tuple[str, str]]:
         if kind == "json":
-            return _read_json_lines(Path(source), languages, skip)
+            return _read_json_lines(Path(source), columns.keys, skip)
+        if kind == "table":
+            return _read_table(Path(source), columns, skip)
         if kind == "parallel":
             return _read_parallel(Path(source[0]), Path(source[1]), skip)
         if kind == "pairs":
             return _read_rows(source, lambda pair: _checked_pair(*_two_sides(pair)), "pair", skip)
+        if kind == "parquet":
+            rows = _parquet_rows(Path(source), columns)
+            return _read_rows(rows, lambda row: _pair_of_row(*row), f"{source}: row", skip)
         dataset = source
         if kind == "hub":
             from datasets import load_dataset
@@ -123,15 +201,35 @@ def read_pairs(
             dataset = load_dataset(
                 os.fspath(source), config, split=split, revision=revision, streaming=streaming
             )
-        rows = _dataset_rows(dataset, languages)
-        return _read_rows(rows, lambda row: _pair_of_row(row, languages), "row", skip)
+        rows = _dataset_rows(dataset, columns)
+        return _read_rows(rows, lambda row: _pair_of_row(*row), "row", skip)
 
     kind = kind_of(source)
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
+def _given(source: str | int | None, target: str | int | None) -> tuple | None:
+    """Both columns, numbers as such; None where neither is asked for."""
+    if source is None and target is None:
+        return None
+    given = []
+    for option, column in (("source_column", source), ("target_column", target)):
+        if isinstance(column, str) and re.fullmatch("[0-9]{1,9}", column):
+            column = int(column)
+        fits = column > 0 if type(column) is int else isinstance(column, str) and column
+        if not fits or column in given:
+            raise RequestError(
+                f"{option}: got {column!r}; give both columns, two names or numbers from 1."
+            )
+        given.append(column)
+    return given[0], given[1]
+
+
 def kind_of(source: PairSource) -> str:
-    """What `read_pairs` takes a source for: "json", "parallel", "hub", "dataset" or "pairs".
+    """What `read_pairs` takes a source for.
+
+    Returns:
+        "json", "table", "parquet", "parallel", "hub", "dataset" or "pairs".
 
     Raises:
         FileNotFoundError: no such file.
@@ -156,15 +254,17 @@ def kind_of(source: PairSource) -> str:
 
 
 def _kind_of_name(name: str, *, is_path: bool) -> str:
-    if name.endswith(_JSON_SUFFIXES):
-        _require_file(Path(name))
-        return "json"
-    if Path(name).is_dir():
+    if Path(name).is_dir() and not name.endswith(_JSON_SUFFIXES):
         return "hub"
+    if name.endswith(_SUFFIXES):
+        _require_file(Path(name))
+        if name.endswith(".parquet"):
+            return "parquet"
+        return "json" if name.endswith(_JSON_SUFFIXES) else "table"
     if is_path or Path(name).exists() or name.endswith(_FILE_SUFFIXES):
         _require_file(Path(name))
         raise RequestError(
-            f"got the file {name}; allowed are {', '.join(_JSON_SUFFIXES)}, or two text files, "
+            f"got the file {name}; allowed are {', '.join(_SUFFIXES)}, or two text files, "
             "SOURCE,TARGET."
         )
     if not _HUB_NAME.fullmatch(name):
@@ -175,17 +275,17 @@ def _kind_of_name(name: str, *, is_path: bool) -> str:
 def _require_parallel(names: list[str]) -> None:
     for name in names:
         _require_file(Path(name))
-    if len(names) != 2 or any(name.endswith(_JSON_SUFFIXES) for name in names):
+    if len(names) != 2 or any(name.endswith(_SUFFIXES) for name in names):
         raise RequestError(
-            f"got the files {', '.join(names)}; allowed are one JSON Lines file, or SOURCE,TARGET, "
-            "two text files. Join files of one kind into one."
+            f"got the files {', '.join(names)}; allowed are one file ({', '.join(_SUFFIXES)}), or "
+            "SOURCE,TARGET, two text files. Join files of one kind into one."
         )
 
 
 def _name_of(source: PairSource, kind: str) -> str:
     if kind == "parallel":
         return " and ".join(map(os.fspath, source))
-    return os.fspath(source) if kind in ("json", "hub") else "the pairs given"
+    return "the pairs given" if kind in ("dataset", "pairs") else os.fspath(source)
 
 
 def _require_file(path: Path) -> None:
@@ -215,13 +315,68 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _read_json_lines(
-    path: Path, languages: tuple[str, str], skip: Callable[[str], None]
+    path: Path, keys: tuple[str, str], skip: Callable[[str], None]
 ) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            yield _pair_of_row(_parsed(line), languages)
+            yield _pair_of_row(_parsed(line), keys)
         except _MalformedError as error:
             skip(f"{path}:{number}: {error}")
+
+
+def _read_table(
+    path: Path, columns: _Columns, skip: Callable[[str], None]
+) -> Iterator[tuple[str, str]]:
+    is_csv = path.name.removesuffix(".gz").endswith(".csv")
+    places = None
+    for number, row in (_csv_rows if is_csv else _tsv_rows)(path, skip):
+        if places is None:
+            cells = [cell.strip() for cell in row]
+            places = columns.places(cells, str(path)) or (0, 1)
+            if columns.named_by_themselves(cells) or str in map(type, columns.given or ()):
+                continue  # it is a header
+        try:
+            if len(row) <= max(places):
+                raise _MalformedError(f"{len(row)} columns; needed are {max(places) + 1}")
+            yield _checked_pair(*(row[place] for place in places))
+        except _MalformedError as error:
+            skip(f"{path}:{number}: {error}")
+
+
+def _tsv_rows(path: Path, skip: Callable[[str], None]) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            yield number, _decoded(line).split("\t")
+        except _MalformedError as error:
+            skip(f"{path}:{number}: {error}")
+
+
+def _csv_rows(path: Path, skip: Callable[[str], None]) -> Iterator[tuple[int, list[str]]]:
+    """The rows, each with the number of its first line; a quoted cell may hold ends of lines."""
+    last = size = 0
+
+    def text_of(line: bytes) -> str:
+        nonlocal last, size
+        last, size = last + 1, size + len(line)
+        if size > LINE_BYTES:
+            raise _MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
+        return _decoded(line) + "\n"
+
+    lines = _lines(path)
+    head = list(islice(lines, 1))
+    delimiter = ";" if head and b"," not in head[0] and b";" in head[0] else ","
+    # An error leaves both the map and the reader able to go on with the next line.
+    rows = csv.reader(map(text_of, chain(head, lines)), delimiter=delimiter, strict=True)
+    while True:
+        first, size = last + 1, 0
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except (_MalformedError, csv.Error) as error:
+            skip(f"{path}:{first}: {error}")
+            continue
+        yield first, row
 
 
 def _read_parallel(
@@ -244,6 +399,24 @@ def _read_parallel(
         )
 
 
+def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, tuple[str, str]]]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    with path.open("rb") as file:
+        try:
+            table = ParquetFile(file)
+            wanted, keys = columns.selection(table.schema_arrow.names, str(path))
+            for batch in table.iter_batches(_ROWS, columns=wanted):
+                for row in batch.to_pylist():
+                    yield row, keys
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise RequestError(
+                f"{path} is not a whole parquet file ({reason}); fetch it again."
+            ) from error
+
+
 def _read_rows(
     rows: Iterable, pair_of: Callable[[object], tuple[str, str]], unit: str, skip: Callable
 ) -> Iterator[tuple[str, str]]:
@@ -254,18 +427,16 @@ def _read_rows(
             skip(f"{unit} {number}: {error}")
 
 
-def _dataset_rows(dataset: Dataset | IterableDataset, languages: tuple[str, str]) -> Iterator[dict]:
-    columns = dataset.column_names
-    if columns is not None:  # a stream may not know them
-        wanted = ["translation"] if "translation" in columns else list(languages)
-        if not set(wanted) <= set(columns):
-            raise RequestError(
-                f"got columns {columns}; needed are 'translation' or {wanted}. Check the languages."
-            )
+def _dataset_rows(
+    dataset: Dataset | IterableDataset, columns: _Columns
+) -> Iterator[tuple[dict, tuple[str, str]]]:
+    keys = columns.keys
+    if dataset.column_names is not None:  # a stream may not know them
+        wanted, keys = columns.selection(dataset.column_names, "the data set")
         dataset = dataset.select_columns(wanted)
     for batch in dataset.with_format(None).iter(_ROWS):
         for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True))
+            yield dict(zip(batch, values, strict=True)), keys
 
 
 def _decoded(line: bytes) -> str:
@@ -285,15 +456,17 @@ def _parsed(line: bytes) -> object:
         raise _MalformedError(f"not JSON ({error})" if text.strip() else "empty line") from None
 
 
-def _pair_of_row(row: object, languages: tuple[str, str]) -> tuple[str, str]:
+def _pair_of_row(row: object, keys: tuple[str, str]) -> tuple[str, str]:
     sides = row.get("translation", row) if isinstance(row, dict) else None
+    if not isinstance(sides, dict) and isinstance(row, dict) and set(keys) <= row.keys():
+        sides = row  # one of the two columns has that name
     if not isinstance(sides, dict):
         raise _MalformedError('no object of the form {"translation": {...}}')
-    for language in languages:
-        if language not in sides:
+    for key in keys:
+        if key not in sides:
             names = reprlib.repr(sorted(map(str, sides)))
-            raise _MalformedError(f"no {language!r} among {names}")
-    return _checked_pair(*(sides[language] for language in languages))
+            raise _MalformedError(f"no {key!r} among {names}")
+    return _checked_pair(*(sides[key] for key in keys))
 
 
 def _two_sides(pair: object) -> tuple[object, object]:

@@ -109,6 +109,8 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     options = {
         "source_language": recipe.source_language,
         "target_language": recipe.target_language,
+        "source_column": recipe.source_column,
+        "target_column": recipe.target_column,
         "strict": recipe.strict,
         "show_progress": sys.stderr.isatty(),
     }

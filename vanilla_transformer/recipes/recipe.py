@@ -190,12 +190,19 @@ class Recipe:
         500, "pairs to generate for validation and for each test set", _PAIRS, allowed=COUNT
     )
     train_file: str | None = _option(
-        None, "training pairs: .jsonl[.gz], or SOURCE,TARGET texts", _PAIRS, is_file=True
+        None,
+        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or SOURCE,TARGET texts",
+        _PAIRS,
+        is_file=True,
     )
     validation_file: str | None = _option(
         None, "validation pairs, in the same forms", _PAIRS, is_file=True
     )
     test_file: str | None = _option(None, "test pairs, in the same forms", _PAIRS, is_file=True)
+    source_column: str | None = _option(
+        None, "column of the sources: a name, or a number from 1", _PAIRS
+    )
+    target_column: str | None = _option(None, "column of the targets", _PAIRS)
     strict: bool = _option(False, "refuse malformed lines instead of skipping them", _PAIRS)
     max_source_length: int = _option(
         256, "leave out training pairs with a longer source, in tokens", _PAIRS, allowed=COUNT
@@ -575,6 +582,7 @@ def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> 
     if given and overrides[given[0]] != values.get(given[0]):
         # What a recipe says of its own pairs is not true of these.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
+        untrue |= {"source_column", "target_column"}
         values = {name: value for name, value in values.items() if name not in untrue}
     values = {**values, **overrides}
     used = next((name for name in _PLACES if values.get(name) is not None), None)
