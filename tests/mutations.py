@@ -610,19 +610,19 @@ MUTATIONS = [
         "test_data.py::test_other_columns_are_another_cache",
     ),
     Mutation(
-        "data/dataset.py",
+        "data/cache.py",
         'if report["sha256"] != sha256(file):',
         "if False:",
         "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
     ),
     Mutation(
-        "data/dataset.py",
+        "data/cache.py",
         "return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]",
         "return [state.st_size, state.st_mtime_ns]",
         "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
     ),
     Mutation(
-        "data/dataset.py",
+        "data/cache.py",
         '                _write_report(folder, report, report["sha256"])\n',
         "                pass\n",
         "test_data.py::test_a_copy_of_a_cache_is_believed_by_its_digest_once",
@@ -662,6 +662,36 @@ MUTATIONS = [
         "torch.from_numpy(real.astype(np.int64))",
         "torch.from_numpy((padded != self.pad_token_id).astype(np.int64))",
         "test_data.py::test_padding_ids_are_free_and_the_mask_tells_real_pads_apart",
+    ),
+    Mutation(
+        "data/selection.py",
+        "~(np.isin(sources, repeated) | np.isin(targets, repeated))",
+        "~np.isin(sources, repeated)",
+        "test_data.py::test_held_out_pairs_have_no_text_in_common_with_the_others",
+    ),
+    Mutation(
+        "data/selection.py",
+        "rows = rows[np.argsort(sources[rows])]\n",
+        "",
+        "test_data.py::test_what_is_held_out_depends_on_the_texts_alone",
+    ),
+    Mutation(
+        "data/selection.py",
+        "pc.utf8_trim_whitespace(column)",
+        "column",
+        "test_data.py::test_held_out_pairs_have_no_text_in_common_with_the_others",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        'return {"held_out_pairs": 0, **recorded}',
+        'return {"held_out_pairs": None, **recorded}',
+        "test_runs.py::test_run_from_before_pairs_were_held_out_goes_on_with_all_of_its_pairs",
+    ),
+    Mutation(
+        "train/run.py",
+        "    if not len(texts) and not test_sets:\n        pairs,",
+        "    if not test_sets:\n        pairs,",
+        "test_runs.py::test_nothing_is_held_out_where_validation_or_test_pairs_are_named",
     ),
     # Batches by a budget of tokens (Section 5.1).
     Mutation(

@@ -3,10 +3,12 @@ read."""
 
 import errno
 import gzip
+import itertools
 import json
 import logging
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import threading
@@ -20,6 +22,7 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
+from vanilla_transformer.data import cache, hold_out, selection
 from vanilla_transformer.data import dataset as data
 from vanilla_transformer.data.dataset import (
     PairCollator,
@@ -29,6 +32,7 @@ from vanilla_transformer.data.dataset import (
     tokenize_pairs,
 )
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.errors import RequestError
 
 MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
 LANGUAGES = {"source_language": "en", "target_language": "de"}
@@ -312,7 +316,7 @@ def test_a_copy_of_a_cache_is_believed_by_its_digest_once(load, tmp_path, monkey
     refuse_to_read(monkeypatch)
     assert pairs_of(load(path)) == PAIRS
     assert "damaged" not in caplog.text
-    monkeypatch.setattr(data, "sha256", None)  # size and times are enough from now on
+    monkeypatch.setattr(cache, "sha256", None)  # size and times are enough from now on
     assert pairs_of(load(path)) == PAIRS
 
 
@@ -635,6 +639,58 @@ def test_labels_are_held_against_the_vocabulary_of_the_target():
 def test_ignored_labels_pass_the_check():
     features = [{"input_ids": [4], "labels": [-100, 5]}]
     assert PairCollator(vocab_size=6)(features)["labels"].tolist() == [[-100, 5]]
+
+
+# ----------------------------------------------------------------------------------- selection
+
+
+def held_out(load, pairs, count=None, tmp_path=None):
+    parts = hold_out(load(pairs), count, cache_dir=tmp_path / "cache")
+    return [pairs_of(part) for part in parts]
+
+
+# One in three has a text that occurs elsewhere: as a pair, as a source, as a target, across sides.
+REPEATED = [(f"s{n}", f"t{n}") for n in range(600)]
+REPEATED += [REPEATED[n] for n in range(60)] + [(f"s{n}", f"x{n}") for n in range(60, 120)]
+REPEATED += [(f"y{n}", f" t{n} ") for n in range(120, 160)] + [(f"t{n}", "z") for n in range(200)]
+
+
+def test_held_out_pairs_have_no_text_in_common_with_the_others(load, tmp_path):
+    parts = held_out(load, REPEATED, tmp_path=tmp_path)
+    assert [len(part) for part in parts] == [len(REPEATED) - 96, 48, 48]
+    assert sorted(itertools.chain(*parts)) == sorted(REPEATED)  # nothing is lost
+    texts = [{side.strip() for pair in part for side in pair} for part in parts]
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(texts, 2))
+    in_training = set(parts[0])
+    assert parts[0] == [pair for pair in REPEATED if pair in in_training]  # in their order
+
+
+def test_what_is_held_out_depends_on_the_texts_alone(load, tmp_path):
+    _, validation, test = held_out(load, REPEATED, 20, tmp_path=tmp_path)
+    shuffled = random.Random(1).sample(REPEATED, len(REPEATED))
+    assert held_out(load, shuffled, 20, tmp_path=tmp_path)[1:] == [validation, test]
+    more = held_out(load, [*REPEATED, ("new", "neu")], 30, tmp_path=tmp_path)
+    assert len(set(test) - set(more[2])) <= 1
+
+
+def test_a_split_is_made_once(load, tmp_path, monkeypatch):
+    first = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(selection, "_write_split", None)
+    again = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    assert [part._fingerprint for part in first] == [part._fingerprint for part in again]
+    assert len({part._fingerprint for part in first}) == 3
+
+
+def test_as_many_are_held_out_as_have_texts_of_their_own(load, tmp_path):
+    few = [("a", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
+    train, validation, test = held_out(load, few, tmp_path=tmp_path)
+    assert (len(train), len(validation), len(test)) == (201, 3, 3)
+    with pytest.raises(RequestError, match=r"got 4 pairs.* of 207 pairs only 3 can be"):
+        held_out(load, few, 4, tmp_path=tmp_path)
+    assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
+    with pytest.raises(RequestError, match="got 0 pairs to hold out"):
+        held_out(load, few, 0, tmp_path=tmp_path)
+    assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
 
 
 @pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")

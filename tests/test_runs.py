@@ -332,13 +332,65 @@ def test_complete_run_without_checkpoints_is_not_trained_anew(tmp_path):
 def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
     caplog.set_level("INFO", logger="vanilla_transformer")
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
-    overrides = {"max_steps": 2, "precision": precision}
+    overrides = {"max_steps": 2, "precision": precision, "held_out_pairs": 0}
     metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
     assert metrics["scores"] == metrics["samples"] == {}
     assert metrics["precision"] == precision
     told, begun = "there will be no scores", f"Computing in {precision} (precision: {precision})"
     assert caplog.text.index(told) < caplog.text.index(begun)
     assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_pairs_are_held_out_where_none_are_named_for_scores(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    path = tiny_recipe(tmp_path, validation_file="null", test_file="null")
+    recipe = load_recipe(str(path), {"max_steps": 2})
+    metrics = run_recipe(recipe, tmp_path / "run")
+    facts, count = metrics["data"], 120 // 20
+    assert facts["held_out_pairs"] == facts["validation_pairs"] == count
+    assert (facts["train_pairs"], facts["train_pairs_kept"]) == (120, 120 - 2 * count)
+    assert [metrics["scores"][name]["num_sentences"] for name in ("validation", "test")] == [6, 6]
+    assert f"Held out {count} pairs for validation and as many for test" in caplog.text
+    assert evaluate_run(tmp_path / "run")["test"]["bleu"] == metrics["scores"]["test"]["bleu"]
+    longer = run_recipe(dataclasses.replace(recipe, max_steps=3), tmp_path / "run")
+    assert longer["data"] == facts
+    for value in (0, 5):
+        with pytest.raises(RequestError, match=f"held_out_pairs: None -> {value}"):
+            run_recipe(dataclasses.replace(recipe, held_out_pairs=value), tmp_path / "run")
+    with pytest.raises(RequestError, match="got 500 pairs to hold out"):
+        run_recipe(dataclasses.replace(recipe, held_out_pairs=500), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("given", ["validation_file", "test_file"])
+def test_nothing_is_held_out_where_validation_or_test_pairs_are_named(tmp_path, given):
+    other = {"validation_file", "test_file"} - {given}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **dict.fromkeys(other, "null"), max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert metrics["data"]["held_out_pairs"] == 0
+    assert metrics["data"]["train_pairs_kept"] == 120
+    assert list(metrics["scores"]) == [given.removesuffix("_file")]
+
+
+def test_run_from_before_pairs_were_held_out_goes_on_with_all_of_its_pairs(tmp_path):
+    path = tiny_recipe(tmp_path, validation_file="null", test_file="null", max_steps=1)
+    recipe = load_recipe(str(path))
+    run_recipe(dataclasses.replace(recipe, held_out_pairs=0), tmp_path / "run")
+    run = tmp_path / "run"
+    written = (run / "recipe.yaml").read_text(encoding="utf-8")
+    assert "held_out_pairs: 0\n" in written
+    (run / "recipe.yaml").write_text(written.replace("held_out_pairs: 0\n", ""), encoding="utf-8")
+    for file in (run / "checkpoints" / "data.json", run / "metrics.json"):
+        older = json.loads(file.read_text(encoding="utf-8"))
+        del older.get("data", older)["held_out_pairs"]
+        older.get("recipe", {}).pop("held_out_pairs", None)
+        file.write_text(json.dumps(older), encoding="utf-8")
+    with pytest.raises(RequestError, match="no test or validation pairs"):
+        evaluate_run(run)
+    assert run_recipe(recipe, run)["scores"] == {}  # it is complete
+    metrics = run_recipe(dataclasses.replace(recipe, max_steps=2), run)
+    assert metrics["data"]["held_out_pairs"] == 0
+    assert metrics["data"]["train_pairs_kept"] == 120
 
 
 def test_generated_pairs_are_scored_apart_and_by_kind(tmp_path):

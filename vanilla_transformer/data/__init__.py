@@ -12,6 +12,7 @@ from .dataset import (
     tokenize_pairs,
 )
 from .readers import read_pairs
+from .selection import hold_out
 from .tokenizer import train_tokenizer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "PairCollator",
     "TokenBatchSampler",
     "generate_pairs",
+    "hold_out",
     "load_pairs",
     "pair_lengths",
     "read_pairs",

@@ -1,23 +1,18 @@
 """Sentence pairs as data sets: read once, tokenised once, batched as tensors.
 
-Text and tokens are written to Arrow files that are memory-mapped, so that neither the number of
-pairs nor a second run costs memory or time. A cache is written aside and renamed when it is whole;
-processes that want the same one wait for the first of them. Its report holds size, times and digest
-of its data: they are believed while size and times are the same, or else the digest is.
+Text and tokens are cached as cache.py does it, so that neither the number of pairs nor a second run
+costs memory or time.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import logging
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -28,8 +23,8 @@ import torch
 from tqdm.auto import tqdm
 
 from ..errors import RequestError
-from ..storage.atomic import write_json
-from ..storage.reading import errors_naming, read_json, sha256
+from ..storage.reading import read_json
+from .cache import REPORTS, ArrowFile, cached
 from .readers import PairReader, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -41,13 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Part of every cache key: raise it when the files or the rules of reading change.
-_CACHE_VERSION = 2
-# What the reports of both kinds of cache hold.
-_REPORTS = {
-    "pairs": {"rows": int, "malformed": int, "examples": list},
-    "tokens": {"rows": int, "too_long": int, "empty": int},
-}
 _BATCH = 8000  # pairs; to encode a batch costs some 15 ms more than its pairs do
 
 
@@ -109,7 +97,7 @@ def load_pairs(
     key = None if identity is None else [identity, source_language, target_language]
     if key is not None and source_column is not None:
         key.append([str(source_column), str(target_column)])
-    dataset, report = _cached(
+    dataset, report = cached(
         "pairs", key, lambda path: _write_pairs(path, reader, show_progress), cache_dir=cache_dir
     )
     if report["malformed"]:
@@ -133,7 +121,7 @@ def reading_report(dataset: Dataset) -> dict[str, object]:
         what the cache is known by.
     """
     file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
-    return read_json(file, keys=_REPORTS[file.parent.name.partition("-")[0]])
+    return read_json(file, keys=REPORTS[file.parent.name.partition("-")[0]])
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
@@ -168,7 +156,7 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
     count = 0
-    with _ArrowFile(path, schema) as file:
+    with ArrowFile(path, schema) as file:
         pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
         while batch := list(islice(pairs, _BATCH)):
             columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
@@ -229,7 +217,7 @@ def tokenize_pairs(
     encode, workers, identity = _encoder(tokenizer)
     limits = [max_source_length, max_target_length]
     key = [dataset._fingerprint, identity, limits]
-    tokens, report = _cached(
+    tokens, report = cached(
         "tokens",
         key,
         lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
@@ -299,7 +287,7 @@ def _write_tokens(
     report = {"rows": 0, "too_long": 0, "empty": 0}
     bounds = [np.inf if limit is None else limit for limit in limits]
     with (
-        _ArrowFile(path, schema) as file,
+        ArrowFile(path, schema) as file,
         tqdm(
             total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
         ) as bar,
@@ -356,115 +344,6 @@ def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray
     np.cumsum(lengths, out=offsets[1:])
     ids = np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1]))
     return pa.ListArray.from_arrays(offsets, ids)
-
-
-# --------------------------------------------------------------------------------------- cache
-
-
-class _ArrowFile:
-    """A new file of batches; the errors of writing it name it."""
-
-    def __init__(self, path: Path, schema: pyarrow.Schema) -> None:
-        self.path, self.schema = path, schema
-
-    def __enter__(self) -> _ArrowFile:
-        import pyarrow as pa
-
-        with errors_naming(self.path):
-            self.writer = pa.ipc.new_stream(str(self.path), self.schema)
-        return self
-
-    def write(self, columns: list[pyarrow.Array]) -> None:
-        import pyarrow as pa
-
-        with errors_naming(self.path):
-            self.writer.write_batch(pa.record_batch(columns, schema=self.schema))
-
-    def __exit__(self, *exception: object) -> None:
-        with errors_naming(self.path):
-            self.writer.close()
-
-
-def _cached(
-    name: str,
-    key: list | None,
-    write: Callable[[Path], dict],
-    *,
-    cache_dir: str | os.PathLike | None,
-) -> tuple[Dataset, dict]:
-    """The data set of `key` and its report, made by `write(path)` unless a whole one is there.
-
-    Without a key the content is the key: `write` runs, and the result is kept once.
-    """
-    import datasets
-    from filelock import FileLock
-
-    root = Path(cache_dir or Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer"))
-    root.mkdir(parents=True, exist_ok=True)
-    mark = json.dumps([_CACHE_VERSION, key]).encode()
-    folder = root / f"{name}-{hashlib.sha256(mark).hexdigest()[:32]}"
-    # Only one process writes; whatever it left behind when it was killed is its successor's.
-    with errors_naming(f"{folder}.lock"):
-        lock = FileLock(f"{folder}.lock").acquire()
-    with lock:
-        opened = None if key is None else _opened(folder, name)
-        if opened is None:
-            aside = folder.with_suffix(".incomplete")
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            try:
-                report = write(aside / "data.arrow")
-                digest = sha256(aside / "data.arrow")
-                _write_report(aside, report, digest)
-                if key is None:
-                    folder = root / f"{name}-{digest[:32]}"
-                opened = _opened(folder, name) if key is None else None
-                if opened is None:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    aside.rename(folder)
-                    opened = _opened(folder, name)
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
-    return opened
-
-
-def _opened(folder: Path, name: str) -> tuple[Dataset, dict] | None:
-    """The data set in a folder and its report; None, with a warning, if they are damaged."""
-    from datasets import Dataset
-    from datasets.table import MemoryMappedTable
-
-    if not folder.exists():
-        return None
-    file = folder / "data.arrow"
-    expected = {**_REPORTS[name], "sha256": str, "size_and_times": list}
-    try:
-        report = read_json(folder / "report.json", keys=expected, remedy="another program wrote it")
-        if report["size_and_times"] != _size_and_times(file):  # after an edit, or a copy
-            if report["sha256"] != sha256(file):
-                raise RequestError(f"{file.name} has changed")
-            with suppress(OSError):  # the next time, the digest is computed again
-                _write_report(folder, report, report["sha256"])
-        table = MemoryMappedTable.from_file(str(file))
-        if len(table) != report["rows"]:
-            raise RequestError(f"{file.name} has {len(table)} rows, not {report['rows']}")
-        # The name holds the key, so that what is derived from it is found again as well.
-        return Dataset(table, fingerprint=folder.name), report
-    except (OSError, RequestError) as error:
-        logger.warning("The cache %s is damaged and is made again: %s.", folder, error)
-    return None
-
-
-def _write_report(folder: Path, report: dict, digest: str) -> None:
-    marks = {"sha256": digest, "size_and_times": _size_and_times(folder / "data.arrow")}
-    file = folder / "report.json"
-    with errors_naming(file):
-        write_json(file, {**report, **marks})
-
-
-def _size_and_times(file: Path) -> list[int]:
-    """Bytes, and nanoseconds of the last change of the content and of the file's own record."""
-    state = file.stat()
-    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]
 
 
 # ------------------------------------------------------------------------------------- tensors

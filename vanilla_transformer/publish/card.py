@@ -528,6 +528,9 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
         yield "Files", ", ".join(_plain(recipe[name]) for name in FILES if recipe.get(name))
     if "train_pairs_kept" in data:
         yield "Training pairs", _pairs_read(data)
+    if data.get("held_out_pairs"):
+        count = _number(data["held_out_pairs"])
+        yield "Held out of them", f"{count} for validation, {count} for test; no text on both sides"
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
         yield f"Pairs for {_plain(name.replace('_', ' '))}", _number(count)

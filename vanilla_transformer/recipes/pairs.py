@@ -65,6 +65,24 @@ def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
     return {"test": found} if len(found) else {}
 
 
+def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, TextPairs]:
+    """Training, validation and test pairs of a recipe that names pairs for training alone.
+
+    Args:
+        recipe: its `held_out_pairs` says how many; not given, `hold_out` decides.
+        pairs: what `training_pairs` gives for it.
+
+    Raises:
+        ValueError: if so many pairs cannot be held out.
+    """
+    from ..data.selection import hold_out
+
+    if recipe.held_out_pairs == 0:
+        return pairs, _texts(None), _texts(None)
+    train, validation, test = hold_out(pairs, recipe.held_out_pairs)
+    return train, _texts(validation), _texts(test)
+
+
 def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, object]:
     """What says exactly which pairs a recipe takes: content of files, and revision on the Hub.
 

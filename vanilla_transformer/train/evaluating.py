@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu, scores_by_kind
-from ..recipes.pairs import TextPairs, evaluation_sets, validation_pairs
+from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
 from ..storage.reading import read_json
@@ -112,6 +112,9 @@ def recipe_and_test_sets(
     sets = evaluation_sets(recipe_of_pairs)
     if not sets:
         sets = {"validation": validation_pairs(recipe_of_pairs)}
+    if not any(map(len, sets.values())) and recipe_of_pairs.held_out_pairs:
+        _, _, test = held_out(recipe_of_pairs, training_pairs(recipe_of_pairs))
+        sets = {"test": test}
     if not any(map(len, sets.values())):
         raise RequestError(
             f"The recipe of {run} has no test or validation pairs; give --test-file."

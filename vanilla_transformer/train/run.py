@@ -32,7 +32,7 @@ from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.pairs import TextPairs, evaluation_sets, training_pairs, validation_pairs
+from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, check_text
 from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
@@ -146,6 +146,12 @@ def _prepare(
     pairs = training_pairs(pinned_recipe)
     texts = validation_pairs(pinned_recipe)
     test_sets = evaluation_sets(pinned_recipe)
+    read, malformed = len(pairs), reading_report(pairs)["malformed"]
+    identity = {**identity, "held_out_pairs": 0}
+    if not len(texts) and not test_sets:
+        pairs, texts, test = held_out(pinned_recipe, pairs)
+        test_sets = {"test": test} if len(test) else {}
+        identity["held_out_pairs"] = len(test)
     if write:  # only now: pairs that cannot be read leave no directory behind
         claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs)
@@ -170,9 +176,9 @@ def _prepare(
             show_progress=False,
         )
     sizes = {
-        "train_pairs": len(pairs),
+        "train_pairs": read,
         "train_pairs_kept": len(train),
-        "train_malformed": reading_report(pairs)["malformed"],
+        "train_malformed": malformed,
         "train_too_long": reading_report(train)["too_long"],
         "validation_pairs": len(texts),
         **identity,

@@ -226,6 +226,9 @@ def check_writable(run: Path) -> None:
 def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     """Which pairs the run takes, those of its first start also in all later ones.
 
+    Returns:
+        What `data_identity` says, and `held_out_pairs`: how many, or None where the pairs decide.
+
     Raises:
         ValueError: if a file is not what it was when the run began.
     """
@@ -235,6 +238,9 @@ def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     ):
         recorded = {}  # of another attempt
     identity = data_identity(recipe, revision=recorded.get("revision"))
+    identity["held_out_pairs"] = recipe.held_out_pairs
+    if _trained(run):
+        identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
     changed = _changed_files(identity, recorded)
     if changed and _trained(run):
         names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
@@ -249,7 +255,9 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
     if (run / RECIPE).is_file():
         differences = load_recipe(str(run / RECIPE)).differences(recipe)
         if not _trained(run):
-            if differences or "train" in _changed_files(identity, recorded_data(run)):
+            recorded = recorded_data(run)
+            another = recorded.get("held_out_pairs") != identity["held_out_pairs"]
+            if differences or another or "train" in _changed_files(identity, recorded):
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
             logger.warning(
@@ -263,7 +271,7 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
 
 
 def recorded_data(run: Path) -> dict[str, object]:
-    """What `data_identity` said at the first start; nothing before it, or where it is lost."""
+    """What `identify` said at the first start; nothing before it, or where it is lost."""
     for path, inside in ((run / DATA, None), (run / METRICS, "data")):
         if not path.is_file():
             continue
@@ -273,7 +281,7 @@ def recorded_data(run: Path) -> dict[str, object]:
         except RequestError:
             recorded = None
         if _is_identity(recorded):
-            return recorded
+            return {"held_out_pairs": 0, **recorded}  # which earlier versions did not have
         logger.warning("%s is damaged: it no longer says which pairs %s began with.", path, run)
     return {}
 
@@ -283,6 +291,8 @@ def _is_identity(recorded: object) -> bool:
     if not isinstance(recorded, dict) or not isinstance(recorded.get("files", {}), dict):
         return False
     splits = recorded.get("files", {}).values()
+    if not isinstance(recorded.get("held_out_pairs", 0), int):
+        return False
     return isinstance(recorded.get("revision"), str | None) and all(
         isinstance(files, list)
         and all(isinstance(file, dict) and isinstance(file.get("sha256"), str) for file in files)
@@ -291,9 +301,12 @@ def _is_identity(recorded: object) -> bool:
 
 
 def pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
-    """The recipe with the revision of its data set that is recorded, whatever the Hub has now."""
-    revision = identity.get("revision") or recipe.dataset_revision
-    return dataclasses.replace(recipe, dataset_revision=revision)
+    """The recipe with what is recorded: the revision of its data set, and what is held out."""
+    return dataclasses.replace(
+        recipe,
+        dataset_revision=identity.get("revision") or recipe.dataset_revision,
+        held_out_pairs=identity.get("held_out_pairs", recipe.held_out_pairs),
+    )
 
 
 def _trained(run: Path) -> bool:

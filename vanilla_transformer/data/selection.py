@@ -1,0 +1,113 @@
+"""Which pairs of a data set are for training, and which are held out for scores.
+
+Texts are compared without the space at their ends, by hashes of 64 bits: arrays of numbers are all
+that millions of pairs need. That two different texts of forty million have the same hash happens in
+one data set of 20,000; their pairs then count as sharing a text.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import RequestError
+from .cache import ArrowFile, cached
+
+if TYPE_CHECKING:
+    import pyarrow
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 8000  # pairs
+_MOST_HELD_OUT = 1000  # a BLEU of so many sentences is known to about one point
+
+
+def hold_out(
+    dataset: Dataset, count: int | None = None, *, cache_dir: str | os.PathLike | None = None
+) -> tuple[Dataset, Dataset, Dataset]:
+    """Split pairs into training, validation and test pairs that have no text in common.
+
+    Only pairs are held out whose two texts occur nowhere else, on neither side, so that nothing
+    else has to leave the training pairs. Which of them is decided by their texts alone: the order
+    of the pairs and the seed of a training change nothing.
+
+    Args:
+        dataset: with the columns `source` and `target`, as `load_pairs` gives it.
+        count: of pairs for validation, and as many again for test. None for a twentieth of all
+            pairs, 1,000 at most, or as many as there are whose texts occur once.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+
+    Returns:
+        The pairs for training, validation and test; the last two in an order of their own.
+
+    Raises:
+        ValueError: fewer than 1 pair to hold out, or too few pairs whose texts occur once.
+    """
+    if count is not None and count < 1:
+        raise RequestError(f"got {count} pairs to hold out; give 1 or more.")
+    wanted = min(len(dataset) // 20, _MOST_HELD_OUT) if count is None else count
+    split, report = cached(
+        "split",
+        [dataset._fingerprint, wanted],
+        lambda path: _write_split(path, dataset, wanted),
+        cache_dir=cache_dir,
+    )
+    held_out = report["held_out"]
+    if count is not None and held_out < count:
+        raise RequestError(
+            f"got {count} pairs to hold out for validation and as many for test, but of "
+            f"{len(dataset)} pairs only {held_out} can be for each: both texts of a pair must "
+            "occur once. Leave duplicates out, or name files of validation and test pairs."
+        )
+    if held_out:
+        logger.info("Held out %d pairs for validation and as many for test.", held_out)
+    bounds = [0, held_out, 2 * held_out, len(split)]
+    validation, test, train = (split.select(range(*part)) for part in pairwise(bounds))
+    return train, validation, test
+
+
+def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict:
+    """Validation, test and training pairs in one file, one after the other."""
+    import pyarrow as pa
+
+    sources, targets = _hashes(dataset)
+    ordered = np.sort(np.concatenate([sources, targets]))
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    rows = np.flatnonzero(~(np.isin(sources, repeated) | np.isin(targets, repeated)))
+    rows = rows[np.argsort(sources[rows])]
+    count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
+    # Test pairs first: fewer held-out pairs are then a part of more.
+    held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
+    trained = np.ones(len(dataset), bool)
+    trained[held_out] = False
+    table = dataset.select_columns(["source", "target"]).with_format("arrow")
+    schema = pa.schema([("source", pa.string()), ("target", pa.string())])
+    with ArrowFile(path, schema) as file:
+        if count:
+            file.write(_columns(table[held_out.tolist()]))
+        for start, batch in zip(range(0, len(dataset), _BATCH), table.iter(_BATCH), strict=True):
+            file.write(_columns(batch.filter(pa.array(trained[start : start + _BATCH]))))
+    return {"rows": len(dataset), "held_out": count}
+
+
+def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:
+    return [column.cast("string").combine_chunks() for column in table.columns]
+
+
+def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of all sources and of all targets, uint64 (N,) each."""
+    import pyarrow.compute as pc
+    from pandas.util import hash_array
+
+    found = ([], [])
+    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
+        for side, column in zip(found, table.columns, strict=True):
+            texts = pc.utf8_trim_whitespace(column).to_numpy().astype(object)
+            side.append(hash_array(texts, categorize=False))
+    return tuple(np.concatenate(side) for side in found)
