@@ -671,8 +671,8 @@ MUTATIONS = [
     ),
     Mutation(
         "data/selection.py",
-        "rows = rows[np.argsort(sources[rows])]\n",
-        "",
+        "rows = rows[np.argsort(sources[rows])]",
+        "rows = rows",
         "test_data.py::test_what_is_held_out_depends_on_the_texts_alone",
     ),
     Mutation(
@@ -692,6 +692,24 @@ MUTATIONS = [
         "    if not len(texts) and not test_sets:\n        pairs,",
         "    if not test_sets:\n        pairs,",
         "test_runs.py::test_nothing_is_held_out_where_validation_or_test_pairs_are_named",
+    ),
+    Mutation(
+        "data/selection.py",
+        "(longer > 3 * shorter) & (longer > shorter + 30)",
+        "longer > 3 * shorter",
+        "test_data.py::test_faulty_pairs_are_counted_and_left_out_by_one_rule",
+    ),
+    Mutation(
+        "data/selection.py",
+        "(longer > 3 * shorter) & (longer > shorter + 30)",
+        "longer > shorter + 30",
+        "test_data.py::test_faulty_pairs_are_counted_and_left_out_by_one_rule",
+    ),
+    Mutation(
+        "recipes/pairs.py",
+        "return clean_pairs(pairs) if recipe.clean else pairs",
+        "return pairs",
+        "test_runs.py::test_pairs_that_are_hardly_translations_are_told_and_left_out_if_asked",
     ),
     # Batches by a budget of tokens (Section 5.1).
     Mutation(

@@ -22,7 +22,7 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from vanilla_transformer.data import cache, hold_out, selection
+from vanilla_transformer.data import cache, clean_pairs, hold_out, pair_report, selection
 from vanilla_transformer.data import dataset as data
 from vanilla_transformer.data.dataset import (
     PairCollator,
@@ -344,7 +344,9 @@ def test_a_damaged_report_is_made_again(load, tmp_path, caplog, content):
 
 
 @pytest.mark.parametrize("value", [None, True, "2500", 2499, 2500.0, [], {}])
-@pytest.mark.parametrize("key", ["rows", "malformed", "examples", "sha256", "size_and_times"])
+@pytest.mark.parametrize(
+    "key", ["rows", "malformed", "empty", "examples", "sha256", "size_and_times"]
+)
 def test_a_report_with_another_value_is_made_again_or_as_good(load, tmp_path, key, value):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     report = report_of(load(path))
@@ -679,6 +681,39 @@ def test_a_split_is_made_once(load, tmp_path, monkeypatch):
     again = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
     assert [part._fingerprint for part in first] == [part._fingerprint for part in again]
     assert len({part._fingerprint for part in first}) == 3
+
+
+GOOD = [(f"a good sentence, the {n}th", f"ein guter Satz, der {n}te") for n in range(40)]
+FAULTY = {
+    "duplicates": [GOOD[3], GOOD[3], (f" {GOOD[4][0]}", GOOD[4][1])],
+    "copies": [("the same", "the same"), ("as is", "as is ")],
+    "odd_ratios": [("short", "x" * 80), ("y" * 80, "kurz"), ("z" * 80, "zu kurz " * 3)],
+}
+FINE = [(GOOD[5][0], "anders gesagt, fünf"), ("no", "x" * 30), ("y" * 90, "nicht kurz " * 3)]
+
+
+@pytest.mark.parametrize("stretch", [1, 4])
+def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stretch):
+    """Whatever the lengths of the two languages are to each other."""
+    pairs = [*GOOD, *FAULTY["duplicates"], *FAULTY["copies"], *FAULTY["odd_ratios"], *FINE]
+    if stretch > 1:
+        pairs = [(source, "".join(c * stretch for c in target)) for source, target in GOOD]
+        pairs += [("y" * 80, "kurz"), ("a good sentence", "x" * 400)]
+    dataset = load([*pairs, ("", "empty"), ("no pair",)])
+    report = pair_report(dataset, cache_dir=tmp_path / "cache")
+    expected = {name: len(rows) for name, rows in FAULTY.items()}
+    if stretch > 1:
+        expected = {"duplicates": 0, "copies": 0, "odd_ratios": 2}
+    assert report == {"read": len(pairs), "malformed": 2, "empty": 1, **expected}
+    clean = clean_pairs(dataset, cache_dir=tmp_path / "cache")
+    assert pairs_of(clean) == (pairs[:40] if stretch > 1 else [*GOOD, *FINE])
+    assert pair_report(clean, cache_dir=tmp_path / "cache") == report
+
+
+def test_pairs_of_which_none_is_left_are_refused_with_the_reasons(load, tmp_path):
+    dataset = load([("a", "a"), ("b", "b"), ("a", "a")])
+    with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicates, 2 copies"):
+        clean_pairs(dataset, cache_dir=tmp_path / "cache")
 
 
 def test_as_many_are_held_out_as_have_texts_of_their_own(load, tmp_path):

@@ -146,7 +146,8 @@ def test_metrics_hold_what_a_stranger_needs(finished):
     files = data.pop("files")
     assert data == {
         **{"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10},
-        **{"train_malformed": 0, "train_too_long": 0},
+        **{"train_malformed": 0, "train_empty": 0, "train_too_long": 0},
+        **{"train_duplicates": 5, "train_copies": 0, "train_odd_ratios": 0, "held_out_pairs": 0},
     }
     digest = hashlib.sha256((run.parent / "train.jsonl").read_bytes()).hexdigest()
     assert files["train"] == [{"name": "train.jsonl", "sha256": digest}]
@@ -360,6 +361,24 @@ def test_pairs_are_held_out_where_none_are_named_for_scores(tmp_path, monkeypatc
     with pytest.raises(RequestError, match="got 500 pairs to hold out"):
         run_recipe(dataclasses.replace(recipe, held_out_pairs=500), tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_pairs_that_are_hardly_translations_are_told_and_left_out_if_asked(tmp_path, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    with open(tmp_path / "train.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"de": "gleich", "en": "gleich"}\n' * 2 + '{"de": "", "en": "x"}\n')
+    kept = {}
+    for clean in (False, True):
+        chosen = dataclasses.replace(recipe, clean=clean)
+        facts = run_recipe(chosen, tmp_path / f"run-{clean}")["data"]
+        assert (facts["train_pairs"], facts["train_malformed"], facts["train_empty"]) == (122, 1, 1)
+        assert (facts["train_copies"], facts["train_odd_ratios"]) == (1, 0)
+        assert facts["train_duplicates"] >= 1
+        kept[clean] = facts["train_pairs_kept"]
+    assert kept == {False: 122, True: 122 - 1 - facts["train_duplicates"]}
+    assert "122 pairs read, 1 malformed lines (1 with an empty side)" in caplog.text
+    assert "--clean leaves out" in caplog.text
 
 
 @pytest.mark.parametrize("given", ["validation_file", "test_file"])

@@ -12,7 +12,7 @@ from .dataset import (
     tokenize_pairs,
 )
 from .readers import read_pairs
-from .selection import hold_out
+from .selection import clean_pairs, hold_out, pair_report
 from .tokenizer import train_tokenizer
 
 __all__ = [
@@ -20,10 +20,12 @@ __all__ = [
     "BpeDropoutCollator",
     "PairCollator",
     "TokenBatchSampler",
+    "clean_pairs",
     "generate_pairs",
     "hold_out",
     "load_pairs",
     "pair_lengths",
+    "pair_report",
     "read_pairs",
     "reading_report",
     "sentences",

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the files or the rules of reading change.
-_CACHE_VERSION = 2
+_CACHE_VERSION = 3
 # What the reports of each kind of cache hold.
 REPORTS = {
-    "pairs": {"rows": int, "malformed": int, "examples": list},
+    "pairs": {"rows": int, "malformed": int, "empty": int, "examples": list},
     "tokens": {"rows": int, "too_long": int, "empty": int},
     "split": {"rows": int, "held_out": int},
+    "faults": {"rows": int, "duplicates": int, "copies": int, "odd_ratios": int},
+    "clean": {"rows": int, "pairs": dict},
 }
 
 

@@ -117,8 +117,8 @@ def reading_report(dataset: Dataset) -> dict[str, object]:
     """What was counted when a data set of `load_pairs` or `tokenize_pairs` was made.
 
     Returns:
-        `rows`; of pairs `malformed` and `examples` of it, of tokens `too_long` and `empty`; and
-        what the cache is known by.
+        `rows`; of pairs `malformed`, how many of these are `empty`, and `examples`; of tokens
+        `too_long` and `empty`; and what the cache is known by.
     """
     file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
     return read_json(file, keys=REPORTS[file.parent.name.partition("-")[0]])
@@ -169,7 +169,12 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
         raise RequestError(
             f"got no usable pair: {problem}. Check the languages and the file's form."
         )
-    return {"rows": count, "malformed": reader.num_malformed, "examples": reader.examples}
+    return {
+        "rows": count,
+        "malformed": reader.num_malformed,
+        "empty": reader.num_empty,
+        "examples": reader.examples,
+    }
 
 
 # ------------------------------------------------------------------------------------ tokenising

@@ -41,6 +41,14 @@ class _MalformedError(RequestError):
     """What is wrong with one line."""
 
 
+class _EmptyError(_MalformedError):
+    """A side, or the line, is empty."""
+
+
+# Takes the place of a line that is no pair, and what is wrong with it.
+_Skip = Callable[[str, Exception], None]
+
+
 @dataclass(frozen=True)
 class _Columns:
     """Which two columns of a table are source and target.
@@ -105,25 +113,29 @@ class PairReader:
     Attributes:
         name: of the place, for messages.
         num_malformed: lines skipped by the last iteration.
+        num_empty: how many of them have an empty side.
         examples: what was wrong with the first of them, each with its file and line.
     """
 
-    read: Callable[[Callable[[str], None]], Iterator[tuple[str, str]]]
+    read: Callable[[_Skip], Iterator[tuple[str, str]]]
     strict: bool
     name: str
     num_malformed: int = 0
+    num_empty: int = 0
     examples: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        self.num_malformed, self.examples = 0, []
+        self.num_malformed, self.num_empty, self.examples = 0, 0, []
         yield from self.read(self._skip)
 
-    def _skip(self, complaint: str) -> None:
+    def _skip(self, place: str, error: Exception) -> None:
+        complaint = f"{place}: {error}"
         if self.strict:
             raise RequestError(
                 f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
             )
         self.num_malformed += 1
+        self.num_empty += isinstance(error, _EmptyError)
         if len(self.examples) < 5:
             self.examples.append(complaint)
 
@@ -182,7 +194,7 @@ def read_pairs(
     """
     columns = _Columns((source_language, target_language), _given(source_column, target_column))
 
-    def read(skip: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+    def read(skip: _Skip) -> Iterator[tuple[str, str]]:
         if kind == "json":
             return _read_json_lines(Path(source), columns.keys, skip)
         if kind == "table":
@@ -314,19 +326,15 @@ def _lines(path: Path) -> Iterator[bytes]:
             ) from error
 
 
-def _read_json_lines(
-    path: Path, keys: tuple[str, str], skip: Callable[[str], None]
-) -> Iterator[tuple[str, str]]:
+def _read_json_lines(path: Path, keys: tuple[str, str], skip: _Skip) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             yield _pair_of_row(_parsed(line), keys)
         except _MalformedError as error:
-            skip(f"{path}:{number}: {error}")
+            skip(f"{path}:{number}", error)
 
 
-def _read_table(
-    path: Path, columns: _Columns, skip: Callable[[str], None]
-) -> Iterator[tuple[str, str]]:
+def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[str, str]]:
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
     places = None
     for number, row in (_csv_rows if is_csv else _tsv_rows)(path, skip):
@@ -340,18 +348,18 @@ def _read_table(
                 raise _MalformedError(f"{len(row)} columns; needed are {max(places) + 1}")
             yield _checked_pair(*(row[place] for place in places))
         except _MalformedError as error:
-            skip(f"{path}:{number}: {error}")
+            skip(f"{path}:{number}", error)
 
 
-def _tsv_rows(path: Path, skip: Callable[[str], None]) -> Iterator[tuple[int, list[str]]]:
+def _tsv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             yield number, _decoded(line).split("\t")
         except _MalformedError as error:
-            skip(f"{path}:{number}: {error}")
+            skip(f"{path}:{number}", error)
 
 
-def _csv_rows(path: Path, skip: Callable[[str], None]) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
     """The rows, each with the number of its first line; a quoted cell may hold ends of lines."""
     last = size = 0
 
@@ -374,14 +382,12 @@ def _csv_rows(path: Path, skip: Callable[[str], None]) -> Iterator[tuple[int, li
         except StopIteration:
             return
         except (_MalformedError, csv.Error) as error:
-            skip(f"{path}:{first}: {error}")
+            skip(f"{path}:{first}", error)
             continue
         yield first, row
 
 
-def _read_parallel(
-    source: Path, target: Path, skip: Callable[[str], None]
-) -> Iterator[tuple[str, str]]:
+def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[str, str]]:
     # Whoever loads pairs writes them aside, so that nothing is kept when the end is uneven.
     counts = [0, 0]
     for number, lines in enumerate(zip_longest(_lines(source), _lines(target)), start=1):
@@ -391,7 +397,7 @@ def _read_parallel(
         try:
             yield _checked_pair(*(_decoded(line) for line in lines))
         except _MalformedError as error:
-            skip(f"{source}:{number} and {target}:{number}: {error}")
+            skip(f"{source}:{number} and {target}:{number}", error)
     if counts[0] != counts[1]:
         raise RequestError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}; line n of one must "
@@ -418,13 +424,13 @@ def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, tuple[s
 
 
 def _read_rows(
-    rows: Iterable, pair_of: Callable[[object], tuple[str, str]], unit: str, skip: Callable
+    rows: Iterable, pair_of: Callable[[object], tuple[str, str]], unit: str, skip: _Skip
 ) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(rows):
         try:
             yield pair_of(row)
         except _MalformedError as error:
-            skip(f"{unit} {number}: {error}")
+            skip(f"{unit} {number}", error)
 
 
 def _dataset_rows(
@@ -453,7 +459,9 @@ def _parsed(line: bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _MalformedError(f"not JSON ({error})" if text.strip() else "empty line") from None
+        if not text.strip():
+            raise _EmptyError("empty line") from None
+        raise _MalformedError(f"not JSON ({error})") from None
 
 
 def _pair_of_row(row: object, keys: tuple[str, str]) -> tuple[str, str]:
@@ -480,7 +488,7 @@ def _checked_pair(source: object, target: object) -> tuple[str, str]:
         if not isinstance(side, str):
             raise _MalformedError(f"the {name} is {type(side).__name__}, not a string")
         if not side.strip():
-            raise _MalformedError(f"the {name} is empty")
+            raise _EmptyError(f"the {name} is empty")
         try:
             size = len(side.encode("utf-8"))
         except UnicodeEncodeError:

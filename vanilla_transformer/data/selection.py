@@ -1,4 +1,4 @@
-"""Which pairs of a data set are for training, and which are held out for scores.
+"""Which pairs of a data set are trained on, which are left out, and which are held out for scores.
 
 Texts are compared without the space at their ends, by hashes of 64 bits: arrays of numbers are all
 that millions of pairs need. That two different texts of forty million have the same hash happens in
@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import RequestError
 from .cache import ArrowFile, cached
+from .dataset import reading_report
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BATCH = 8000  # pairs
+_FAULTS = ("duplicates", "copies", "odd_ratios")
 _MOST_HELD_OUT = 1000  # a BLEU of so many sentences is known to about one point
 
 
@@ -72,10 +74,103 @@ def hold_out(
     return train, validation, test
 
 
+def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> dict[str, int]:
+    """What a data set of pairs holds that is hardly a translation.
+
+    Args:
+        dataset: of `load_pairs` or `clean_pairs`; the second is reported as it was before.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+
+    Returns:
+        `read`: pairs; `malformed`: lines that were none, of which `empty` had an empty side; and of
+        the pairs, each counted once, under the first that is true:
+        `duplicates`: the same two texts came before;
+        `copies`: the target is the source;
+        `odd_ratios`: one side is more than 3 times and 30 bytes longer than the other, in UTF-8,
+        with the sources stretched to the total length of the targets.
+    """
+    report = reading_report(dataset)
+    if "pairs" in report:
+        return report["pairs"]
+    _, faults = _faults(dataset, cache_dir)
+    counts = {name: faults[name] for name in _FAULTS}
+    return {
+        "read": len(dataset),
+        "malformed": report["malformed"],
+        "empty": report["empty"],
+        **counts,
+    }
+
+
+def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> Dataset:
+    """Leave duplicates, copies and odd ratios out, as `pair_report` counts them.
+
+    Args:
+        dataset: as `load_pairs` gives it.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+
+    Raises:
+        ValueError: no pair is left.
+    """
+    faults, _ = _faults(dataset, cache_dir)
+    report = pair_report(dataset, cache_dir=cache_dir)
+
+    def write(path: Path) -> dict:
+        kept = faults.with_format("numpy")["fault"][:] == 0
+        if not kept.any():
+            raise RequestError(f"no pair is left to train on: {describe_report(report)}.")
+        with ArrowFile(path, _schema()) as file:
+            _write_rows(file, dataset, kept)
+        return {"rows": int(kept.sum()), "pairs": report}
+
+    return cached("clean", [dataset._fingerprint], write, cache_dir=cache_dir)[0]
+
+
+def describe_report(report: dict[str, int]) -> str:
+    """A report of `pair_report` in words."""
+    return (
+        f"{report['read']} pairs read, {report['malformed']} malformed lines "
+        f"({report['empty']} with an empty side), {report['duplicates']} duplicates, "
+        f"{report['copies']} copies of the source, {report['odd_ratios']} odd ratios of length"
+    )
+
+
+def _faults(dataset: Dataset, cache_dir: str | os.PathLike | None) -> tuple[Dataset, dict]:
+    """For each pair 0 or the number of its fault from 1, in a column `fault`; and the counts."""
+    return cached(
+        "faults",
+        [dataset._fingerprint],
+        lambda path: _write_faults(path, dataset),
+        cache_dir=cache_dir,
+    )
+
+
+def _write_faults(path: Path, dataset: Dataset) -> dict:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sources, targets = _hashes(dataset)
+    table = dataset.select_columns(["source", "target"]).with_format("arrow")
+    lengths = [
+        np.concatenate([pc.binary_length(batch[side]).to_numpy() for batch in table.iter(_BATCH)])
+        for side in ("source", "target")
+    ]
+    stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
+    longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
+    repeated = np.ones(len(dataset), bool)
+    _, first = np.unique(sources * np.uint64(0x9E3779B97F4A7C15) + targets, return_index=True)
+    repeated[first] = False
+    faults = np.select(
+        [repeated, sources == targets, (longer > 3 * shorter) & (longer > shorter + 30)], [1, 2, 3]
+    )
+    with ArrowFile(path, pa.schema([("fault", pa.int8())])) as file:
+        file.write([pa.array(faults, pa.int8())])
+    counts = np.bincount(faults, minlength=len(_FAULTS) + 1)[1:].tolist()
+    return {"rows": len(dataset), **dict(zip(_FAULTS, counts, strict=True))}
+
+
 def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict:
     """Validation, test and training pairs in one file, one after the other."""
-    import pyarrow as pa
-
     sources, targets = _hashes(dataset)
     ordered = np.sort(np.concatenate([sources, targets]))
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -86,14 +181,27 @@ def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict:
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
-    table = dataset.select_columns(["source", "target"]).with_format("arrow")
-    schema = pa.schema([("source", pa.string()), ("target", pa.string())])
-    with ArrowFile(path, schema) as file:
+    with ArrowFile(path, _schema()) as file:
         if count:
+            table = dataset.select_columns(["source", "target"]).with_format("arrow")
             file.write(_columns(table[held_out.tolist()]))
-        for start, batch in zip(range(0, len(dataset), _BATCH), table.iter(_BATCH), strict=True):
-            file.write(_columns(batch.filter(pa.array(trained[start : start + _BATCH]))))
+        _write_rows(file, dataset, trained)
     return {"rows": len(dataset), "held_out": count}
+
+
+def _schema() -> pyarrow.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("source", pa.string()), ("target", pa.string())])
+
+
+def _write_rows(file: ArrowFile, dataset: Dataset, chosen: np.ndarray) -> None:
+    """Write the pairs where `chosen` (N,) is true, in their order."""
+    import pyarrow as pa
+
+    table = dataset.select_columns(["source", "target"]).with_format("arrow")
+    for start, batch in zip(range(0, len(dataset), _BATCH), table.iter(_BATCH), strict=True):
+        file.write(_columns(batch.filter(pa.array(chosen[start : start + _BATCH]))))
 
 
 def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:

@@ -527,7 +527,7 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
     if not data.get("files") and recipe.get("train_file"):
         yield "Files", ", ".join(_plain(recipe[name]) for name in FILES if recipe.get(name))
     if "train_pairs_kept" in data:
-        yield "Training pairs", _pairs_read(data)
+        yield "Training pairs", _pairs_read(data, clean=recipe.get("clean", False))
     if data.get("held_out_pairs"):
         count = _number(data["held_out_pairs"])
         yield "Held out of them", f"{count} for validation, {count} for test; no text on both sides"
@@ -537,12 +537,16 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
     yield "Licence", _plain(published["data_license"])
 
 
-def _pairs_read(data: dict[str, object]) -> str:
+def _pairs_read(data: dict[str, object], *, clean: bool) -> str:
     parts = [_number(data["train_pairs_kept"])]
     if "train_pairs" in data:
         parts = [f"{parts[0]} used of {_number(data['train_pairs'])} read"]
     if "train_malformed" in data:
         parts.append(f"{_number(data['train_malformed'])} malformed lines skipped")
+    if clean:
+        faults = {"duplicates": "duplicates", "copies": "copies", "odd_ratios": "odd ratios"}
+        told = [f"{_number(data[f'train_{name}'])} {text}" for name, text in faults.items()]
+        parts.append(f"{', '.join(told)} of length left out")
     if "train_too_long" in data:
         parts.append(f"{_number(data['train_too_long'])} left out as too long")
     return "; ".join(parts)

@@ -35,7 +35,7 @@ class TextPairs:
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":
-    """The training pairs of a recipe, as `load_pairs` gives them.
+    """The training pairs of a recipe, as `load_pairs` gives them, or `clean_pairs` with `clean`.
 
     Raises:
         ValueError: if the recipe names no training pairs or no languages.
@@ -44,9 +44,12 @@ def training_pairs(recipe: Recipe) -> "Dataset":
         raise RequestError("The recipe names no languages; give --pair, such as en-de.")
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
+    from ..data.selection import clean_pairs
+
     for split in _SPLITS:  # reading the first may take long
         _files(recipe, split)
-    return _load_split(recipe, "train")
+    pairs = _load_split(recipe, "train")
+    return clean_pairs(pairs) if recipe.clean else pairs
 
 
 def validation_pairs(recipe: Recipe) -> TextPairs:

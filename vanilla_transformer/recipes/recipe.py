@@ -199,11 +199,14 @@ class Recipe:
         None, "validation pairs, in the same forms", _PAIRS, is_file=True
     )
     test_file: str | None = _option(None, "test pairs, in the same forms", _PAIRS, is_file=True)
+    clean: bool = _option(
+        False, "leave out training pairs: duplicates, copies, odd ratios of length", _PAIRS
+    )
     held_out_pairs: int | None = _option(
         None,
         "training pairs held out for validation, and for test, where neither is given",
         _PAIRS,
-        may_be_zero=True,
+        allowed=COUNT_OR_NONE,
     )
     source_column: str | None = _option(
         None, "column of the sources: a name, or a number from 1", _PAIRS

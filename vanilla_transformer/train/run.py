@@ -28,6 +28,7 @@ from transformers.trainer_utils import IntervalStrategy
 from ..batch_translation import encode
 from ..beam_search import longest_sequence
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
+from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer
@@ -146,7 +147,9 @@ def _prepare(
     pairs = training_pairs(pinned_recipe)
     texts = validation_pairs(pinned_recipe)
     test_sets = evaluation_sets(pinned_recipe)
-    read, malformed = len(pairs), reading_report(pairs)["malformed"]
+    report = pair_report(pairs)
+    hint = "the last three are left out" if recipe.clean else "--clean leaves out the last three"
+    logger.info("Training pairs: %s; %s.", describe_report(report), hint)
     identity = {**identity, "held_out_pairs": 0}
     if not len(texts) and not test_sets:
         pairs, texts, test = held_out(pinned_recipe, pairs)
@@ -176,9 +179,9 @@ def _prepare(
             show_progress=False,
         )
     sizes = {
-        "train_pairs": read,
+        "train_pairs": report.pop("read"),
         "train_pairs_kept": len(train),
-        "train_malformed": malformed,
+        **{f"train_{name}": count for name, count in report.items()},
         "train_too_long": reading_report(train)["too_long"],
         "validation_pairs": len(texts),
         **identity,
