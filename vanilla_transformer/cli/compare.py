@@ -140,8 +140,8 @@ class _Pairs:
             yield pair
         self.before.append(self.complaints - complaints)
 
-    def _skip(self, complaint: str) -> None:
-        self.first = self.first or complaint
+    def _skip(self, place: str, error: Exception) -> None:
+        self.first = self.first or f"{place}: {error}"
         self.complaints += 1
 
 

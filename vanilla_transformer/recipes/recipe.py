@@ -617,8 +617,8 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
     else:
         wanted = "text, or none" if optional else "text"
         fits = isinstance(value, str) and value.strip()
-    # Unquoted, YAML 1.1 reads the language code no as false.
-    hint = "; put it in quotes" if kind is str and isinstance(value, bool) else ""
+    # Unquoted, YAML 1.1 reads the language code no as false, and the number of a column as one.
+    hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
         raise RequestError(f"{field.name}: got {quoted(value)}; it must be {wanted}{hint}.")
     if kind is str:
