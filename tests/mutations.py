@@ -550,9 +550,27 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/translate.py",
-        "            _check_lines(_lines(source, name), model, tokenizer)\n",
+        "            _check_texts(_rows(source, name, options.tsv), model, tokenizer)\n",
         "",
         "test_cli_translate.py::test_a_file_is_refused_for_a_line_before_any_is_translated",
+    ),
+    Mutation(
+        "cli/parser.py",
+        "return self.parse_known_intermixed_args(args, namespace)",
+        "return super().parse_known_args(args, namespace)",
+        "test_cli_translate.py::test_options_may_stand_anywhere",
+    ),
+    Mutation(
+        "cli/translate.py",
+        "yield _Row(line, cells[place - 1])",
+        "yield _Row(line, cells[0])",
+        "test_cli_translate.py::test_a_column_is_translated_and_the_others_stay",
+    ),
+    Mutation(
+        "cli/translate.py",
+        "if tokens > self.longest:",
+        "if False:",
+        "test_cli_translate.py::test_a_text_longer_than_any_in_training_is_said_once",
     ),
     # Pairs: reading, tokenising, caching.
     Mutation(
@@ -1693,8 +1711,7 @@ MUTATIONS = [
         "cli/parser.py",
         'return f"{_short(str(error.filename))}: {error.strerror}"',
         "return repr(error)",
-        "test_cli.py::test_mistakes_end_in_one_line"
-        " test_cli.py::test_file_that_is_missing_is_named",
+        "test_cli_translate.py::test_a_source_that_cannot_be_read_is_named",
     ),
     Mutation(
         "cli/parser.py",

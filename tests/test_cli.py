@@ -221,7 +221,8 @@ def test_strict_needs_no_value_and_refuses_the_malformed_line_by_number(capsys, 
 def test_file_that_is_missing_is_named(capsys, trained):
     missing = trained / "missing.txt"
     line = error_of(capsys, "translate", trained / "run", missing)
-    assert line == f"vanilla-transformer: {missing}: No such file or directory"
+    assert line.startswith("vanilla-transformer: There is no file")
+    assert str(missing) in line
 
 
 def test_defects_keep_their_traceback(monkeypatch, trained):

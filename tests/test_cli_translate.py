@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 
@@ -154,7 +155,7 @@ def test_a_source_as_long_as_the_model_takes_passes_the_check(run, tmp_path, mon
     assert "tokens, but 3 are the most" in error_of(capsys, "translate", run, path)
 
 
-@pytest.mark.parametrize("name", ["folder", "gone.txt", "/proc/self/mem"])
+@pytest.mark.parametrize("name", ["folder", "/proc/self/mem"])
 def test_a_source_that_cannot_be_read_is_named(run, tmp_path, capsys, name):
     (tmp_path / "folder").mkdir()
     line = error_of(capsys, "translate", run, tmp_path / name)
@@ -202,3 +203,94 @@ def test_progress_is_shown_on_a_terminal_alone(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # translations would meet the bar there
     assert main(["translate", str(run), str(source)]) == 0
     assert "sentence/s" not in capsys.readouterr().err
+
+
+def translated(capsys, *command):
+    """The lines that `translate` prints, and what it says beside them."""
+    assert main(["translate", *map(str, command)]) == 0
+    printed = capsys.readouterr()
+    return printed.out.split("\n")[:-1], printed.err
+
+
+def test_options_may_stand_anywhere(run, source, capsys):
+    words, option = [run, source], ["--nbest", "2"]
+    expected, _ = translated(capsys, *words, *option)
+    assert translated(capsys, *option, *words)[0] == expected
+    assert translated(capsys, run, *option, source)[0] == expected
+    wrong = error_of(capsys, "translate", run, "--nbets", "2", source)
+    assert "unknown option --nbets" in wrong
+    assert "2 more words than it takes" in error_of(capsys, "translate", run, source, "one", "two")
+
+
+@pytest.mark.parametrize("text", ["A dog runs", "A dog runs on the beach. " * 20])
+def test_a_text_in_the_place_of_a_file_is_named_as_that(run, capsys, text):
+    line = error_of(capsys, "translate", run, text)
+    assert "There is no file 'A dog runs" in line
+    assert line.endswith('pipe it: echo "TEXT" | vanilla-transformer translate DIR.')
+
+
+@pytest.fixture
+def loud(monkeypatch):
+    """Translates by writing in capitals, with a tab and a line's end."""
+
+    def translate_nbest(model, tokenizer, texts, **options):
+        return ([batch_translation.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
+
+    monkeypatch.setattr(batch_translation, "translate_nbest", translate_nbest)
+
+
+def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys):
+    rows = ["0\tein Hund\t x", "1\t\t", "2\talt und\thaus"]
+    expected = [f"{row}\t{row.split(chr(9))[1].upper()} !" for row in rows]
+    table = tmp_path / "table.tsv"
+    table.write_bytes("\r\n".join(rows).encode())
+    assert translated(capsys, run, table, "--tsv", "2") == (expected, "")
+    table.write_text("\n".join(["number\tsource\trest", *rows]))
+    lines, _ = translated(capsys, run, table, "--tsv", "source")
+    assert lines == ["number\tsource\trest\ttranslation", *expected]
+    table.write_text("number\tsource\trest\n")
+    lines, _ = translated(capsys, run, table, "--tsv", "source")
+    assert lines == ["number\tsource\trest\ttranslation"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("0", "--tsv: got 0; columns are counted from 1"),
+        ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
+        ("text", "table.tsv, line 1, names no column 'text'; give one of 'id, source, more'"),
+        ("more", "table.tsv, line 2, has 2 columns, but --tsv asks for column 'more'"),
+    ],
+)
+def test_a_column_that_is_not_there_is_told_before_any_is_translated(
+    run, tmp_path, capsys, column, message
+):
+    (tmp_path / "table.tsv").write_text("id\tsource\tmore\n1\tein\n")
+    target = tmp_path / "target.tsv"
+    command = [run, tmp_path / "table.tsv", "--tsv", column, "--output", target]
+    assert message in error_of(capsys, "translate", *command)
+    assert not target.exists()
+
+
+def test_tabs_outside_of_a_table_are_said_once(run, tmp_path, capsys):
+    path = tmp_path / "source.txt"
+    path.write_text("ein Hund\nein\tHund\nalt\tHaus\n")
+    lines, said = translated(capsys, run, path)
+    assert len(lines) == 3
+    assert said.count("\n") == 1
+    assert f"{path}, line 2, has tabs, but is translated as one text; --tsv" in said
+
+
+def test_a_text_longer_than_any_in_training_is_said_once(run, tmp_path, capsys):
+    copy, path = tmp_path / "run", tmp_path / "source.txt"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    recipe = (copy / "recipe.yaml").read_text()
+    limit = re.search("max_source_length: [0-9]+", recipe).group()
+    (copy / "recipe.yaml").write_text(recipe.replace(limit, "max_source_length: 4"))
+    path.write_text("aa\n" + "alt und Haus und Hund\n" * 2)
+    lines, said = translated(capsys, copy, path)
+    assert len(lines) == 3
+    assert said.count("\n") == 1
+    assert re.search(r"line 2, has \d+ tokens, more than any source in training \(4\)", said)
+    (copy / "recipe.yaml").unlink()
+    assert translated(capsys, copy, path)[1] == ""

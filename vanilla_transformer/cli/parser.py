@@ -73,6 +73,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, instead of printing all options before it."""
 
+    _parsing = False
+
+    def parse_known_args(
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse options before, between and behind the other words; return what is unknown too."""
+        # The host calls this method again for each of its two passes.
+        if self._parsing or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._parsing = False
+
     def error(self, message: str) -> NoReturn:
         for word in message.replace(":", " ").split():
             known = [option for action in self._actions for option in action.option_strings]

@@ -1,7 +1,9 @@
 """`vanilla-transformer translate`: lines in, translations out, and a picture of the attention."""
 
 import argparse
+import collections
 import contextlib
+import errno
 import itertools
 import os
 import queue
@@ -11,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NamedTuple, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, NUM_BEAMS, Range
@@ -23,12 +25,15 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
       --attention-kind encoder --attention-layer 0 --attention-heads 0,3
   vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
+  vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
+With --tsv each line comes back with its translation as one more column, behind the others.
 A line that is not UTF-8, or longer than 4096 tokens, is refused: in a file before any line is
 translated, in a pipe when it comes.
 """
+_T = TypeVar("_T")
 _PAUSE = 0.2  # seconds without a line after which those that arrived are translated
 
 
@@ -43,6 +48,8 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
     text = "the N best, with their scores"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
+    text = "translate this column (from 1, or by its name in the first line) of a table with tabs"
+    command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
     text = "tokens in a batch"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
     text = "run DIR, an export, with CTranslate2 or ONNX Runtime"
@@ -69,6 +76,13 @@ def whole_number(allowed: Range) -> Callable[[str], int]:
     return read
 
 
+def _column(text: str) -> int | str:
+    number = re.fullmatch("[0-9]{1,9}", text)
+    if number and int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text}; columns are counted from 1")
+    return int(text) if number else text
+
+
 def _heads(text: str) -> list[int] | str:
     if text != "mean" and not re.fullmatch("-?[0-9]{1,9}(,-?[0-9]{1,9})*", text):
         raise argparse.ArgumentTypeError(
@@ -86,6 +100,8 @@ def _translate(options: argparse.Namespace) -> int:
     check_folders(options.output, options.attention)
     if options.engine and options.nbest:
         raise RequestError("--nbest has scores of the paper's search; leave out --engine.")
+    if options.tsv and options.nbest:
+        raise RequestError("--nbest prints lines of its own form; leave out --tsv.")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
         # A pipe or terminal may wait for answers before it sends more; a file does not.
@@ -95,10 +111,10 @@ def _translate(options: argparse.Namespace) -> int:
         name = options.file or "standard input"
         if not waits:
             start = source.tell()
-            _check_lines(_lines(source, name), model, tokenizer)
+            _check_texts(_rows(source, name, options.tsv), model, tokenizer)
             source.seek(start)
         target = stack.enter_context(_output(options.output))
-        first = _FirstLine(_lines(source, name))
+        sources = _Sources(_rows(source, name, options.tsv))
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
         search = {
             "batch_tokens": options.batch_tokens,
@@ -106,17 +122,25 @@ def _translate(options: argparse.Namespace) -> int:
             "num_return_sequences": options.nbest or 1,
         }
         if waits:
-            found = translate_windows(model, tokenizer, arriving(first), **search)
+            found = translate_windows(model, tokenizer, arriving(sources), **search)
         else:
             progress = sys.stderr.isatty() and not target.isatty()
-            found = translate_nbest(model, tokenizer, first, progress=progress, **search)
-        for number, translations in enumerate(found):
-            if options.attention and number == first.number:
-                pair = (first.text, translations[0].text)
-                _draw_attention(model, tokenizer, pair, Path(options.attention), drawn)
-            target.writelines(_translation_lines(number, translations, options.nbest))
+            found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
+        warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
+        awaited = options.attention  # the picture that is yet to be drawn
+        for number, (row, translations) in enumerate(sources.answers(found)):
+            if row.text is not None:
+                warnings.look_at(number + 1, row.text)
+            if awaited and row.text and row.text.strip():
+                pair = (row.text, translations[0].text)
+                _draw_attention(model, tokenizer, pair, Path(awaited), drawn)
+                awaited = None
+            if options.tsv:
+                target.write(f"{row.line}\t{row.column_of(translations)}\n")
+            else:
+                target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
-    if options.attention and first.number is None:
+    if awaited:
         raise RequestError("There is no line with text whose attention could be drawn.")
     return 0
 
@@ -160,19 +184,101 @@ def _draw_attention(
     save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
 
 
-class _FirstLine:
-    """An iterator over lines that remembers the first that is not blank."""
+class _Row(NamedTuple):
+    """A line as it came, and the text in it that is translated; None: it is the table's head."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
-        self.lines = lines
-        self.text = ""
-        self.number: int | None = None  # from 0; None: there has been none
+    line: str
+    text: str | None
+
+    def column_of(self, translations: Sequence[tuple[str, float | None]]) -> str:
+        """The column with the translation, or its head."""
+        if self.text is None:
+            return "translation"
+        return " ".join(_one_line(translations[0][0]).split("\t"))
+
+
+def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Row]:
+    """The lines with their texts: each whole, or one column of it, by number or name."""
+    place = column
+    for number, line in enumerate(_lines(stream, name), start=1):
+        cells = line.split("\t")
+        if isinstance(place, str):
+            if place not in cells:
+                raise RequestError(
+                    f"{name}, line 1, names no column {quoted(place)}; give one of "
+                    f"{quoted(', '.join(cells), 200)}, or a number from 1."
+                )
+            place = cells.index(place) + 1
+            yield _Row(line, None)
+        elif place is None:
+            yield _Row(line, line)
+        elif place > len(cells):
+            raise RequestError(
+                f"{name}, line {number}, has {len(cells)} column{'s' * (len(cells) > 1)}, but "
+                f"--tsv asks for column {quoted(column)}; repair the line."
+            )
+        else:
+            yield _Row(line, cells[place - 1])
+
+
+class _Sources:
+    """An iterator over the texts of rows, which brings them and their translations together."""
+
+    def __init__(self, rows: Iterator[_Row]) -> None:
+        self.rows = rows
+        self.waiting: collections.deque[_Row] = collections.deque()
 
     def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self.lines):
-            if self.number is None and line.strip():
-                self.text, self.number = line, number
-            yield line
+        for row in self.rows:
+            self.waiting.append(row)
+            if row.text is not None:
+                yield row.text
+
+    def answers(self, found: Iterable[list[_T]]) -> Iterator[tuple[_Row, list[_T]]]:
+        """Each row with its translations, none for a head."""
+        for translations in found:
+            if self.waiting[0].text is None:
+                yield self.waiting.popleft(), []
+            yield self.waiting.popleft(), translations
+        while self.waiting:
+            yield self.waiting.popleft(), []
+
+
+class _Warnings:
+    """Says once of each what may not be meant: columns in a line, and a very long text."""
+
+    def __init__(
+        self, name: str, tokenizer: object, longest: int | None, *, tsv: int | str | None
+    ) -> None:
+        self.name, self.tokenizer, self.longest = name, tokenizer, longest
+        self.tabs = tsv is None
+
+    def look_at(self, number: int, text: str) -> None:
+        """Look at one line, counted from 1."""
+        if self.tabs and "\t" in text:
+            self.tabs = False
+            self._say(number, "has tabs, but is translated as one text; --tsv takes one column")
+        # A character has four bytes at most, and a token one at least.
+        if self.longest is None or 4 * len(text) < self.longest:
+            return
+        tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
+        if tokens > self.longest:
+            than = f"{tokens} tokens, more than any source in training ({self.longest})"
+            self._say(number, f"has {than}: its translation may break off or repeat itself")
+            self.longest = None
+
+    def _say(self, number: int, text: str) -> None:
+        print(f"{self.name}, line {number}, {text}. (Said once.)", file=sys.stderr)
+
+
+def _longest_in_training(directory: Path) -> int | None:
+    """Tokens of the longest source that a run may have learnt from; None where nothing says it."""
+    from ..storage.reading import read_yaml
+    from ..storage.run_files import RECIPE
+
+    recipe = directory / RECIPE
+    longest = read_yaml(recipe).get("max_source_length") if recipe.is_file() else None
+    return longest if longest in COUNT else None
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Iterator[list[str]]:
@@ -238,10 +344,14 @@ def _translation_lines(
     number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
 ) -> Iterator[str]:
     for text, score in translations:
-        line = " ".join(text.splitlines())  # a line stays one, also when a model emits a break
+        line = _one_line(text)
         if nbest:
             line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
         yield f"{line}\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())  # a line stays one, also when a model emits a break
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
@@ -259,20 +369,30 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 ) from error
 
 
-def _check_lines(lines: Iterable[str], model: object, tokenizer: object) -> None:
+def _check_texts(rows: Iterable[_Row], model: object, tokenizer: object) -> None:
     """Refuse lines that cannot be translated, before hours of work on those before them."""
     from ..batch_translation import encode, longest_source
 
     limit = longest_source(model)
-    for number, line in enumerate(lines, start=1):
-        if 4 * len(line) >= limit:  # a character has four bytes at most, and a token one at least
-            encode(model, tokenizer, [line], first=number)
+    for number, (_, text) in enumerate(rows, start=1):
+        # A character has four bytes at most, and a token one at least.
+        if text is not None and 4 * len(text) >= limit:
+            encode(model, tokenizer, [text], first=number)
 
 
 @contextlib.contextmanager
 def _input(name: str | None) -> Iterator[BinaryIO]:
     if name is not None:
-        with open(name, "rb") as stream:
+        with contextlib.ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open(name, "rb"))
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+                    raise
+                raise RequestError(
+                    f"There is no file {quoted(name, 300)}. To translate a text, pipe it: "
+                    'echo "TEXT" | vanilla-transformer translate DIR.'
+                ) from error
             yield stream
     elif sys.stdin is None:
         raise RequestError("The standard input is closed; name a FILE.")
