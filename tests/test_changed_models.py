@@ -307,7 +307,7 @@ def test_every_change_is_searched_evaluated_and_drawn_as_it_is(changed, tokenize
     assert list(translate(model, tokenizer, TEXTS, max_new_tokens=MOST)) == translations
     by_pipeline = VanillaTransformerTranslationPipeline(model=model, tokenizer=tokenizer)
     answers = by_pipeline(TEXTS, max_new_tokens=MOST)
-    assert [answer["translation_text"] for answer in answers] == translations
+    assert [answer["translation_text"] for (answer,) in answers] == translations
     scores = evaluate_model(
         model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST
     )

@@ -305,7 +305,7 @@ def test_translate_keeps_what_it_had_written_before_an_error(
     (tmp_path / "out.txt.partial").write_text("the user's")
     assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2
     kept = tmp_path / "out.txt.partial-2"
-    assert f"The translations so far are in {kept}." in capsys.readouterr().err
+    assert f"What was translated so far is in {kept}." in capsys.readouterr().err
     assert kept.read_text(encoding="utf-8").count("\n") == 64
     assert target.read_text() == "an older translation"
     assert (tmp_path / "out.txt.partial").read_text() == "the user's"

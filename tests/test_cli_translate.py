@@ -15,6 +15,7 @@ from vanilla_transformer.batch_translation import MAX_SOURCE_CHARACTERS, MAX_SOU
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run import run_recipe
 
 
@@ -294,3 +295,30 @@ def test_a_text_longer_than_any_in_training_is_said_once(run, tmp_path, capsys):
     assert re.search(r"line 2, has \d+ tokens, more than any source in training \(4\)", said)
     (copy / "recipe.yaml").unlink()
     assert translated(capsys, copy, path)[1] == ""
+
+
+def test_alignments_are_links_of_the_lines_written(run, tmp_path, capsys):
+    links, table = tmp_path / "links", tmp_path / "table.tsv"
+    texts = ["ein Hund", "", "alt und Haus"]
+    table.write_text("\n".join(["source", *texts]))
+    model, tokenizer = load_saved_model(run), load_saved_tokenizer(run)
+    options = {"prefix": "a b", "return_alignments": True}
+    for nbest, more in ((1, ["--tsv", "source"]), (2, ["--nbest", "2"])):
+        sources = texts if nbest == 1 else ["source", *texts]
+        found = batch_translation.translate_nbest(
+            model, tokenizer, sources, num_beams=nbest, num_return_sequences=nbest, **options
+        )
+        expected = [one for translations in found for one in translations]
+        written = [" ".join(f"{i}-{j}" for i, j in one.alignment) for one in expected]
+        command = [run, table, "--alignments", links, "--prefix", "a b", *more]
+        lines, _ = translated(capsys, *command)
+        assert len(lines) == len(written) + (nbest == 1)
+        assert links.read_text().split("\n")[:-1] == [""] * (nbest == 1) + written
+        assert all(one.text.startswith("a b") for one in expected if one.alignment)
+        assert sum(map(bool, written)) >= 2
+
+
+@pytest.mark.parametrize("option", ["--alignments", "--prefix", "--nbest"])
+def test_what_the_papers_search_alone_has_needs_it(run, source, capsys, option):
+    line = error_of(capsys, "translate", run, source, option, "2", "--engine", "onnx")
+    assert f"{option} is of the paper's search; leave out --engine." in line

@@ -260,7 +260,8 @@ def test_translations_are_written_in_the_targets_vocabulary(tmp_path):
     expected = list(translate(imported.model, imported.tokenizer, sentences, **options))
     assert [set(text.split()) for text in expected] == [{"und"}, {"und"}]
     translator = pipeline("translate", model=str(tmp_path / "ours"))
-    assert [result["translation_text"] for result in translator(sentences, **options)] == expected
+    results = translator(sentences, **options)
+    assert [result["translation_text"] for (result,) in results] == expected
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.word_alignment import word_alignment, word_numbers
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
@@ -336,7 +337,7 @@ def test_the_pipeline_names_what_is_no_text(model, tokenizer):
     texts = np.array(
         ["x", "\U0001f600"]
     )  # of numpy's own strings; the last one is a pair in UTF-16
-    assert [*pipe(texts, **options)] == [pipe([text], **options) for text in texts.tolist()]
+    assert [*pipe(texts, **options)] == [pipe(text, **options) for text in texts.tolist()]
     assert pipe(texts[0], **options) == pipe("x", **options)
     assert pipe((), **options) == []
 
@@ -470,6 +471,103 @@ def test_n_best_lists_are_those_of_the_search_in_order(model, tokenizer):
         assert [score for _, score in translations] == pytest.approx(alone.scores[0].tolist())
 
 
+@pytest.mark.parametrize(
+    "text", ["a", " two  words\t", "Grün, 你好!\u3000x", "no\xa0break", "<unk> </s> is text", ""]
+)
+def test_each_token_is_of_the_word_that_it_spells(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    numbers = word_numbers(tokenizer, ids)
+    assert numbers[-1] is None  # </s>
+    spelled = [
+        tokenizer.decode([i for i, word in zip(ids, numbers, strict=True) if word == number])
+        for number in range(max((n for n in numbers if n is not None), default=-1) + 1)
+    ]
+    assert spelled == text.split()
+
+
+def test_words_of_pieces_with_spaces_and_of_unknown_ones():
+    vocabulary = {token: n for n, token in enumerate([*SPECIAL, "\u2581a", "b", "\u2581", "c"])}
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>")),
+        pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+    )  # fmt: skip
+    # a-b, a, c and an unknown word, behind a space of its own each; then </s> and padding.
+    assert word_numbers(plain, [4, 5, 4, 6, 7, 6, 3, 2, 0]) == [
+        0,
+        0,
+        1,
+        None,
+        2,
+        None,
+        3,
+        None,
+        None,
+    ]
+
+
+def test_links_are_of_the_strongest_token_that_is_a_word(tokenizer):
+    source, target = tokenizer("ab c")["input_ids"], tokenizer("x yz")["input_ids"]
+    weights = torch.zeros(len(target) + 2, len(source) + 1)  # with padding on both sides
+    weights[:, 4] = weights[:, 5] = 9.0  # </s> and padding draw most of all
+    weights[0, 3] = 1.0  # x: c
+    weights[1, 0] = 5.0  # the space is no word
+    weights[2, 0], weights[2, 1] = 0.4, 0.3  # y: a, of the first word
+    weights[3, 1] = 1.0  # z: b, the same word
+    assert word_alignment(tokenizer, source, target, weights) == [(0, 1), (1, 0)]
+    assert word_alignment(tokenizer, [2], target, weights) == []
+
+
+PREFIX = "x y"
+
+
+@pytest.fixture(scope="module")
+def searched(model, tokenizer):
+    """What the search finds for each of `TEXTS` alone: 2 texts each, their scores and links."""
+    start = tokenizer(PREFIX, add_special_tokens=False)["input_ids"]
+    expected = []
+    for text in TEXTS:
+        if not text.strip():
+            expected.append([("", 0.0, [])])
+            continue
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        options = {"num_beams": 2, "num_return_sequences": 2, "return_alignments": True}
+        found = beam_search(model, ids, prefix=[start], **options)
+        expected.append(
+            [
+                (
+                    tokenizer.decode(found.sequences[0, n], skip_special_tokens=True),
+                    pytest.approx(found.scores[0, n].item()),
+                    word_alignment(
+                        tokenizer,
+                        ids[0].tolist(),
+                        found.sequences[0, n].tolist(),
+                        found.alignments[0, n],
+                    ),
+                )
+                for n in range(2)
+            ]
+        )
+    return expected
+
+
+def test_prefixes_and_alignments_are_those_of_the_search(model, tokenizer, searched):
+    options = {"num_beams": 2, "num_return_sequences": 2, "return_alignments": True}
+    found = list(translate_nbest(model, tokenizer, TEXTS, prefix=PREFIX, **options))
+    assert found == searched
+    assert all(one.text.startswith(PREFIX) for several in found for one in several if one.text)
+    assert len({tuple(one.alignment) for several in found for one in several}) > 3
+    firsts = [several[0][0] for several in searched]
+    assert list(translate(model, tokenizer, TEXTS, prefix=PREFIX, num_beams=2)) == firsts
+    with pytest.raises(ValueError, match="type int, not a string"):
+        translate(model, tokenizer, TEXTS, prefix=3)
+
+
+@pytest.mark.parametrize("asked", [{"prefix": "a"}, {"return_alignments": True}])
+def test_what_the_papers_search_alone_has_is_no_argument_of_generate(model, tokenizer, asked):
+    with pytest.raises(ValueError, match=rf"Got {next(iter(asked))}, which .*\(no_repeat_ngram_s"):
+        list(translate(model, tokenizer, ["one"], no_repeat_ngram_size=2, **asked))
+
+
 # ------------------------------------------------------------------------------- the pipeline
 
 
@@ -495,17 +593,16 @@ def test_every_kind_of_input_gives_the_same_translations(pipe, model, tokenizer,
     expected = [{"translation_text": text} for text in texts]
     assert [pipe(text, **options)[0] for text in TEXTS] == expected
     options["batch_size"] = batch_size
-    for whole in (TEXTS, tuple(TEXTS), rows["source"]):
-        assert pipe(whole, **options) == expected
-    for lazy in (iter(TEXTS), (text for text in TEXTS), KeyDataset(rows, "source")):
-        assert [result[0] for result in pipe(lazy, **options)] == expected
+    lazy = (iter(TEXTS), (text for text in TEXTS), KeyDataset(rows, "source"))
+    for inputs in (TEXTS, tuple(TEXTS), rows["source"], *lazy):
+        assert list(pipe(inputs, **options)) == [[one] for one in expected]
     assert pipe([]) == []
 
 
 def test_the_pipeline_bounds_the_length_by_the_source_in_any_batch(pipe, model, tokenizer):
     expected = one_by_one(model, tokenizer, TEXTS, num_beams=1)
     results = pipe(TEXTS, batch_size=8, num_beams=1)
-    assert [result["translation_text"] for result in results] == expected
+    assert [result["translation_text"] for (result,) in results] == expected
 
 
 def test_a_generator_is_read_as_results_are_asked_for(pipe):
@@ -534,7 +631,7 @@ def test_generation_arguments_pass_through(pipe, model, tokenizer):
 def test_blank_text_is_not_shown_to_the_model(pipe, model, monkeypatch):
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert pipe("") == pipe(" \n") == [{"translation_text": ""}]
-    assert pipe(["", ""], batch_size=2) == [{"translation_text": ""}] * 2
+    assert pipe(["", ""], batch_size=2) == [[{"translation_text": ""}]] * 2
 
 
 def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
@@ -550,6 +647,18 @@ def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
     asked = {"return_dict_in_generate": True, "output_scores": True, "num_beams": 2}
     two = pipe("one", return_scores=True, num_return_sequences=2, no_repeat_ngram_size=2, **asked)
     assert 0 > two[0]["score"] > two[1]["score"]
+
+
+def test_the_pipeline_gives_alignments_and_takes_a_prefix(pipe, searched):
+    options = {"num_beams": 2, "num_return_sequences": 2, "prefix": PREFIX, "batch_size": 3}
+    found = pipe(TEXTS, return_alignments=True, return_scores=True, **options)
+    rows = [[tuple(one.values()) for one in several] for several in found]
+    expected = [[(text, links, score) for text, score, links in several] for several in searched]
+    for got, wanted in zip(rows, expected, strict=True):
+        assert [(text, links, score) for text, score, links in got][: len(wanted)] == wanted
+    assert set(found[0][0]) == {"translation_text", "score", "alignment"}
+    with pytest.raises(ValueError, match=r"Got return_alignments, which .*\(no_repeat_ngram_size"):
+        pipe("one", return_alignments=True, no_repeat_ngram_size=2)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, {"source": "a"}, [["a"]], ["a", 3]])

@@ -184,7 +184,7 @@ def test_the_stock_form_is_shown_with_the_scores_of_its_own_search(
     count = translation.NUM_TRANSLATIONS
     inputs = stock.tokenizer(SENTENCE, return_tensors="pt")
     options = {"num_beams": count, "num_return_sequences": count}
-    sequences, _ = generate_ids(stock.model, *inputs.values(), **options)
+    sequences = generate_ids(stock.model, *inputs.values(), **options).sequences
     assert len(found) == count
     for (text, score), ids in zip(found, sequences[0], strict=True):
         ids = ids[1:][ids[1:] != stock.tokenizer.pad_token_id]

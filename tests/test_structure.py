@@ -37,8 +37,10 @@ HUB = {
         "errors",
         "ranges",
         "target_tokenizer",
+        "word_alignment",
     },
-    "pipeline": {"batch_translation", "errors"},
+    "word_alignment": {"target_tokenizer"},
+    "pipeline": {"batch_translation", "errors", "word_alignment"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import, beside the top level and itself.

@@ -2,7 +2,7 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from .batch_translation import Translation, translate, translate_nbest
+from .batch_translation import AlignedTranslation, Translation, translate, translate_nbest
 from .beam_search import FASTER_DECODERS, BeamSearchOutput, beam_search, paper_beam_search
 from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from .fast import incremental_decoder
@@ -26,6 +26,7 @@ if incremental_decoder not in FASTER_DECODERS:
 
 __all__ = [
     "PRESETS",
+    "AlignedTranslation",
     "BeamSearchOutput",
     "Translation",
     "VanillaTransformerConfig",

@@ -31,6 +31,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .ranges import COUNT, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
+from .word_alignment import word_alignment
 
 # Of one source: what the default budget holds for four beams, and a text of that many tokens.
 # Decoding takes a step for each token, and attention the square of their number.
@@ -44,7 +45,11 @@ SEARCH_OPTIONS = {
     "suppress_tokens",
     "max_new_tokens",
     "max_length",
+    "prefix",
+    "return_alignments",
 }
+# Those of them that `generate` does not have.
+_SEARCH_ALONE = ("prefix", "return_alignments")
 _NO_CHANGE = {"do_sample": False, "use_cache": True, "early_stopping": False}
 # Settings of a generation config that change what a beam search finds, and ours does not have.
 _FOREIGN = (
@@ -74,6 +79,23 @@ class Translation(NamedTuple):
     text: str
     # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
     score: float | None
+
+
+class AlignedTranslation(NamedTuple):
+    """One translation of a sentence, and of which words its words were made."""
+
+    text: str
+    score: float | None
+    # (word of the source, word of the translation), both from 0, as white space parts them
+    alignment: list[tuple[int, int]]
+
+
+class Decoded(NamedTuple):
+    """What a search made of a batch."""
+
+    sequences: torch.Tensor  # target ids with the start symbol, (B, n, T)
+    scores: torch.Tensor | None  # (B, n)
+    alignments: torch.Tensor | None  # attention of each target token to the source's, (B, n, T, S)
 
 
 def length_sorted_batches(
@@ -169,11 +191,12 @@ def translate_nbest(
         window: Most sentences held at a time.
         progress: Whether to show a progress bar.
         **generation_kwargs: Arguments of `model.generate`; `num_return_sequences` translations
-            are asked for. A short limit on the length may leave fewer.
+            are asked for. A short limit on the length may leave fewer. Of the paper's search also
+            `prefix`, a text with which each translation begins, and `return_alignments`.
 
     Returns:
         An iterator over a list for each sentence, the best translation first; a blank sentence has
-        one, empty, with score 0.
+        one, empty, with score 0. With `return_alignments` they are `AlignedTranslation`s.
 
     Raises:
         ValueError: See `translate`.
@@ -234,6 +257,8 @@ def translate_windows(
     COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
     budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
     bar = tqdm(total=total, unit="sentence", disable=not progress)
+    if (prefix := generation_kwargs.get("prefix")) is not None:
+        generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
     return _stream(model, tokenizer, windows, budget, max_sentences, bar, generation_kwargs)
 
 
@@ -260,6 +285,17 @@ def encode(
                 "sentences."
             )
     return encoded
+
+
+def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: object) -> list[int]:
+    """Target ids of a text with which translations are to begin.
+
+    Raises:
+        ValueError: It is not a string.
+    """
+    check_texts([prefix])
+    ids = target_tokenizer(tokenizer)(text_target=prefix, add_special_tokens=False)["input_ids"]
+    return list(ids)
 
 
 def longest_source(model: PreTrainedModel) -> int:
@@ -319,18 +355,20 @@ def _stream(
     with bar, closing(windows):
         for texts in windows:
             sources = encode(model, tokenizer, texts, first=done + 1)
-            results = [[Translation("", 0.0)] for _ in texts]
+            links = [] if generation_kwargs.get("return_alignments") else None
+            results = [[_translation("", 0.0, links)] for _ in texts]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
             for batch in length_sorted_batches(lengths, budget, max_sentences):
                 indices = [filled[position] for position in batch]
-                ids, mask = pad_ids([sources[index] for index in indices], tokenizer.pad_token_id)
-                found, scores = generate_ids(
+                rows = [sources[index] for index in indices]
+                ids, mask = pad_ids(rows, tokenizer.pad_token_id)
+                found = generate_ids(
                     model, ids.to(model.device), mask.to(model.device), **generation_kwargs
                 )
                 for index, translations in zip(
-                    indices, _translations(tokenizer, found, scores), strict=True
+                    indices, _translations(tokenizer, rows, found), strict=True
                 ):
                     results[index] = translations
                 bar.update(len(batch))
@@ -339,18 +377,31 @@ def _stream(
 
 
 def _translations(
-    tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, scores: torch.Tensor | None
-) -> Iterator[list[Translation]]:
-    """Translations of each source, from ids, (B, n, T), and scores, (B, n)."""
-    texts = decode(tokenizer, ids.flatten(0, 1))
-    count = ids.size(1)
-    for index in range(ids.size(0)):
-        values = [None] * count if scores is None else scores[index].tolist()
-        found = map(Translation, texts[index * count : (index + 1) * count], values)
-        # A score of minus infinity marks a place for which there was no translation.
-        yield [item for item in found if item.score is None or item.score > -math.inf] or [
-            Translation("", -math.inf)
-        ]
+    tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], found: Decoded
+) -> Iterator[list[Translation | AlignedTranslation]]:
+    """Translations of each source, given as its ids."""
+    texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
+    for row, source in enumerate(sources):
+        own = []
+        for place, ids in enumerate(found.sequences[row].tolist()):
+            text, score, links = next(texts), None, None
+            if found.scores is not None:
+                score = found.scores[row, place].item()
+            if found.alignments is not None:  # of the tokens behind the start symbol
+                weights = found.alignments[row, place]
+                links = word_alignment(tokenizer, source, ids[1:], weights)
+            # A score of minus infinity marks a place for which there was no translation.
+            if score != -math.inf or place == 0:
+                own.append(_translation(text if score != -math.inf else "", score, links))
+        yield own
+
+
+def _translation(
+    text: str, score: float | None, links: list[tuple[int, int]] | None
+) -> Translation | AlignedTranslation:
+    if links is None:
+        return Translation(text, score)
+    return AlignedTranslation(text, score, links)
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
@@ -396,7 +447,7 @@ def generate_ids(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
     **generation_kwargs: object,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+) -> Decoded:
     """Decodes one batch: the one place that calls a search.
 
     It is the paper's, for models of this package and arguments that it has; otherwise `generate`.
@@ -407,16 +458,29 @@ def generate_ids(
         attention_mask: 1 at tokens and 0 at padding, (B, S).
         **generation_kwargs: Arguments of `generate`; None is as good as not given. Without a bound
             on the length among them, each translation ends at its source's length + 50 tokens.
+            `prefix`, target ids with which each translation begins, and `return_alignments` are of
+            the paper's search alone.
 
     Returns:
-        Target ids with the start symbol, (B, n, T), n = `num_return_sequences`, and their scores,
-        (B, n): the paper's, or those of `generate` where `return_dict_in_generate` and
-        `output_scores` ask it for them; else None.
+        What was found, n = `num_return_sequences` of each source. Scores are the paper's, or those
+        of `generate` where `return_dict_in_generate` and `output_scores` ask it for them.
+
+    Raises:
+        ValueError: Only the paper's search has what was asked for, and it cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
     if uses_paper_search(model, options):
-        found = beam_search(model, input_ids, attention_mask, **_search_options(model, options))
-        return with_start(model, found.sequences), found.scores
+        search = _search_options(model, options)
+        if "prefix" in search:
+            search["prefix"] = [search["prefix"]] * input_ids.size(0)
+        found = beam_search(model, input_ids, attention_mask, **search)
+        return Decoded(with_start(model, found.sequences), found.scores, found.alignments)
+    for name in _SEARCH_ALONE:
+        if options.pop(name, False):
+            raise RequestError(
+                f"Got {name}, which the paper's search has, with a model or arguments that it does "
+                f"not have ({', '.join(options) or type(model).__name__}); leave one of them out."
+            )
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
         options.setdefault("max_new_tokens", None)
@@ -432,7 +496,8 @@ def generate_ids(
     sequences = output.sequences if isinstance(output, ModelOutput) else output
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # of beams alone
-    return sequences, None if scores is None else scores.view(sequences.shape[:2])
+    scores = None if scores is None else scores.view(sequences.shape[:2])
+    return Decoded(sequences, scores, None)
 
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> bool:
@@ -499,4 +564,11 @@ def _bounds_length(options: dict[str, object]) -> bool:
     return any(bound is not None for bound in bounds)
 
 
-__all__ = ["Translation", "generate_ids", "translate", "translate_nbest", "translate_windows"]
+__all__ = [
+    "AlignedTranslation",
+    "Translation",
+    "generate_ids",
+    "translate",
+    "translate_nbest",
+    "translate_windows",
+]

@@ -13,8 +13,16 @@ from torch.utils.data import Dataset
 from transformers import AutoModelForSeq2SeqLM, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .batch_translation import check_texts, decode, encode, generate_ids, generation_option
+from .batch_translation import (
+    check_texts,
+    decode,
+    encode,
+    generate_ids,
+    generation_option,
+    prefix_ids,
+)
 from .errors import RequestError
+from .word_alignment import word_alignment
 
 TASK = "translate"  # the library refuses the name "translation"
 
@@ -23,9 +31,11 @@ class VanillaTransformerTranslationPipeline(Pipeline):
     """`pipeline("translate", model=...)`: text in, `[{"translation_text": ...}]` out.
 
     Takes a string, a list, a generator or a data set of strings, `batch_size`, and the arguments of
-    `generate`. A list of strings with one translation each gives a list of dicts; otherwise every
-    input gives a list of its `num_return_sequences` dicts, the best first. With
-    `return_scores=True` each dict has a `score` too. Blank text is not shown to the model.
+    `generate`. Every input gives a list of its `num_return_sequences` dicts, the best first: a list
+    of strings gives a list of such lists. With `return_scores=True` each dict has a `score` too,
+    with `return_alignments=True` an `alignment`: pairs of a word of the source and one of the
+    translation, both from 0, as white space parts them. `prefix` is a text with which translations
+    begin. Blank text is not shown to the model.
     """
 
     _load_tokenizer = True
@@ -39,14 +49,15 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.
-            **kwargs: `batch_size`, `num_workers`, `return_scores`, and the arguments of `generate`.
+            **kwargs: `batch_size`, `num_workers`, `return_scores`, `return_alignments`, `prefix`,
+                and the arguments of `generate`.
 
         Returns:
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
             ValueError: An input is not a string, or is longer than the positions' table; or there
-                are no scores, since the arguments need `generate`.
+                are no scores or alignments, since the arguments need `generate`.
         """
         one = isinstance(inputs, (str, bytes, bytearray, Mapping))
         if one or isinstance(inputs, Dataset) or not isinstance(inputs, Iterable):
@@ -56,14 +67,19 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         if len(inputs) == 0:  # on which the library fails with an IndexError
             return []
         check_texts(inputs)  # while the number of each is known
-        results = super().__call__(list(inputs), **kwargs)
-        return [result[0] for result in results] if all(len(r) == 1 for r in results) else results
+        return super().__call__(list(inputs), **kwargs)
 
     def _sanitize_parameters(
-        self, return_scores: bool | None = None, **generation_kwargs: object
+        self,
+        return_scores: bool | None = None,
+        return_alignments: bool | None = None,
+        **generation_kwargs: object,
     ) -> tuple[dict, dict, dict]:
-        scores = {} if return_scores is None else {"return_scores": return_scores}
-        return {}, {**scores, **generation_kwargs}, scores
+        asked = {"return_scores": return_scores, "return_alignments": return_alignments}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if generation_kwargs.get("prefix") is not None:
+            generation_kwargs["prefix"] = prefix_ids(self.tokenizer, generation_kwargs["prefix"])
+        return {}, {**asked, **generation_kwargs}, asked
 
     def preprocess(self, text: str) -> dict[str, torch.Tensor]:
         """Tokenizes one text: ids and mask, (1, S), and whether there is anything to translate."""
@@ -87,32 +103,52 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         count = generation_option(self.model, generation_kwargs, "num_return_sequences")
         output = ids.new_full((len(ids), count, 1), self.tokenizer.pad_token_id)
         scores = torch.zeros(len(ids), count, dtype=torch.float64, device=ids.device)
+        alignments = scores.new_zeros(len(ids), count, 1, ids.size(1))
         if rows.numel():
-            found, found_scores = generate_ids(
-                self.model, ids[rows], mask[rows], **generation_kwargs
-            )
-            if return_scores and found_scores is None:
+            found = generate_ids(self.model, ids[rows], mask[rows], **generation_kwargs)
+            if return_scores and found.scores is None:
                 raise RequestError(
                     "Got return_scores with a model or arguments that the paper's search does not "
                     f"have ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
                     "one of them out, or ask generate for its own: num_beams=N, "
                     "return_dict_in_generate=True, output_scores=True."
                 )
-            output = found.new_full((len(ids), *found.shape[1:]), self.tokenizer.pad_token_id)
-            output[rows] = found
-            if found_scores is not None:
-                scores[rows] = found_scores.double()
-        return {"output_ids": output, "scores": scores}  # (B, n, T), (B, n)
+            shape = found.sequences.shape[1:]  # (n, T + 1)
+            output = found.sequences.new_full((len(ids), *shape), self.tokenizer.pad_token_id)
+            output[rows] = found.sequences
+            if found.scores is not None:
+                scores[rows] = found.scores.double()
+            if found.alignments is not None:
+                alignments = scores.new_zeros(len(ids), *found.alignments.shape[1:])
+                alignments[rows] = found.alignments.double()
+        return {
+            "input_ids": ids,
+            "output_ids": output,  # (B, n, T + 1)
+            "scores": scores,  # (B, n)
+            "alignments": alignments,  # (B, n, T, S)
+        }
 
     def postprocess(
-        self, outputs: dict[str, torch.Tensor], *, return_scores: bool = False
-    ) -> list[dict[str, str | float]]:
-        """Makes text of the ids of one input, (1, n, T), and numbers of its scores, (1, n)."""
-        texts = decode(self.tokenizer, outputs["output_ids"][0])
-        results: list[dict[str, str | float]] = [{"translation_text": text} for text in texts]
-        if return_scores:
-            for result, score in zip(results, outputs["scores"][0].tolist(), strict=True):
-                result["score"] = score
+        self,
+        outputs: dict[str, torch.Tensor],
+        *,
+        return_scores: bool = False,
+        return_alignments: bool = False,
+    ) -> list[dict[str, object]]:
+        """Makes a dict of each translation of one input, ids of (1, n, T + 1)."""
+        found = outputs["output_ids"][0]
+        results: list[dict[str, object]] = [
+            {"translation_text": text} for text in decode(self.tokenizer, found)
+        ]
+        source = outputs["input_ids"][0].tolist()
+        for result, ids, score, weights in zip(
+            results, found, outputs["scores"][0], outputs["alignments"][0], strict=True
+        ):
+            if return_scores:
+                result["score"] = score.item()
+            if return_alignments:
+                target = ids[1:].tolist()  # without the start symbol
+                result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
         return results
 
 

@@ -29,6 +29,8 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
+With --alignments each line written has a line there, of links such as 0-0 1-2: word of the source,
+word of the translation, from 0, as white space parts them.
 With --tsv each line comes back with its translation as one more column, behind the others.
 A line that is not UTF-8, or longer than 4096 tokens, is refused: in a file before any line is
 translated, in a pipe when it comes.
@@ -48,6 +50,10 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
     text = "the N best, with their scores"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
+    text = "write which word comes from which, as i-j"
+    command.add_argument("--alignments", metavar="FILE", help=text)
+    text = "how each translation begins"
+    command.add_argument("--prefix", metavar="TEXT", help=text)
     text = "translate this column (from 1, or by its name in the first line) of a table with tabs"
     command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
     text = "tokens in a batch"
@@ -97,9 +103,10 @@ def _translate(options: argparse.Namespace) -> int:
 
     directory = _model_directory(options.directory)
     drawn = _drawn(options)
-    check_folders(options.output, options.attention)
-    if options.engine and options.nbest:
-        raise RequestError("--nbest has scores of the paper's search; leave out --engine.")
+    check_folders(options.output, options.alignments, options.attention)
+    for name in ("nbest", "alignments", "prefix"):
+        if options.engine and getattr(options, name):
+            raise RequestError(f"--{name} is of the paper's search; leave out --engine.")
     if options.tsv and options.nbest:
         raise RequestError("--nbest prints lines of its own form; leave out --tsv.")
     with contextlib.ExitStack() as stack:
@@ -114,12 +121,17 @@ def _translate(options: argparse.Namespace) -> int:
             _check_texts(_rows(source, name, options.tsv), model, tokenizer)
             source.seek(start)
         target = stack.enter_context(_output(options.output))
+        alignments = None
+        if options.alignments:
+            alignments = stack.enter_context(_output(options.alignments))
         sources = _Sources(_rows(source, name, options.tsv))
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
         search = {
             "batch_tokens": options.batch_tokens,
             "num_beams": max(num_beams, options.nbest or 1),
             "num_return_sequences": options.nbest or 1,
+            "prefix": options.prefix,
+            "return_alignments": bool(options.alignments) or None,
         }
         if waits:
             found = translate_windows(model, tokenizer, arriving(sources), **search)
@@ -140,6 +152,10 @@ def _translate(options: argparse.Namespace) -> int:
             else:
                 target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
+            if alignments is not None:
+                for links in [one.alignment for one in translations] or [[]]:  # of a head: none
+                    alignments.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
+                alignments.flush()
     if awaited:
         raise RequestError("There is no line with text whose attention could be drawn.")
     return 0
@@ -343,7 +359,7 @@ class _Arrivals:
 def _translation_lines(
     number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
 ) -> Iterator[str]:
-    for text, score in translations:
+    for text, score, *_ in translations:
         line = _one_line(text)
         if nbest:
             line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
@@ -428,7 +444,7 @@ def _output(name: str | None) -> Iterator[TextIO]:
             if aside != path and aside.stat().st_size:
                 kept = _free_name(path)
                 aside.replace(kept)
-                print(f"The translations so far are in {kept}.", file=sys.stderr)
+                print(f"What was translated so far is in {kept}.", file=sys.stderr)
             raise
 
 

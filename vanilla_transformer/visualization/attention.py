@@ -122,10 +122,10 @@ def attention_weights(
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
     with evaluation_mode(model), torch.no_grad():
         if target is None:
-            ids, _ = generate_ids(
+            found = generate_ids(
                 model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
             )
-            labels = ids[:, 0, 1:]  # without the start symbol
+            labels = found.sequences[:, 0, 1:]  # without the start symbol
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(model.device)

@@ -3,11 +3,12 @@
 import itertools
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
+
+from ..word_alignment import spelled_pieces
 
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # a piece inside a word
@@ -39,7 +40,7 @@ def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     Leading spaces are left out; a piece that continues a word starts with a middle dot instead.
     Bytes that are only a part of a character are shown as ``\xe4``.
     """
-    pieces, _ = _pieces(tokenizer, ids)
+    pieces, _ = spelled_pieces(tokenizer, ids)
     texts = []
     for word in whole_words(tokenizer, ids):
         own = pieces[word.start : word.end]
@@ -57,7 +58,7 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     signs; or a special token. In scripts without spaces it is one piece. The pieces of one
     character are never parted.
     """
-    pieces, is_text = _pieces(tokenizer, ids)
+    pieces, is_text = spelled_pieces(tokenizer, ids)
     # A special token stands in the text as a space: it is part of no word.
     stream = b"".join(p if text else b" " for p, text in zip(pieces, is_text, strict=True))
     numbers = iter(_word_numbers(stream))
@@ -85,46 +86,6 @@ def words_and_mix(
     for row, word in zip(mix, words, strict=True):
         row[word.start : word.end] = 1.0
     return [word.text for word in words], mix
-
-
-def _pieces(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
-) -> tuple[list[bytes], list[bool]]:
-    """The UTF-8 bytes of each id, and whether it is text and not a special or added token."""
-    not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    is_text = [index not in not_text for index in ids]
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    # The sign for the space is in every byte-level vocabulary; SentencePiece's is U+2581.
-    byte_level, spaced = (
-        tokenizer.convert_tokens_to_ids(sign) not in (None, tokenizer.unk_token_id)
-        for sign in ("\u0120", "\u2581")
-    )
-    spaced = spaced or any("\u2581" in token for token in tokens)
-    ends_marked = any(token.endswith("</w>") for token in tokens)
-    pieces = []
-    for token, text in zip(tokens, is_text, strict=True):
-        if byte_level and text:
-            pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
-        elif spaced or not text:
-            pieces.append(token.replace("\u2581", " ").encode())
-        else:
-            pieces.append(_with_space(token, ends_marked=ends_marked).encode())
-    return pieces, is_text
-
-
-def _with_space(token: str, *, ends_marked: bool) -> str:
-    """A piece of words between spaces: `</w>` ends one, or `@@` says that it goes on."""
-    if ends_marked:
-        return token.replace("</w>", " ")
-    return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
-
-
-@lru_cache
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's signs for bytes: printable Latin-1 stands for itself, the rest is U+0100 and up."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printable)
-    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
 def _word_numbers(data: bytes) -> list[int | None]:
