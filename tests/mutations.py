@@ -561,6 +561,18 @@ MUTATIONS = [
         "test_cli_translate.py::test_options_may_stand_anywhere",
     ),
     Mutation(
+        "word_alignment.py",
+        "words = [(place, word) for place, word in enumerate(source) if word is not None]",
+        "words = [(place, word or 0) for place, word in enumerate(source)]",
+        "test_pipeline.py::test_links_are_of_the_strongest_token_that_is_a_word",
+    ),
+    Mutation(
+        "batch_translation.py",
+        "links = word_alignment(tokenizer, source, ids[1:], weights)",
+        "links = word_alignment(tokenizer, source, ids, weights)",
+        "test_pipeline.py::test_prefixes_and_alignments_are_those_of_the_search",
+    ),
+    Mutation(
         "cli/translate.py",
         "yield _Row(line, cells[place - 1])",
         "yield _Row(line, cells[0])",

@@ -393,8 +393,8 @@ def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
     ids = torch.tensor([[5, 2]])  # a bound of the caller's is the only one
     endless = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3]}
     bound = EXTRA_TOKENS + 20
-    found, _ = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=bound, **endless)
-    assert found.size(-1) == 1 + bound
+    found = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=bound, **endless)
+    assert found.sequences.size(-1) == 1 + bound
 
 
 # --------------------------------------------------------------------------- which search decodes
