@@ -216,15 +216,15 @@ MUTATIONS = [
         "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "defaults.num_beams, defaults.length_penalty = 4, 0.6",
-        "defaults.num_beams, defaults.length_penalty = 4, 1.0",
-        "test_contract.py::test_generation_defaults",
+        "beam_search.py",
+        "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6",
+        "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 1.0",
+        "test_beam_search.py::test_a_model_without_settings_is_searched_as_in_the_paper",
     ),
     Mutation(
         "beam_search.py",
-        'length_penalty = _setting(model, "length_penalty", length_penalty)',
-        "length_penalty = 0.6 if length_penalty is None else length_penalty",
+        'length_penalty = getattr(model.generation_config, "length_penalty", None)',
+        "length_penalty = 0.6",
         "test_beam_search.py::test_beams_and_penalty_are_those_of_the_generation_config",
     ),
     Mutation(

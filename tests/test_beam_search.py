@@ -11,6 +11,7 @@ from reference import NEVER, authors_search, log_prob, penalty
 from torch import nn
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
+from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.beam_search import (
     EXTRA_TOKENS,
     beam_search,
@@ -212,15 +213,24 @@ def test_greedy_search_is_that_of_generate(model, batch):
 def test_beams_and_penalty_are_those_of_the_generation_config(batch):
     model = make_model()
     paper = beam_search(model, *batch)
-    explicit = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
-    assert torch.equal(paper.scores, explicit.scores)
-    for beams, alpha, meant in ((3, 2.0, (3, 2.0)), (None, None, (1, 1.0))):
+    for beams, alpha in ((3, 2.0), (1, 1.0)):
         model.generation_config.num_beams = beams
         model.generation_config.length_penalty = alpha
         found = beam_search(model, *batch)
-        expected = beam_search(model, *batch, num_beams=meant[0], length_penalty=meant[1])
+        expected = beam_search(model, *batch, num_beams=beams, length_penalty=alpha)
         assert torch.equal(found.scores, expected.scores)
         assert not torch.equal(found.scores, paper.scores)
+
+
+def test_a_model_without_settings_is_searched_as_in_the_paper(batch):
+    """While `generate` is the host's, which is greedy there."""
+    model = make_model()
+    assert model.generation_config.num_beams is model.generation_config.length_penalty is None
+    expected = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
+    assert torch.equal(beam_search(model, *batch).scores, expected.scores)
+    assert torch.equal(generate_ids(model, *batch).scores, expected.scores)
+    greedy = model.generate(batch[0], attention_mask=batch[1], num_beams=1)
+    assert torch.equal(model.generate(batch[0], attention_mask=batch[1]), greedy)
 
 
 # ---------------------------------------------------------------------------- limits and prefixes

@@ -5,6 +5,7 @@ What the model computes is tested in test_paper.py; here, that every way to it g
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -272,12 +273,20 @@ def test_greedy_search_takes_the_likeliest_token(reverser):
     assert torch.equal(logits.argmax(-1)[inside], found[:, 1:][inside])
 
 
+def test_a_new_model_streams_what_it_generates(reverser):
+    model, inputs, _ = reverser
+    shown = []
+    streamer = SimpleNamespace(put=lambda ids: shown.append(ids.flatten()), end=lambda: None)
+    one = {name: tensor[:1] for name, tensor in inputs.items()}
+    (found,) = model.generate(**one, streamer=streamer)
+    assert torch.equal(torch.cat(shown), found)
+
+
 def test_assisted_decoding_equals_greedy_decoding(reverser):
     model, inputs, _ = reverser
     assistant = copy.deepcopy(model)
     with torch.no_grad():
         assistant.model.decoder.layers[0].feed_forward.fc2.weight.mul_(-1)  # sometimes wrong
-    assistant.generation_config.num_beams = 1
     for row in range(4):
         one = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
         expected = model.generate(**one, num_beams=1)
@@ -286,9 +295,8 @@ def test_assisted_decoding_equals_greedy_decoding(reverser):
 
 def test_beam_scores_are_log_probabilities_over_length_to_the_alpha(reverser):
     model, inputs, _ = reverser
-    out = model.generate(
-        **inputs, num_return_sequences=4, return_dict_in_generate=True, output_scores=True
-    )
+    search = {"num_beams": 4, "length_penalty": 0.6, "num_return_sequences": 4}
+    out = model.generate(**inputs, **search, return_dict_in_generate=True, output_scores=True)
     inputs = {name: tensor.repeat_interleave(4, 0) for name, tensor in inputs.items()}
     log_probs = model(**inputs, decoder_input_ids=out.sequences[:, :-1]).logits.log_softmax(-1)
     for row, ids in enumerate(out.sequences.tolist()):
@@ -333,13 +341,11 @@ def test_generation_alone_equals_generation_in_a_batch(reverser):
 
 
 def test_generate_without_arguments_gives_whole_translations():
-    """Beam 4, never cut at the host's 20 tokens, never <pad>, <s> or <unk>."""
+    """Never cut at the host's 20 tokens, never <pad>, <s> or <unk>."""
     model = tiny_model()
-    out = model.generate(
-        batch()["input_ids"], eos_token_id=30, return_dict_in_generate=True, output_scores=True
-    )  # </s> never comes
-    assert out.beam_indices is not None
-    assert out.scores[0].shape == (3 * 4, 31)
+    options = {"return_dict_in_generate": True, "output_scores": True}
+    out = model.generate(batch()["input_ids"], eos_token_id=30, **options)  # </s> never comes
+    assert out.scores[0].shape == (3, 31)  # greedy
     for scores in out.scores:
         assert scores[:, [0, 1, 3]].eq(-torch.inf).all()
     assert out.sequences.size(1) == 1 + 30  # max_position_embeddings

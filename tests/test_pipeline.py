@@ -442,6 +442,7 @@ def test_what_a_generation_config_asks_for_goes_to_generate(tokenizer, name, val
 def test_a_generation_config_full_of_defaults_asks_for_nothing(tokenizer, monkeypatch):
     """The host's trainer fills it so at its first evaluation with generation."""
     model = make_model(len(tokenizer))
+    model.generation_config.num_beams, model.generation_config.length_penalty = 4, 0.6
     expected = list(translate(model, tokenizer, TEXTS))
     for name, value in GenerationConfig._get_default_generation_params().items():
         if getattr(model.generation_config, name, None) is None:

@@ -26,7 +26,14 @@ from transformers import (
 )
 from transformers.utils import ModelOutput
 
-from .beam_search import EXTRA_TOKENS, beam_search, evaluation_mode, longest_sequence, with_start
+from .beam_search import (
+    EXTRA_TOKENS,
+    beam_search,
+    default_beams,
+    evaluation_mode,
+    longest_sequence,
+    with_start,
+)
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .ranges import COUNT, NUM_BEAMS, Range
@@ -543,7 +550,9 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> di
 
 
 def generation_option(model: PreTrainedModel, options: dict[str, object], name: str) -> int:
-    """A whole-number option of `generate` as the call will see it; 1 where nobody sets it.
+    """A whole-number option of `generate` as the call will see it.
+
+    Where nobody sets it, it is 1, but for the beams of the paper's search, 4.
 
     Raises:
         ValueError: It is out of range.
@@ -551,6 +560,8 @@ def generation_option(model: PreTrainedModel, options: dict[str, object], name: 
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
     value = next((value for value in values if value is not None), 1)
+    if values == (None, None, None) and name == "num_beams" and uses_paper_search(model, options):
+        value = default_beams(model)
     (NUM_BEAMS if name == "num_beams" else COUNT).check(**{name: value})
     return value
 

@@ -46,6 +46,8 @@ from .modeling_vanilla_transformer import (
 )
 from .ranges import COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, Range
 
+# Section 6.1; those of `beam_search` where the generation config says nothing.
+NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
 # What `generate` makes of settings that this search has too.
@@ -98,9 +100,9 @@ def beam_search(
         input_ids: Source ids, (B, S); None if the encoder's output is given.
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
         num_beams: Hypotheses that live at each position; 1 is greedy search. None: the generation
-            config's, the paper's 4 in a model made here.
+            config's, or else the paper's 4.
         length_penalty: alpha; 0 prefers short translations, more prefers longer ones. None: the
-            generation config's, the paper's 0.6 in a model made here.
+            generation config's, or else the paper's 0.6.
         num_return_sequences: n. A search goes on until so many have ended or the limit is met;
             a longer list begins with the shorter one.
         max_extra_tokens: Each translation has at most its source's tokens plus these; None: no
@@ -124,8 +126,11 @@ def beam_search(
         ValueError: An argument, or a setting of the generation config, is out of range, a prefix
             does not fit, or the model's outputs are not finite.
     """
-    num_beams = _setting(model, "num_beams", num_beams)
-    length_penalty = _setting(model, "length_penalty", length_penalty)
+    num_beams = default_beams(model) if num_beams is None else num_beams
+    if length_penalty is None:
+        length_penalty = getattr(model.generation_config, "length_penalty", None)
+    if length_penalty is None:
+        length_penalty = LENGTH_PENALTY_OF_THE_PAPER
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
     start, pad, ends = (
@@ -232,6 +237,12 @@ def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
     return torch.cat((start, sequences), dim=-1)
 
 
+def default_beams(model: PreTrainedModel) -> int:
+    """Beams where the caller gives none: the generation config's, or else the paper's."""
+    found = getattr(model.generation_config, "num_beams", None)
+    return NUM_BEAMS_OF_THE_PAPER if found is None else found
+
+
 def longest_sequence(model: PreTrainedModel) -> int | None:
     """Tokens for which the model has a table of positions; None where there is no end of them."""
     kind = getattr(model.config, "position_encoding", None)
@@ -283,12 +294,6 @@ def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
     """An id of the generation config, as `generate` takes it, or else of the model's config."""
     value = getattr(model.generation_config, f"{name}_token_id", None)
     return getattr(model.config, f"{name}_token_id") if value is None else value
-
-
-def _setting(model: PreTrainedModel, name: str, value: float | None) -> float:
-    """The caller's value, or the generation config's; `generate` takes 1 where there is none."""
-    value = getattr(model.generation_config, name, None) if value is None else value
-    return 1 if value is None else value
 
 
 def _end_ids(model: PreTrainedModel) -> list[int]:

@@ -520,10 +520,9 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # `generate` gives whole translations without arguments: beam 4 (Section 6.1). The host's
-        # length penalty is L^alpha, though, and its bound on the length is absolute.
+        # `generate` gives whole translations without arguments, and searches as the host does
+        # where no beams are given: a trained run ships those of Section 6.1.
         defaults = self.generation_config
-        defaults.num_beams, defaults.length_penalty = 4, 0.6
         defaults.max_new_tokens = config.max_position_embeddings
         never = {config.pad_token_id, config.bos_token_id, config.unk_token_id} - {None}
         defaults.suppress_tokens = sorted(never)

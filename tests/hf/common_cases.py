@@ -5,7 +5,6 @@ source distribution lacks a part of them: a class that is missing is replaced by
 and `MISSING` names it, since a list of results says nothing of the tests that it lacks.
 """
 
-import functools
 import importlib.util
 import json
 import os
@@ -13,7 +12,6 @@ import sys
 import types
 import unittest
 from pathlib import Path
-from unittest import mock
 
 import torch
 import transformers.utils
@@ -146,22 +144,6 @@ class MarianTest(CommonTests, unittest.TestCase):
 class VanillaTransformerTest(CommonTests, unittest.TestCase):
     config_class = VanillaTransformerConfig
     all_model_classes = (VanillaTransformerModel, VanillaTransformerForConditionalGeneration)
-
-    def setUp(self):
-        super().setUp()
-        # Ours decodes with beam 4 where nothing else is asked for (Section 6.1). A test that names
-        # no search means greedy search, Marian's default: the host library compiles no step of a
-        # beam search, and a beam's cache does not continue the sequences that it returns.
-        self.enterContext(mock.patch.object(self.all_model_classes[1], "__init__", greedy_init))
-
-
-init = VanillaTransformerForConditionalGeneration.__init__
-
-
-@functools.wraps(init)
-def greedy_init(model, *args, **kwargs):
-    init(model, *args, **kwargs)
-    model.generation_config.num_beams, model.generation_config.length_penalty = 1, 1.0
 
 
 if path := os.environ.get("COMMON_CASES_MISSING"):

@@ -26,7 +26,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..beam_search import longest_sequence
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER, longest_sequence
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import train_tokenizer
@@ -310,8 +310,7 @@ def _finish(
             recipe.warmup_steps,
         )
     average_checkpoints(averaged, run)
-    if recipe.length_penalty is not None:
-        _ship_length_penalty(recipe, run)
+    _ship_search(recipe, run)
     state = read_json(final / "trainer_state.json")
     with _picture(CURVES):
         draw_curves(state["log_history"], run, title=run.name)
@@ -338,10 +337,13 @@ def _finish(
     write_json(run / METRICS, metrics)
 
 
-def _ship_length_penalty(recipe: Recipe, run: Path) -> None:
-    """Let the model translate by the penalty that it is evaluated with."""
+def _ship_search(recipe: Recipe, run: Path) -> None:
+    """Let the model translate, by `generate` too, with the paper's beams and its own penalty."""
     search = GenerationConfig.from_pretrained(run)
+    search.num_beams = NUM_BEAMS_OF_THE_PAPER
     search.length_penalty = recipe.length_penalty
+    if search.length_penalty is None:
+        search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
     write_aside(run / "generation_config.json", search.to_json_file)
 
 

@@ -25,6 +25,7 @@ from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
+from ..beam_search import default_beams
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
@@ -542,8 +543,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             max_steps=self.state.max_steps,  # also where the arguments count epochs
             warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # or give a share
             checkpoints_to_average=1,  # a trainer keeps several, but averages none
-            num_beams=search.num_beams or 1,
-            length_penalty=1.0 if search.length_penalty is None else search.length_penalty,
+            num_beams=default_beams(self.model),
+            length_penalty=search.length_penalty,
         )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
