@@ -12,7 +12,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from hub_server import HubServer
+from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
 from published_runs import (
     METRICS,
@@ -560,3 +560,42 @@ def test_a_space_that_does_not_work_is_not_pushed(hub, run, capsys, monkeypatch)
     text = published([run, "--repo", REPO, "--space", "--push", "--token", TOKEN], capsys, code=2)
     assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
     assert hub.requests == []
+
+
+# ------------------------------------------------------------------------------ translating by name
+
+
+def test_a_model_of_the_hub_is_translated_with_by_its_name(hub, run, tmp_path, monkeypatch, capsys):
+    files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    foreign = {"modeling_other.py": b"raise SystemExit", "pytorch_model.bin": b"code", "x.txt": b""}
+    hub.repositories["model", REPO] = repository = Repository()
+    first = repository.commit("main", {**files, **foreign}, "Publish")
+    repository.commit("main", {"README.md": b"emptied"}, "Empty")
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text("ein Hund\n")
+
+    def translated(*words, code=0):
+        assert cli.main(["translate", *map(str, words), "source.txt"]) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    expected = translated(run)
+    assert translated(REPO, "--revision", first) == expected
+    downloaded = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert "model.safetensors" in downloaded
+    assert not downloaded & {*foreign, "README.md", "metrics.json"}
+    assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
+    assert f"{REPO} of the Hub has no revision gone" in translated(
+        REPO, "--revision", "gone", code=2
+    )
+    for name in ("user/other", "us..er/x--y"):
+        line = translated(name, code=2)
+        assert f"There is no folder {name}, and no model of that name on the Hub" in line
+    assert "is no name on the Hub" in translated(run, "--revision", "main", code=2)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert translated(REPO, "--revision", first) == expected  # what was downloaded is there
+    line = translated("user/other", code=2)
+    assert "There is no folder user/other, and the Hub cannot be asked" in line
+    assert line.count("\n") == 1
+    Path(REPO).mkdir(parents=True)  # a folder of that name comes first
+    assert f"{REPO} holds no trained model" in translated(REPO, code=2)

@@ -26,6 +26,7 @@ _TRANSLATE_EXAMPLE = """example:
       --attention-kind encoder --attention-layer 0 --attention-heads 0,3
   vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
   vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
+  vanilla-transformer translate user/demo-en-de source.txt --revision main
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
@@ -43,9 +44,11 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the command `translate`."""
     help = "translate a text, one sentence a line"
     command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory")
+    command.add_argument("directory", metavar="DIR", help="run directory, or user/name of the Hub")
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
+    text = "branch, tag or commit of a model of the Hub; its code is never run"
+    command.add_argument("--revision", metavar="NAME", help=text)
     text = "beams (default: the model's own, 4 if it was made here)"
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
     text = "the N best, with their scores"
@@ -99,9 +102,10 @@ def _heads(text: str) -> list[int] | str:
 
 def _translate(options: argparse.Namespace) -> int:
     from ..batch_translation import generation_option, translate_nbest, translate_windows
+    from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
 
-    directory = _model_directory(options.directory)
+    directory = model_folder(options.directory, options.revision)
     drawn = _drawn(options)
     check_folders(options.output, options.alignments, options.attention)
     for name in ("nbest", "alignments", "prefix"):
@@ -159,13 +163,6 @@ def _translate(options: argparse.Namespace) -> int:
     if awaited:
         raise RequestError("There is no line with text whose attention could be drawn.")
     return 0
-
-
-def _model_directory(name: str) -> Path:
-    directory = Path(name)
-    if not (directory / "config.json").is_file():
-        raise RequestError(f"{name} holds no trained model (no config.json); give a run directory.")
-    return directory
 
 
 def _translator(directory: Path, engine: str | None) -> object:
