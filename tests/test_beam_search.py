@@ -477,6 +477,7 @@ def test_generates_bound_and_prefix_reach_the_search(model, batch):
     ids, mask = batch
     prefix = torch.tensor([[START, 7, 8]]).expand(7, -1)
     options = {"attention_mask": mask, "custom_generate": paper_beam_search}
+    options |= {"num_beams": 4, "length_penalty": 0.6}
     found = model.generate(ids, decoder_input_ids=prefix, max_new_tokens=4, **options)
     expected = beam_search(model, ids, mask, prefix=[[7, 8]] * 7, max_new_tokens=6)
     assert torch.equal(found, with_start(model, expected.sequences)[:, 0])

@@ -290,7 +290,10 @@ def _longest_in_training(directory: Path) -> int | None:
     from ..storage.run_files import RECIPE
 
     recipe = directory / RECIPE
-    longest = read_yaml(recipe).get("max_source_length") if recipe.is_file() else None
+    try:
+        longest = read_yaml(recipe).get("max_source_length") if recipe.is_file() else None
+    except RequestError:  # a damaged recipe takes nothing from the model but this warning
+        return None
     return longest if longest in COUNT else None
 
 
