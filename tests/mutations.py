@@ -561,6 +561,12 @@ MUTATIONS = [
         "test_cli_translate.py::test_options_may_stand_anywhere",
     ),
     Mutation(
+        "storage/hub_model.py",
+        '_FILES = ("config.json",',
+        '_FILES = ("*", "config.json",',
+        "test_hub.py::test_a_model_of_the_hub_is_translated_with_by_its_name",
+    ),
+    Mutation(
         "word_alignment.py",
         "words = [(place, word) for place, word in enumerate(source) if word is not None]",
         "words = [(place, word or 0) for place, word in enumerate(source)]",
