@@ -888,6 +888,37 @@ MUTATIONS = [
         "wanted = True",
         "test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
     ),
+    # The end of a run is chosen on validation pairs.
+    Mutation(
+        "train/choosing.py",
+        "for count in (own, *(count for count in reversed(COUNTS) if count < own)):",
+        "for count in (*(count for count in COUNTS if count < own), own):",
+        "test_runs.py::test_a_tie_leaves_the_values_of_the_recipe",
+    ),
+    Mutation(
+        "train/choosing.py",
+        "best = max(greedy, key=greedy.get)",
+        "best = min(greedy, key=greedy.get)",
+        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+    ),
+    Mutation(
+        "train/choosing.py",
+        "        average(best)\n",
+        "",
+        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+    ),
+    Mutation(
+        "train/run.py",
+        'averaged = averaged[-chosen["averaged"] :]',
+        "pass",
+        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+    ),
+    Mutation(
+        "publish/card.py",
+        "known = {name: value for name, value in whole.items() if name != CHOSEN}",
+        "known = whole",
+        "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
+    ),
     # Checkpoints that are whole.
     Mutation(
         "train/checkpoints.py",

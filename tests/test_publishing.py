@@ -41,6 +41,7 @@ from vanilla_transformer.publish.card import (
     is_non_commercial,
     paper_differences,
     render_card,
+    trained_metrics,
 )
 from vanilla_transformer.publish.publishing import publish
 from vanilla_transformer.publish.space import write_space
@@ -479,6 +480,31 @@ def test_card_is_whole_in_every_form(tmp_path, form):
     for source, translation in SENTENCES.items():
         assert f"    source      {source}\n" in text
         assert f"    translation {translation}\n" in text
+
+
+def test_card_tells_what_was_chosen_on_validation_pairs(tmp_path):
+    content = facts()
+    content["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 1.5}
+    content["recipe"] |= {"checkpoints_to_average": 20, "length_penalty": None}
+    card = render_card(content)
+    assert card_problems(card, pictures(tmp_path)) == []
+    assert (
+        "The weights are the mean of the last 2 checkpoints. This number (the recipe allows 20) "
+        "and the length penalty 1.5 of the search have the best BLEU on 200 validation pairs."
+    ) in card.text
+    assert "| `length_penalty` | 1.5 | 0.6 |" in card.text
+    del content["chosen_on_validation"]["length_penalty"]
+    assert "(the recipe allows 20) has the best BLEU on 200 validation" in render_card(content).text
+
+
+def test_choice_of_the_run_is_not_told_of_another_average_of_it(tmp_path):
+    choice = {"pairs": 200, "averaged": 2}
+    run = write_run(tmp_path / "run", metrics={**METRICS, "chosen_on_validation": choice})
+    assert trained_metrics(run, None)[0]["chosen_on_validation"] == choice
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "metrics.json").write_text(json.dumps({"test": SCORES}), encoding="utf-8")
+    assert "chosen_on_validation" not in trained_metrics(other, run)[0]
 
 
 def test_metadata_of_the_card_round_trips():

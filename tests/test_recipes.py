@@ -119,6 +119,11 @@ def test_wmt_recipes_have_the_papers_numbers_and_say_that_they_were_not_run(name
     assert (recipe.dataset, recipe.num_beams) == ("wmt/wmt14", 4)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_papers_recipes_average_a_fixed_number(name):
+    assert load_recipe(name).choose_on_validation == (not name.startswith("wmt14"))
+
+
 def test_defaults_are_the_papers():
     recipe = Recipe()
     assert (recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon) == (0.9, 0.98, 1e-9)

@@ -25,11 +25,13 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.recipes.pairs import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
+from vanilla_transformer.storage.saved_model import load_saved_tokenizer
+from vanilla_transformer.train import choosing, run_directory
 from vanilla_transformer.train import run as runs
-from vanilla_transformer.train import run_directory
-from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
 from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_directory import check_output, training_lock
@@ -71,6 +73,7 @@ def tiny_recipe(folder, **overrides):
         "max_steps": 9,
         "save_every_steps": 3,
         "checkpoints_to_average": 2,
+        "choose_on_validation": "false",
         "evaluate_every_steps": 0,
         "num_beams": 1,
         "log_every_steps": 3,
@@ -248,6 +251,127 @@ def test_model_ships_the_length_penalty_that_it_is_evaluated_with(finished, monk
     search.length_penalty = 0.6
     assert search == before
     assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
+
+
+def finished_anew(finished, monkeypatch, folder, translations, **changes):
+    """Finish a copy of the run with a stand-in for the translations that the end is chosen by.
+
+    Args:
+        translations: from the model's weights and the search to the texts, of the sources.
+        changes: to the recipe.
+
+    Returns:
+        The directory and its metrics.
+    """
+    recipe, run, _ = finished
+    shutil.copytree(run, folder / "run")
+    (folder / "run" / "metrics.json").unlink()
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+
+    def stand_in(model, tokenizer, sources, **search):
+        return translations(model.state_dict()["model.shared.weight"].clone(), sources, search)
+
+    monkeypatch.setattr(choosing, "translate", stand_in)
+    recipe = dataclasses.replace(recipe, choose_on_validation=True, num_beams=2, **changes)
+    return folder / "run", run_recipe(recipe, folder / "run")
+
+
+def word_for_word(sources, wrong):
+    """Translations that are right but for the first so many."""
+    right = [" ".join(WORDS[word] for word in source.split()) for source in sources]
+    return ["nothing at all like that"] * wrong + right[wrong:]
+
+
+def test_end_of_a_run_is_chosen_on_validation_pairs(finished, monkeypatch, tmp_path, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    _, run, before = finished
+    folders = [run / "checkpoints" / name for name in ("checkpoint-6", "checkpoint-9")]
+    means = [mean_of_weights(folders[-count:])["model.shared.weight"] for count in (1, 2)]
+    searched = []
+
+    def translations(weight, sources, search):
+        (count,) = [1 + i for i, mean in enumerate(means) if torch.equal(weight, mean)]
+        searched.append((count, search))
+        # The last one alone, and a penalty of 1, are the best; most of all 1.5 with both.
+        wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2}[search.get("length_penalty")]
+        return word_for_word(sources, wrong)
+
+    copy, metrics = finished_anew(finished, monkeypatch, tmp_path, translations, length_penalty=1.3)
+    beams = [(1, {"num_beams": 2, "length_penalty": each}) for each in (1.3, 0.6, 1.0)]
+    assert searched == [(2, {"num_beams": 1}), (1, {"num_beams": 1}), *beams]
+    chosen = metrics["chosen_on_validation"]
+    assert (chosen["pairs"], chosen["length_penalty"]) == (10, 1.0)
+    assert chosen["averaged"] == 1
+    assert chosen["greedy_bleu"].keys() == {"1", "2"}
+    assert chosen["beam_bleu"]["1"] == max(chosen["beam_bleu"].values()) < 100
+    assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
+    average_checkpoints(folders[-1:], tmp_path / "last")
+    weights = (tmp_path / "last" / "model.safetensors").read_bytes()
+    assert weights == (copy / "model.safetensors").read_bytes()
+    assert GenerationConfig.from_pretrained(copy).length_penalty == 1.0
+    assert "10 validation pairs: the mean of 1 checkpoint(s). Greedy BLEU by number: 1: " in (
+        caplog.text
+    )
+    assert "length penalty 1. BLEU with 2 beams by penalty: 0.6: " in caplog.text
+    assert "warm-up" not in caplog.text
+    assert before["scores"]["test"]["copy_baseline"] == metrics["scores"]["test"]["copy_baseline"]
+
+
+@pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])
+def test_a_tie_leaves_the_values_of_the_recipe(finished, monkeypatch, tmp_path, penalty, shipped):
+    copy, metrics = finished_anew(
+        finished,
+        monkeypatch,
+        tmp_path,
+        lambda weight, sources, search: word_for_word(sources, 2),
+        length_penalty=penalty,
+    )
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
+    assert GenerationConfig.from_pretrained(copy).length_penalty == shipped
+    assert metrics["chosen_on_validation"]["beam_bleu"].keys() >= {"0.6", "1"}
+
+
+def test_end_is_not_chosen_without_validation_pairs_or_beams(tmp_path):
+    values = {"choose_on_validation": "true", "max_steps": 3}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
+    metrics = run_recipe(recipe, tmp_path / "one_beam")
+    assert metrics["chosen_on_validation"].keys() == {"pairs", "averaged", "greedy_bleu"}
+    recipe = dataclasses.replace(recipe, validation_file=None)
+    assert "chosen_on_validation" not in run_recipe(recipe, tmp_path / "no_validation")
+
+
+def test_end_is_chosen_on_few_pairs_from_all_over(finished, monkeypatch):
+    recipe, run, _ = finished
+    asked = []
+
+    def translations(model, tokenizer, sources, **search):
+        asked.append(sources)
+        return sources
+
+    monkeypatch.setattr(choosing, "translate", translations)
+    texts = [f"Das ist der Satz {i}" for i in range(1014)]
+    checkpoint = run / "checkpoints" / "checkpoint-9"
+    result = choosing.choose_end(
+        recipe, [checkpoint], load_saved_tokenizer(run), TextPairs(texts, texts)
+    )
+    assert asked == [texts[:1000:5]]
+    assert result == {"pairs": 200, "averaged": 1, "greedy_bleu": {"1": 100.0}}
+
+
+def test_complete_run_of_a_recipe_from_before_the_choice_stays_complete(tmp_path, monkeypatch):
+    path = tiny_recipe(tmp_path, max_steps=1)
+    path.write_text(path.read_text().replace("choose_on_validation: false\n", ""))
+    recipe = load_recipe(str(path))
+    assert recipe.choose_on_validation
+    run = tmp_path / "run"
+    metrics = run_recipe(recipe, run)
+    del metrics["recipe"]["choose_on_validation"]
+    (run / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    lines = (run / "recipe.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = [line for line in lines if not line.startswith("choose_on_validation")]
+    (run / "recipe.yaml").write_text("".join(lines), encoding="utf-8")
+    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
+    assert run_recipe(recipe, run) == metrics
 
 
 def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatch, tmp_path):

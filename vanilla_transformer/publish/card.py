@@ -17,7 +17,7 @@ from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfi
 from ..errors import RequestError
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.reading import read_json
-from ..storage.run_files import METRICS
+from ..storage.run_files import CHOSEN, METRICS
 from ..storage.saved_model import own_file
 
 # The forms that a model is published in.
@@ -80,6 +80,7 @@ _TYPES = {
     "hardware": {"gpu?": str, "cpu": str, "cores": int},
     "versions": {"*": str},
     "model?": dict,
+    f"{CHOSEN}?": {"pairs": int, "averaged": int, "length_penalty?": _NUMBER},
     "arguments?": dict,
     "data": {
         **dict.fromkeys(("train_pairs?", "train_pairs_kept?"), int),
@@ -212,7 +213,9 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         scores=list(_score_rows(facts["scores"])),
         signatures=_signatures(facts["scores"]),
         headline=_headline(facts["scores"]),
-        differences=paper_differences(recipe, facts.get("model", {}), facts.get("arguments", {})),
+        differences=paper_differences(
+            _as_shipped(facts), facts.get("model", {}), facts.get("arguments", {})
+        ),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
         data_rows=list(_data_rows(facts)),
         machine=_machine(facts),
@@ -241,6 +244,12 @@ def _code(text: str, *, in_table: bool = False) -> str:
     """Text between backticks."""
     text = _one_line(text).replace("`", "'")
     return f"`{text.replace('|', chr(92) + '|') if in_table else text}`"
+
+
+def _as_shipped(facts: dict[str, object]) -> dict[str, object]:
+    """The recipe with the length penalty that validation pairs have chosen, if they have."""
+    recipe, chosen = facts["recipe"], facts.get(CHOSEN) or {}
+    return recipe | {name: chosen[name] for name in ("length_penalty",) if name in chosen}
 
 
 def paper_differences(
@@ -306,7 +315,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
         )
     if own is not None and run is not None and "recipe" not in own:
         # Another average of the run, or one checkpoint: of which ones, nobody knows here.
-        return {**whole, **measured, "averaged_checkpoints": []}, False
+        known = {name: value for name, value in whole.items() if name != CHOSEN}
+        return {**known, **measured, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None
 
 

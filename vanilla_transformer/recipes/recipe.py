@@ -353,6 +353,12 @@ class Recipe:
         paper=_DEFAULT,
         big=20,
     )
+    choose_on_validation: bool = _option(
+        True,
+        "take fewer of them, and another length penalty, where validation pairs say so",
+        _CHECKPOINTS,
+        changeable=True,
+    )
 
     log_every_steps: int = _option(
         100,

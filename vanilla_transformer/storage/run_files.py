@@ -4,6 +4,7 @@ from pathlib import Path
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
+CHOSEN = "chosen_on_validation"  # in it: how many checkpoints and which length penalty, and why
 SAMPLES = "samples.md"
 CURVES = "curves.png"
 ATTENTION = "attention.png"

@@ -7,7 +7,7 @@ does the mean.
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def average_checkpoints(
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
     _check_same_config(checkpoints)
-    mean = _mean_of_weights(checkpoints)
+    mean = mean_of_weights(checkpoints)
     output = Path(output_dir)
     _replace_model_files(output, mean, companions_from=checkpoints[-1])
     names = ", ".join(directory.name for directory in checkpoints)
@@ -102,7 +102,12 @@ def _read_config(directory: Path) -> dict[str, object]:
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 
-def _mean_of_weights(checkpoints: list[Path]) -> dict[str, torch.Tensor]:
+def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """The arithmetic mean of the weights of some checkpoints.
+
+    Raises:
+        ValueError: as for `average_checkpoints`.
+    """
     with ExitStack() as stack:
         weights = [_open_weights(stack, directory) for directory in checkpoints]
         keys = sorted(weights[0])

@@ -38,10 +38,11 @@ from ..recipes.recipe import Recipe, check_text
 from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.reading import read_json
-from ..storage.run_files import ATTENTION, CHECKPOINTS, CURVES, METRICS, RECIPE
+from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
+from .choosing import choose_end
 from .evaluating import score_test_set
 from .report import choose_samples, draw_curves, training_facts, without_texts, write_samples
 from .run_directory import (
@@ -301,8 +302,13 @@ def _finish(
     averaged = averaging_set(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
+    chosen, length_penalty = None, recipe.length_penalty
+    if recipe.choose_on_validation and len(data.validation_texts):
+        chosen = choose_end(recipe, averaged, load_saved_tokenizer(run), data.validation_texts)
+        averaged = averaged[-chosen["averaged"] :]
+        length_penalty = chosen.get("length_penalty", length_penalty)
     first = int(averaged[0].name.removeprefix("checkpoint-"))
-    if len(averaged) > 1 and first < recipe.warmup_steps:
+    if chosen is None and len(averaged) > 1 and first < recipe.warmup_steps:
         logger.warning(
             "The mean of checkpoints begins at update %d, within the %d of warm-up; the last one "
             "alone may translate better: --checkpoints-to-average 1.",
@@ -310,7 +316,7 @@ def _finish(
             recipe.warmup_steps,
         )
     average_checkpoints(averaged, run)
-    _ship_search(recipe, run)
+    _ship_search(length_penalty, run)
     state = read_json(final / "trainer_state.json")
     with _picture(CURVES):
         draw_curves(state["log_history"], run, title=run.name)
@@ -329,6 +335,7 @@ def _finish(
         "updates": state["global_step"],
         "epochs": round(state["epoch"], 3),
         "averaged_checkpoints": [path.name for path in averaged],
+        **({} if chosen is None else {CHOSEN: chosen}),
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
@@ -337,11 +344,11 @@ def _finish(
     write_json(run / METRICS, metrics)
 
 
-def _ship_search(recipe: Recipe, run: Path) -> None:
+def _ship_search(length_penalty: float | None, run: Path) -> None:
     """Let the model translate, by `generate` too, with the paper's beams and its own penalty."""
     search = GenerationConfig.from_pretrained(run)
     search.num_beams = NUM_BEAMS_OF_THE_PAPER
-    search.length_penalty = recipe.length_penalty
+    search.length_penalty = length_penalty
     if search.length_penalty is None:
         search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
     write_aside(run / "generation_config.json", search.to_json_file)
