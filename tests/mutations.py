@@ -919,6 +919,19 @@ MUTATIONS = [
         "known = whole",
         "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
     ),
+    # Pictures count from 1.
+    Mutation(
+        "visualization/attention.py",
+        '[f"head {index + 1}" for index in indices]',
+        '[f"head {index}" for index in indices]',
+        "test_visualization.py::test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit",
+    ),
+    Mutation(
+        "cli/translate.py",
+        'return int(text) - (not text.startswith("-"))',
+        "return int(text)",
+        "test_cli_translate.py::test_any_layer_and_head_can_be_drawn",
+    ),
     # Checkpoints that are whole.
     Mutation(
         "train/checkpoints.py",

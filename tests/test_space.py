@@ -213,7 +213,7 @@ def test_layers_and_heads_are_those_of_each_attention(translation, translator, a
         heads = translation.head_names(translator, kind)
         weights = getattr(attention, kind)
         assert len(layers) == weights.shape[0]
-        assert heads == ["all", "mean", *map(str, range(weights.shape[1]))]
+        assert heads == ["all", "mean", *map(str, range(1, weights.shape[1] + 1))]
 
 
 def test_attention_lies_over_the_words_of_the_sentence(attention):
@@ -223,8 +223,8 @@ def test_attention_lies_over_the_words_of_the_sentence(attention):
 
 def test_every_choice_has_its_own_picture(translation, attention):
     choices = [
-        *(("cross", "0", "0"), ("cross", "1", "0"), ("cross", "1", "3"), ("cross", "1", "mean")),
-        *(("encoder", "1", "0"), ("decoder", "1", "0")),
+        *(("cross", "1", "1"), ("cross", "2", "1"), ("cross", "2", "4"), ("cross", "2", "mean")),
+        *(("encoder", "2", "1"), ("decoder", "2", "1")),
     ]
     pictures = [translation.picture(attention, *choice) for choice in choices]
     assert min(side for image in pictures for side in image.size) > 200
@@ -232,14 +232,14 @@ def test_every_choice_has_its_own_picture(translation, attention):
 
 
 def test_all_heads_are_drawn_side_by_side(translation, attention):
-    one, every = (translation.picture(attention, "cross", "0", head) for head in ("0", "all"))
+    one, every = (translation.picture(attention, "cross", "1", head) for head in ("1", "all"))
     assert every.width > 1.5 * one.width
 
 
 def test_an_empty_translation_has_a_picture_too(translation, translator):
     attention = translation.attention_of(translator, SENTENCE, "")
     assert attention.target_words == ["</s>"]
-    assert min(translation.picture(attention, "cross", "1", "all").size) > 100
+    assert min(translation.picture(attention, "cross", "2", "all").size) > 100
 
 
 # ---------------------------------------------------------------------------------------- the page
@@ -257,21 +257,21 @@ def app(translation):
 
 
 def test_the_page_shows_that_it_works_and_then_what_it_found(app, translation, translator):
-    steps = list(app._translating(translator)(SENTENCE, "cross", "1", "mean"))
+    steps = list(app._translating(translator)(SENTENCE, "cross", "2", "mean"))
     assert [step[0] for step in steps] == ["Translating ...", ""]
     _, results, best, rows, shown, image = steps[-1]
     assert results.visible
     assert best == rows[0][0]
     assert len(rows) == translation.NUM_TRANSLATIONS
     assert shown == (SENTENCE, best)  # all that is kept for a visitor
-    again = translation.picture(translation.attention_of(translator, *shown), "cross", "1", "mean")
+    again = translation.picture(translation.attention_of(translator, *shown), "cross", "2", "mean")
     assert np.array_equal(np.asarray(image), np.asarray(again))
 
 
 def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, translator):
     words, long = "!" * 900, "!" * 2_000_000
     for text, message in (("", "nothing to"), (words, "too long"), (long, "too long")):
-        ((said, results, *others),) = app._translating(translator)(text, "cross", "1", "mean")
+        ((said, results, *others),) = app._translating(translator)(text, "cross", "2", "mean")
         assert message in said
         assert not results.visible
         assert len(others) == 4
@@ -292,12 +292,12 @@ def test_a_choice_draws_again_what_is_shown_and_nothing_before(app, translation,
     assert len(redraws) == 3
     assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
     of_kind, *others = (block.fn for block in redraws)
-    layers, heads, image = of_kind((SENTENCE, "Ein Mann."), "encoder", "2", "all")
+    layers, heads, image = of_kind((SENTENCE, "Ein Mann."), "encoder", "3", "all")
     assert [len(layers.choices), len(heads.choices)] == [3, 4]
     assert min(image.size) > 100
     for fn in others:
-        assert min(fn((SENTENCE, "Ein Mann."), "cross", "1", "mean").size) > 100
-        assert not isinstance(fn(None, "cross", "1", "mean"), type(image))
+        assert min(fn((SENTENCE, "Ein Mann."), "cross", "2", "mean").size) > 100
+        assert not isinstance(fn(None, "cross", "2", "mean"), type(image))
 
 
 # --------------------------------------------------------------------------- the files of the Space

@@ -159,7 +159,7 @@ def test_a_visitor_translates_and_looks_at_the_attention(page):
     second = next_picture(page, first)
     page.get_by_role("radio", name="all", exact=True).check()
     third = next_picture(page, second)
-    page.get_by_role("radio", name="0", exact=True).first.check()
+    page.get_by_role("radio", name="1", exact=True).first.check()
     assert len({first, second, third, next_picture(page, third)}) == 4
     shoot(page, "4_encoder_all_heads")
     assert page.problems == []

@@ -1,9 +1,11 @@
+import dataclasses
 import struct
 import sys
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -180,7 +182,7 @@ def test_heat_maps_have_the_weights_and_the_words_on_the_axes(attention):
     assert len(panels(figure)) == HEADS
     for head, axis in enumerate(panels(figure)):
         np.testing.assert_array_equal(axis.get_images()[0].get_array(), attention.cross[1, head])
-        assert axis.get_title() == f"head {head}"
+        assert axis.get_title() == f"head {head + 1}"
     # Inner panels share the words of the outer ones.
     first, last = panels(figure)[0], panels(figure)[-1]
     assert [text.get_text() for text in first.get_yticklabels()] == attention.target_words
@@ -205,14 +207,33 @@ def test_heads_can_be_chosen_and_averaged(attention):
 
 
 @pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
+def test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit(attention, plot):
+    texts = {"source": "Das Haus.", "target": "The house."}
+    whole = dataclasses.replace(attention, **texts)
+    both = "Das Haus. \N{RIGHTWARDS ARROW} The house."
+    for kind, sentence in {"cross": both, "encoder": "Das Haus.", "decoder": "The house."}.items():
+        first, second = plot(whole, kind=kind, heads=2).get_suptitle().split("\n")
+        assert first.endswith(", layer 2, head 3")
+        assert second == sentence
+    assert plot(whole, layer=0, title="mine").get_suptitle() == "mine"
+    for long in ("word " * 200, "\N{LATIN CAPITAL LETTER W}" * 50 + "w" * 500):
+        figure = plot(dataclasses.replace(attention, source=long), kind="encoder")
+        shown = figure.get_suptitle().split("\n")[1]
+        assert long.startswith(shown[:-1])
+        assert shown.endswith("\N{HORIZONTAL ELLIPSIS}")
+        drawn = figure._suptitle.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+        assert drawn.width <= 1.1 * figure.bbox.width
+
+
+@pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"kind": "both"}, "kind='both'; choose one of encoder, decoder, cross"),
-        ({"layer": 2}, "layer=2; there are 0 to 1"),
-        ({"layer": -3}, "layer=-3; there are 0 to 1"),
-        ({"heads": 4}, "head=4; there are 0 to 3"),
-        ({"heads": [0, 9]}, "head=9; there are 0 to 3"),
+        ({"layer": 2}, "no layer 3; there are 2, counted from 1"),
+        ({"layer": -3}, "no layer -3; there are 2"),
+        ({"heads": 4}, "no head 5; there are 4"),
+        ({"heads": [0, 9]}, "no head 10; there are 4"),
         ({"heads": []}, r"heads=\[\]"),
         ({"heads": "all"}, "heads='all'"),
     ],

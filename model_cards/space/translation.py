@@ -111,7 +111,7 @@ def layer_names(translator: Pipeline, kind: str) -> list[str]:
     """The layers that have attention of this kind (a value of `KINDS`)."""
     config = translator.model.config
     count = config.encoder_layers if kind == "encoder" else config.decoder_layers
-    return [str(layer) for layer in range(count)]
+    return [str(layer) for layer in range(1, count + 1)]
 
 
 def head_names(translator: Pipeline, kind: str) -> list[str]:
@@ -119,14 +119,14 @@ def head_names(translator: Pipeline, kind: str) -> list[str]:
     config = translator.model.config
     encoder, decoder = config.encoder_attention_heads, config.decoder_attention_heads
     count = encoder if kind == "encoder" else decoder
-    return [ALL_HEADS, MEAN_OF_HEADS, *(str(head) for head in range(count))]
+    return [ALL_HEADS, MEAN_OF_HEADS, *(str(head) for head in range(1, count + 1))]
 
 
 def picture(attention: Attention, kind: str, layer: str, head: str) -> Image.Image:
     """Heat maps of one layer, drawn by `plot_attention`: one head, their mean, or all of them."""
     heads = {ALL_HEADS: None, MEAN_OF_HEADS: "mean"}
-    chosen = heads[head] if head in heads else int(head)
-    figure = plot_attention(attention, kind=kind, layer=int(layer), heads=chosen)
+    chosen = heads[head] if head in heads else int(head) - 1
+    figure = plot_attention(attention, kind=kind, layer=int(layer) - 1, heads=chosen)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.1)
     return Image.open(buffer)

@@ -23,7 +23,7 @@ _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
   vanilla-transformer translate runs/demo-en-de source.txt --output target.txt --attention map.png
   vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
-      --attention-kind encoder --attention-layer 0 --attention-heads 0,3
+      --attention-kind encoder --attention-layer 1 --attention-heads 1,4
   vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
   vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
   vanilla-transformer translate user/demo-en-de source.txt --revision main
@@ -67,9 +67,9 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     picture.add_argument("--attention", metavar="PNG", help="draw it")
     text = "who attends to whom (default: cross, from target to source)"
     picture.add_argument("--attention-kind", choices=("encoder", "decoder", "cross"), help=text)
-    text = "layer from 0 (default: -1, the last)"
-    picture.add_argument("--attention-layer", type=int, metavar="N", help=text)
-    text = "heads from 0, such as 0,3, or mean (default: all)"
+    text = "layer from 1 (default: -1, the last)"
+    picture.add_argument("--attention-layer", type=_index, metavar="N", help=text)
+    text = "heads from 1, such as 1,4, or mean (default: all)"
     picture.add_argument("--attention-heads", type=_heads, metavar="N,...", help=text)
     command.set_defaults(run=_translate, command=command)
 
@@ -95,9 +95,18 @@ def _column(text: str) -> int | str:
 def _heads(text: str) -> list[int] | str:
     if text != "mean" and not re.fullmatch("-?[0-9]{1,9}(,-?[0-9]{1,9})*", text):
         raise argparse.ArgumentTypeError(
-            f"got {quoted(text)}; give numbers from 0, such as 0,3, or mean"
+            f"got {quoted(text)}; give numbers from 1, such as 1,4, or mean"
         )
-    return text if text == "mean" else [int(number) for number in text.split(",")]
+    return text if text == "mean" else [_index(number) for number in text.split(",")]
+
+
+def _index(text: str) -> int:
+    """The index of a layer or head that people count from 1; those from the end stay."""
+    if not re.fullmatch("-?0*[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(
+            f"got {quoted(text)}; it is counted from 1, and -1 is the last"
+        )
+    return int(text) - (not text.startswith("-"))
 
 
 def _translate(options: argparse.Namespace) -> int:

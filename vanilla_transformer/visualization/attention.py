@@ -20,7 +20,7 @@ from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 from .figure import D_MODEL, GREY, new_figure, set_title, tidy
 from .fonts import text_properties
-from .subwords import label, label_width, words_and_mix
+from .subwords import label, label_width, shortened, visible, words_and_mix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,8 @@ _TITLES = {
     "cross": "Attention from target to source",
 }
 _READABLE = 0.1  # inches that a word needs; where a cell has less, some words are left out
+_COLUMN = 0.1  # inches that a letter of a title needs at most
+_ARROW = " \N{RIGHTWARDS ARROW} "
 _MOST_INCHES = 20  # of the cells of an attention map, on either side
 
 # ------------------------------------------------------------------------------ attention weights
@@ -51,6 +53,8 @@ class Attention:
         encoder: (N, h, S, S); the last axis, the words attended to, sums to one.
         decoder: (N, h, T', T').
         cross: (N, h, T, S).
+        source: the sentence itself, for titles.
+        target: its translation, likewise.
     """
 
     source_words: list[str]
@@ -59,6 +63,8 @@ class Attention:
     encoder: np.ndarray
     decoder: np.ndarray
     cross: np.ndarray
+    source: str = ""
+    target: str = ""
 
     def words(self, kind: str) -> tuple[list[str], list[str]]:
         """The words that attend, and those attended to."""
@@ -75,7 +81,7 @@ class Attention:
         if kind not in _TITLES:
             raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
         weights = getattr(self, kind)
-        weights = weights[_checked_index("layer", layer, len(weights))]
+        weights = weights[_checked_number("layer", layer, len(weights))]
         if heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]
         if heads is None:
@@ -83,8 +89,19 @@ class Attention:
         chosen = [heads] if isinstance(heads, int) else heads
         if isinstance(chosen, str) or len(chosen) == 0:
             raise RequestError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
-        indices = [_checked_index("head", head, len(weights)) for head in chosen]
-        return weights[indices], [f"head {index}" for index in indices]
+        indices = [_checked_number("head", head, len(weights)) for head in chosen]
+        return weights[indices], [f"head {index + 1}" for index in indices]
+
+
+def _checked_number(name: str, index: int, count: int) -> int:
+    """As `_checked_index`, for what people see numbered from 1."""
+    if not -count <= index < count:
+        number = index + 1 if index >= 0 else index
+        raise RequestError(
+            f"there is no {name} {number}; there are {count}, counted from 1 as in the pictures, "
+            "and -1 is the last."
+        )
+    return index % count
 
 
 def _checked_index(name: str, index: int, count: int) -> int:
@@ -153,6 +170,10 @@ def attention_weights(
         encoder=_over_words(out.encoder_attentions, source_mix, source_mix),
         decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
         cross=_over_words(out.cross_attentions, target_mix, source_mix),
+        source=source,
+        target=writes.decode(labels[0].tolist(), skip_special_tokens=True)
+        if target is None
+        else target,
     )
 
 
@@ -182,9 +203,9 @@ def plot_attention(
     Args:
         attention: from `attention_weights`.
         kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
-        layer: from 0 as in the model's state dict; -1 is the last.
-        heads: one head, several, None for all, or "mean" for their mean.
-        title: instead of the kind and layer.
+        layer: from 0 as in the model's state dict; -1 is the last. The picture counts from 1.
+        heads: one head, several, None for all, or "mean" for their mean; from 0 likewise.
+        title: instead of the kind, the layer and the sentence.
     """
     weights, names = attention.select(kind, layer=layer, heads=heads)
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
@@ -221,7 +242,7 @@ def plot_attention(
     bar = figure.colorbar(image, ax=axes, shrink=min(1.0, 2.5 / (height * len(rows) * cell)))
     bar.set_label("attention weight")
     bar.outline.set_edgecolor(GREY)
-    set_title(figure, title or _attention_title(attention, kind, layer, names))
+    set_title(figure, title or _attention_title(attention, kind, layer, names, figure))
     return figure
 
 
@@ -237,10 +258,18 @@ def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
     return width, min(max(14 / across, 0.12), 0.32, _MOST_INCHES / max(across, down))
 
 
-def _attention_title(attention: Attention, kind: str, layer: int, names: list[str]) -> str:
+def _attention_title(
+    attention: Attention, kind: str, layer: int, names: list[str], figure: "Figure"
+) -> str:
+    """What is drawn and, below it, the sentence, cut where the picture ends."""
     count = len(getattr(attention, kind))
     alone = f", {names[0]}" if len(names) == 1 else ""
-    return f"{_TITLES[kind]}, layer {layer % count}{alone}"
+    title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"
+    texts = {"encoder": [attention.source], "decoder": [attention.target]}
+    texts = texts.get(kind, [attention.source, attention.target])
+    sentence = _ARROW.join(visible(text) for text in texts if text.strip())
+    columns = max(int(figure.get_figwidth() / _COLUMN), label_width(title))
+    return f"{title}\n{shortened(sentence, columns)}" if sentence else title
 
 
 def plot_attention_lines(
@@ -255,7 +284,8 @@ def plot_attention_lines(
     """Draw attention as lines between two columns of words, as in Figures 3-5.
 
     The words on the left attend to those on the right. The opacity of a line is its weight, its
-    colour the head. Arguments as for `plot_attention`; Figures 3-5 show layer 4 of the encoder.
+    colour the head. Arguments as for `plot_attention`; Figures 3-5 show layer 5 of 6 of the
+    encoder, which is `layer=4`.
     `words` are the positions of the attending words that get lines (Figure 3 has one); None is all.
     """
     from matplotlib import colormaps
@@ -286,7 +316,7 @@ def plot_attention_lines(
         figure.legend(
             handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
         )
-    set_title(figure, title or _attention_title(attention, kind, layer, names))
+    set_title(figure, title or _attention_title(attention, kind, layer, names, figure))
     return figure
 
 

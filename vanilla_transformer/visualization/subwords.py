@@ -135,14 +135,28 @@ def _readable(data: bytes) -> str:
 
 def label(word: str) -> str:
     """Return a word as it is drawn: without invisible signs, and cut if it is very long."""
-    visible = "".join(
+    shown = visible(word)
+    if len(shown) > _LONGEST_LABEL:
+        return shown[: _LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return shown
+
+
+def visible(text: str) -> str:
+    """Return a text without invisible signs, controls written as their code."""
+    return "".join(
         f"\\x{ord(sign):02x}" if category == "Cc" else sign
-        for sign in word
+        for sign in text
         if (category := unicodedata.category(sign)) != "Cf" and sign not in _VARIATION_SELECTORS
     )
-    if len(visible) > _LONGEST_LABEL:
-        return visible[: _LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    return visible
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return as much of the beginning of a text as so many columns hold, and that more follows."""
+    if label_width(text) <= columns:
+        return text
+    widths = itertools.accumulate(map(label_width, text))
+    end = sum(width < columns for width in widths)
+    return text[:end].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def label_width(text: str) -> int:
