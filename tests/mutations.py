@@ -919,6 +919,25 @@ MUTATIONS = [
         "known = whole",
         "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
     ),
+    # What a run keeps.
+    Mutation(
+        "train/curves.py",
+        '_series(log_history, "eval_training_loss"), validation)',
+        '_series(log_history, "loss"), validation)',
+        "test_curves.py::test_curves_show_what_was_logged",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "self._plain_loss(self.get_eval_dataloader(some))",
+        "loss",
+        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        'taken |= target.match(HYPOTHESES.format("*"))',
+        "pass",
+        "test_runs.py::test_scores_replace_no_file_of_a_run",
+    ),
     # Pictures count from 1.
     Mutation(
         "visualization/attention.py",

@@ -22,7 +22,8 @@ from vanilla_transformer import (
 RUN_DIRECTORY = {
     *("config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
-    *("metrics.json", "curves.png", "samples.md", "attention.png"),
+    *("metrics.json", "curves.png", "samples.md", "attention.png", "history.tsv"),
+    *("hypotheses.validation.txt", "hypotheses.test.txt"),
 }
 CONFIG_FIELDS = {
     "vocab_size": 37000,

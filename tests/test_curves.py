@@ -25,7 +25,7 @@ HISTORY = [
     {"step": 20, "loss": 4.0, "learning_rate": 2e-3, "grad_norm": 1.0, "epoch": 0.2},
     {"step": 20, "eval_loss": 3.0, "eval_bleu": 10.0, "eval_runtime": 1.0},
     {"step": 30, "loss": 3.0, "learning_rate": 1e-3},
-    {"step": 40, "eval_loss": 2.0, "eval_bleu": 20.0},
+    {"step": 40, "eval_loss": 2.0, "eval_training_loss": 1.5, "eval_bleu": 20.0},
     {"step": 40, "train_runtime": 9.0, "train_loss": 4.0},
 ]
 
@@ -42,7 +42,8 @@ def curves(figure):
 def test_curves_show_what_was_logged():
     found = curves(plot_training_curves(HISTORY, title="run_1 costs $2 or $3"))
     assert found == {
-        ("loss", "training (smoothed)"): [[10, 5], [20, 4], [30, 3]],
+        ("loss", "training"): [[40, 1.5]],
+        ("training loss, as it is minimised", "training"): [[10, 5], [20, 4], [30, 3]],
         ("loss", "validation"): [[20, 3], [40, 2]],
         ("validation perplexity", "validation"): [[20, math.exp(3)], [40, math.exp(2)]],
         ("learning rate", "training"): [[10, 1e-3], [20, 2e-3], [30, 1e-3]],
@@ -63,7 +64,9 @@ def test_logged_perplexity_goes_before_the_exponential_of_the_loss():
 
 def test_a_later_entry_of_the_same_update_replaces_the_first():
     history = [{"step": 1, "loss": 2.0}, {"step": 1, "loss": 1.0}]
-    assert curves(plot_training_curves(history)) == {("loss", "training"): [[1, 1]]}
+    assert curves(plot_training_curves(history)) == {
+        ("training loss, as it is minimised", "training"): [[1, 1]]
+    }
 
 
 @pytest.mark.parametrize(

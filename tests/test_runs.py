@@ -25,6 +25,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.recipes.pairs import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
@@ -169,6 +170,29 @@ def test_samples_show_source_reference_and_translation(finished):
     for sample in samples["test"]:
         assert f"    reference   {sample['reference']}\n" in text
         assert sample["reference"] == " ".join(WORDS[word] for word in sample["source"].split())
+
+
+def test_all_translations_and_all_that_was_logged_are_kept(finished):
+    _, run, metrics = finished
+    assert metrics["hypotheses"] == {
+        name: f"hypotheses.{name}.txt" for name in ("validation", "test")
+    }
+    for name, file in metrics["hypotheses"].items():
+        pairs = (run.parent / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        references = [json.loads(line)["translation"]["en"] for line in pairs]
+        hypotheses = (run / file).read_text(encoding="utf-8").splitlines()
+        assert len(hypotheses) == len(references) == 10
+        scores = corpus_scores(hypotheses, references, target_language="en")
+        assert scores["chrf"] == pytest.approx(metrics["scores"][name]["chrf"], abs=1e-6)
+    rows = (run / "history.tsv").read_text(encoding="utf-8").splitlines()
+    names, *rows = [row.split("\t") for row in rows]
+    state = run / "checkpoints" / "checkpoint-9" / "trainer_state.json"
+    history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
+    assert {"loss", "eval_loss", "eval_training_loss", "eval_bleu", "learning_rate"} <= {*names}
+    for entry in history:
+        (row,) = [row for row in rows if row[0] == str(entry["step"])]
+        kept = {name: float(text) for name, text in zip(names, row, strict=True) if text}
+        assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
 
 
 def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, caplog):

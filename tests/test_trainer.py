@@ -250,6 +250,10 @@ def test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy(tmp_path):
         nats += F.cross_entropy(logits, labels, reduction="sum").item()
         tokens += len(labels)
     assert metrics["eval_loss"] == pytest.approx(nats / tokens, rel=1e-5)
+    # Of so few pairs all; hence the loss of an evaluation of the training pairs.
+    of_training = trainer.evaluate(trainer.train_dataset)
+    assert metrics["eval_training_loss"] == pytest.approx(of_training["eval_loss"], rel=1e-6)
+    assert metrics["eval_training_loss"] != metrics["eval_loss"]
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
 
 

@@ -216,7 +216,7 @@ def test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit(attention, 
         assert first.endswith(", layer 2, head 3")
         assert second == sentence
     assert plot(whole, layer=0, title="mine").get_suptitle() == "mine"
-    for long in ("word " * 200, "\N{LATIN CAPITAL LETTER W}" * 50 + "w" * 500):
+    for long in ("word " * 200, "A sentence of many words. " * 50):
         figure = plot(dataclasses.replace(attention, source=long), kind="encoder")
         shown = figure.get_suptitle().split("\n")[1]
         assert long.startswith(shown[:-1])

@@ -149,7 +149,8 @@ def card_facts(
     _check_metrics((run or directory) / METRICS, metrics)
     # A card shows a few of the samples; the others are the run's own.
     samples = metrics.pop("samples", None)
-    metrics.pop("model_files", None)  # of the run, not of what is published
+    for name in ("model_files", "hypotheses"):  # of the run, not of what is published
+        metrics.pop(name, None)
     recipe = metrics["recipe"]
     earlier = metrics.get("published") or {}  # of a model that comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")

@@ -43,14 +43,17 @@ def plot_training_curves(
 
     Args:
         log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
-            `eval_loss` is drawn.
+            `eval_loss` is drawn. Beside the validation loss stands `eval_training_loss`, of which
+            the same is true: plain cross-entropy without dropout.
         title: of the whole picture.
     """
     validation = _series(log_history, "eval_loss")
     perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
     perplexity |= _series(log_history, "eval_perplexity")
     panels = {
-        "loss (nats per token)": (_series(log_history, "loss"), validation),
+        "loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
+        # With smoothed labels and dropout: not to be held against the loss of an evaluation.
+        "training loss, as it is minimised": (_series(log_history, "loss"), {}),
         "validation perplexity": ({}, perplexity),
         "learning rate": (_series(log_history, "learning_rate"), {}),
         "validation BLEU": ({}, _series(log_history, "eval_bleu")),
@@ -82,11 +85,9 @@ def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, 
 def _draw_curves(
     axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
 ) -> None:
-    # The training loss has smoothed labels; beside a plain validation loss, say so.
-    first = "training (smoothed)" if validation else "training"
-    for kind, curve, colour in ((first, training, "C0"), ("validation", validation, "C1")):
+    for kind, curve, colour in (("training", training, "C0"), ("validation", validation, "C1")):
         # A single point would make no line.
-        marker = "o" if len(curve) == 1 or kind == "validation" else None
+        marker = "o" if len(curve) == 1 or validation else None
         if curve:
             points = zip(*curve.items(), strict=True)
             axis.plot(*points, colour, marker=marker, markersize=3, label=kind)

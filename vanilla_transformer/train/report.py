@@ -1,4 +1,4 @@
-"""The parts of metrics.json that training knows, curves.png and samples.md."""
+"""The parts of metrics.json that training knows, and the files of a run for people to read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.recipe import differing_sides
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
-from ..storage.run_files import CURVES, SAMPLES
+from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
 from ..visualization import save_figure
 from .checkpoints import Progress
 from .curves import plot_training_curves
@@ -99,6 +99,28 @@ def without_texts(result: dict[str, object]) -> dict[str, object]:
 def draw_curves(log_history: Sequence[dict[str, float]], run: Path, *, title: str) -> None:
     """Draw what a trainer has logged into its run directory."""
     save_figure(plot_training_curves(log_history, title=title), run / CURVES)
+
+
+def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:
+    """Write what a trainer has logged as a table: a row for each update, a column for each name."""
+    rows: dict[int, dict[str, float]] = {}
+    for entry in log_history:
+        rows.setdefault(int(entry["step"]), {}).update(entry)
+    found = {name for row in rows.values() for name in row} - {"step"}
+    names = ["step", *sorted(found)]
+    lines = [
+        [f"{row[name]:.10g}" if name in row else "" for name in names] for row in rows.values()
+    ]
+    write_text(run / HISTORY, "".join("\t".join(line) + "\n" for line in [names, *lines]))
+
+
+def write_hypotheses(run: Path, results: dict[str, dict[str, object]]) -> dict[str, str]:
+    """Write all translations, those of a test set in a file; return the files' names by set."""
+    files = {name: HYPOTHESES.format(name) for name in results}
+    for name, file in files.items():
+        lines = (" ".join(text.split()) for text in results[name]["hypotheses"])
+        write_text(run / file, "".join(f"{line}\n" for line in lines))
+    return files
 
 
 def choose_samples(

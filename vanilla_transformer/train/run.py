@@ -8,7 +8,8 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
     RUN/checkpoints/data.json        which pairs these and the tokenizer were learnt from
     RUN/checkpoints/training.lock, training.json    held by the process that trains, and gone after
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
-    RUN/curves.png, samples.md, attention.png
+    RUN/curves.png, history.tsv, samples.md, attention.png
+    RUN/hypotheses.NAME.txt          all translations of a test set, one line each
     RUN/metrics.json                 written last: its presence says that the run is complete
 """
 
@@ -44,7 +45,15 @@ from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint
 from .choosing import choose_end
 from .evaluating import score_test_set
-from .report import choose_samples, draw_curves, training_facts, without_texts, write_samples
+from .report import (
+    choose_samples,
+    draw_curves,
+    training_facts,
+    without_texts,
+    write_history,
+    write_hypotheses,
+    write_samples,
+)
 from .run_directory import (
     MODEL_FILES,
     check_ours,
@@ -318,6 +327,7 @@ def _finish(
     average_checkpoints(averaged, run)
     _ship_search(length_penalty, run)
     state = read_json(final / "trainer_state.json")
+    write_history(state["log_history"], run)
     with _picture(CURVES):
         draw_curves(state["log_history"], run, title=run.name)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
@@ -339,6 +349,7 @@ def _finish(
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
+        "hypotheses": write_hypotheses(run, results),
         MODEL_FILES: model_files(run),
     }
     write_json(run / METRICS, metrics)

@@ -25,7 +25,9 @@ from ..storage.run_files import (
     CHECKPOINTS,
     CURVES,
     DATA,
+    HISTORY,
     HOLDER,
+    HYPOTHESES,
     LOCK,
     METRICS,
     RECIPE,
@@ -175,7 +177,8 @@ def check_output(output: Path, *, sources: Iterable[str]) -> None:
     if target.is_file() and target.name == METRICS:
         taken |= of_run == folder or "recipe" in read_json(target, remedy="give another --output")
     elif target.is_file():
-        taken |= target.name in {*_MODEL, RECIPE, SAMPLES, CURVES, ATTENTION}
+        taken |= target.name in {*_MODEL, RECIPE, SAMPLES, CURVES, ATTENTION, HISTORY}
+        taken |= target.match(HYPOTHESES.format("*"))
         taken |= (folder / MANIFEST).is_file() or target == of_run / DATA
     if taken:
         raise RequestError(

@@ -60,6 +60,7 @@ from .report import (
 
 logger = logging.getLogger(__name__)
 
+_TRAINING_PAIRS = 200  # whose plain loss is evaluated beside the validation's, at most
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
@@ -79,7 +80,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     """Seq2SeqTrainer for data sets made by `tokenize_pairs`.
 
     `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
-    exponential, `eval_perplexity`, is the paper's; with `validation_pairs`, `eval_bleu` is greedy.
+    exponential, `eval_perplexity`, is the paper's; `eval_training_loss` is the same of some 200
+    training pairs; with `validation_pairs`, `eval_bleu` is greedy.
 
     Args:
         model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
@@ -376,6 +378,23 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Cross-entropy weighted by tokens, not by batches, and greedy BLEU."""
+        loss = self._plain_loss(dataloader)
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        if metric_key_prefix == "eval" and self.train_dataset is not None:
+            # The same of some training pairs: how far apart the two are tells of overfitting.
+            count = len(self.train_dataset)
+            some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
+            metrics["training_loss"] = self._plain_loss(self.get_eval_dataloader(some))
+        if self.validation_pairs:
+            # One rank translates, and all know the result: it may choose the best checkpoint.
+            bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
+            (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        size = len(dataloader.dataset)
+        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
+
+    def _plain_loss(self, dataloader: DataLoader) -> float:
+        """Nats per target token over the whole of a data set, on all ranks together."""
         self.model.eval()
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
@@ -385,15 +404,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
         nats, count = self._sum_over_ranks(totals)
-        loss = nats / max(count, 1)
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-        if self.validation_pairs:
-            # One rank translates, and all know the result: it may choose the best checkpoint.
-            bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
-            (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
-        size = len(dataloader.dataset)
-        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
+        return nats / max(count, 1)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As the host's, without figures that assume batches of equal size; also a line of text."""
