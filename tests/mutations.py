@@ -919,6 +919,19 @@ MUTATIONS = [
         "known = whole",
         "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
     ),
+    # When a training ends.
+    Mutation(
+        "train/outlook.py",
+        "left = min(left, math.ceil(in_time / max(each, 1e-9)))",
+        "pass",
+        "test_trainer.py::test_start_tells_what_is_trained_and_then_when_it_ends",
+    ),
+    Mutation(
+        "train/outlook.py",
+        "self.trainer.warn_of_warmup(last)",
+        "pass",
+        "test_trainer.py::test_minutes_that_end_within_the_warm_up_are_told",
+    ),
     # What a run keeps.
     Mutation(
         "train/curves.py",

@@ -147,7 +147,7 @@ def other_value(name):
     field, (kind, _) = OPTIONS[name], field_type(name)
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
-        texts |= {"generated": "cldr", "precision": "fp32"}
+        texts |= {"generated": "cldr", "precision": "fp32", "report_to": "wandb"}
         return texts.get(name, "some text")
     if kind is bool:
         return not field.default
@@ -198,8 +198,10 @@ RENAMED = {
 
 
 @pytest.mark.parametrize(
-    "name", sorted(OPTIONS.keys() - {"vocab_size"})
-)  # the tokenizer's size counts
+    # The size of the tokenizer counts, and the host has a list of what it reports to.
+    "name",
+    sorted(OPTIONS.keys() - {"vocab_size", "report_to"}),
+)
 def test_an_option_sets_what_it_is_named_after(name):
     fields = {field.name for field in dataclasses.fields(VanillaTransformerConfig)}
     arguments = {field.name for field in dataclasses.fields(VanillaTransformerTrainingArguments)}

@@ -195,6 +195,18 @@ def test_all_translations_and_all_that_was_logged_are_kept(finished):
         assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
 
 
+def test_report_by_a_package_that_is_missing_is_refused_before_any_work(tmp_path, monkeypatch):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)), {"report_to": "wandb"})
+    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RequestError, match="report_to: got wandb, which is not installed; pip"):
+        run_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: name)
+    runs.check_report("wandb")
+    args = runs.training_arguments(recipe, tmp_path / "run" / "checkpoints")
+    assert (args.report_to, args.run_name) == (["wandb"], "run")
+
+
 def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, caplog):
     """Earlier versions wrote them into samples.md alone."""
     _, run, metrics = finished

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -19,7 +20,13 @@ from transformers import TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.storage.environment import resolve_precision
-from vanilla_transformer.train.checkpoints import checkpoints, is_whole, last_whole_checkpoint
+from vanilla_transformer.train import outlook
+from vanilla_transformer.train.checkpoints import (
+    Progress,
+    checkpoints,
+    is_whole,
+    last_whole_checkpoint,
+)
 from vanilla_transformer.train.optimization import noam_lr
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
@@ -387,6 +394,61 @@ def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monke
 
 
 CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
+
+
+def at_one_update_a_second(trainer, monkeypatch):
+    """Let the clock of a training tell its updates."""
+    clock = property(lambda progress: float(trainer.state.global_step))
+    monkeypatch.setattr(Progress, "seconds", clock)
+    monkeypatch.setattr(outlook, "KNOWN_AFTER", 3)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("limits", "end"),
+    [
+        ({"max_steps": 12}, 12),
+        ({"max_steps": 12, "max_minutes": 9 / 60}, 9),
+        ({"max_steps": 12, "max_minutes": 1}, 12),
+    ],
+)
+def test_start_tells_what_is_trained_and_then_when_it_ends(
+    limits, end, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    monkeypatch.setattr(outlook.time, "localtime", lambda seconds: time.gmtime(0))
+    trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
+    at_one_update_a_second(trainer, monkeypatch).train()
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    each = trainer.updates_per_epoch
+    told = f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch. "
+    told += f"The training ends after 12 updates ({12 / each:.1f} epochs)"
+    minutes = limits.get("max_minutes")
+    told += "." if minutes is None else f" or {minutes:g} minutes, whichever comes first."
+    assert told in caplog.text
+    assert f"The end is expected at 00:00, after update {end}." in caplog.text
+    so_far = "0.1 minutes so far" + ("" if minutes is None else f" of {minutes:g}")
+    assert f"{so_far}; end at 00:00, after update {end}" in caplog.text
+    assert trainer.state.global_step == end
+
+
+@pytest.mark.parametrize(("minutes", "warns"), [(2, True), (6, True), (13, False)])
+def test_minutes_that_end_within_the_warm_up_are_told(
+    minutes, warns, tmp_path, monkeypatch, caplog
+):
+    limits = {"max_steps": 100, "max_minutes": minutes / 60, "warmup_steps": 10}
+    trainer = make_trainer(tmp_path, save_strategy="no", **limits)
+    at_one_update_a_second(trainer, monkeypatch).train()
+    assert (f"ends after {minutes} updates, within the 10 of warm-up" in caplog.text) == warns
+    assert caplog.text.count("within the 10 of warm-up") == warns
+
+
+def test_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
+    trainer = make_trainer(tmp_path, disable_tqdm=False, save_strategy="no", max_minutes=8 / 60)
+    at_one_update_a_second(trainer, monkeypatch).train()
+    shown = capfd.readouterr().err
+    assert "0/12" in shown
+    assert "8/8" in shown
 
 
 @pytest.mark.parametrize(

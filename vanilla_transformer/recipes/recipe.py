@@ -397,6 +397,13 @@ class Recipe:
         changeable=True,
         paper=0.6,
     )
+    report_to: str | None = _option(
+        None,
+        "send the log to tensorboard, trackio or wandb too",
+        _EVALUATION,
+        choices=("tensorboard", "trackio", "wandb"),
+        changeable=True,
+    )
     num_samples: int = _option(
         20, "translations in samples.md", _EVALUATION, allowed=COUNT_OR_NONE, changeable=True
     )

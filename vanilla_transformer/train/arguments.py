@@ -75,8 +75,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             a resumption included; None does not.
         save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
-        disable_tqdm: False shows the host's progress bar. None does not: a line of the log tells
-            how far the training is.
+        disable_tqdm: False shows a progress bar up to the end of the updates or the minutes. None
+            does not: a line of the log tells how far the training is.
     """
 
     batch_tokens: int = field(default=Recipe.batch_tokens)

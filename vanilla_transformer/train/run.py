@@ -14,6 +14,7 @@ Each stage leaves its result on disk, whole or not at all, and is not repeated b
 """
 
 import dataclasses
+import importlib.util
 import logging
 import os
 import sys
@@ -104,6 +105,7 @@ def run_recipe(
     """
     check_text("output_dir", str(output_dir))
     run = Path(output_dir)
+    check_report(recipe.report_to)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks wait, then find everything in the cache.
@@ -142,11 +144,21 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,
         ddp_timeout=4 * 3600,  # the other ranks wait while the first one prepares the data
-        disable_tqdm=True,
-        report_to="none",
+        disable_tqdm=not sys.stderr.isatty(),
+        report_to=recipe.report_to or "none",
+        run_name=output_dir.absolute().parent.name,
         # Said aloud, or processes on CPUs do not find each other.
         use_cpu=not (cuda or torch.backends.mps.is_available()),
     )
+
+
+def check_report(name: str | None) -> None:
+    """Refuse to report by a package that is not installed, before any work."""
+    if name is not None and importlib.util.find_spec(name) is None:
+        raise RequestError(
+            f"report_to: got {name}, which is not installed; pip install {name}, or leave it out: "
+            "the log and curves.png tell the same."
+        )
 
 
 def _prepare(

@@ -19,7 +19,13 @@ from types import FrameType
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 from transformers.trainer import OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
@@ -49,6 +55,7 @@ from .checkpoints import (
 )
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
+from .outlook import Outlook, describe_end
 from .report import (
     beside_the_paper,
     beside_the_recipe,
@@ -124,7 +131,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress = Progress()
         self._signals = _Signals()
         self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+        self.outlook = Outlook(self)
         self.add_callback(_RunControl(self))
+        self.add_callback(self.outlook)
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches by token budget (Section 5.1), the same number on every rank."""
@@ -216,8 +226,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self.lr_scheduler is not None:
             return self.lr_scheduler
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
-        if num_training_steps <= warmup and kind not in _WITHOUT_WARMUP:
-            self._warn_of_warmup(num_training_steps, warmup)
+        self.warn_of_warmup(num_training_steps)
         if kind is not None:
             return super().create_scheduler(num_training_steps, optimizer)
         d_model, factor = self.model.config.d_model, self.args.learning_rate_factor
@@ -232,8 +241,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def _warn_of_warmup(self, updates: int, warmup: int) -> None:
-        if self.is_world_process_zero():
+    def warn_of_warmup(self, updates: int) -> None:
+        """Tell that a run of so many updates ends while it warms up, if it does."""
+        warmup = self.args.get_warmup_steps(self.state.max_steps or updates)
+        warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
+        if updates <= warmup and warms_up and self.is_world_process_zero():
             logger.warning(
                 "The run ends after %d updates, within the %d of warm-up: it will have learned "
                 "little. Give more updates, or fewer of warm-up.",
@@ -279,6 +291,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
         return output
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal has come, after which a training goes on another time."""
+        return bool(self._signals.received)
 
     def _issue_warnings_after_load(self, load_result: object) -> None:
         """Tied tensors are stored once, of which the host warns; others have to be there."""
@@ -423,7 +440,28 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 )
         super().log(logs, start_time)
         if self.is_world_process_zero():
-            _log_line(logs, self.state.global_step, self.state.max_steps)
+            self._log_line(logs)
+
+    def _log_line(self, logs: dict[str, float]) -> None:
+        step = self.state.global_step
+        if "loss" in logs:
+            limit, end = self.args.max_minutes, self.outlook.end(self.state)
+            logger.info(
+                "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
+                "%.1f minutes so far%s%s",
+                step,
+                self.state.max_steps,
+                logs["loss"],
+                logs["learning_rate"],
+                logs["target_tokens_per_second"],
+                logs["minutes"],
+                "" if limit is None else f" of {limit:g}",
+                f"; end at {describe_end(end)}" if end is not None and end[0] > step else "",
+            )
+        elif "eval_loss" in logs:
+            bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""
+            perplexity = logs["eval_perplexity"]
+            logger.info("update %d: validation perplexity %.2f%s", step, perplexity, bleu)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
         """As the host's, but not into a directory that was removed, and errors name the file."""
@@ -687,20 +725,3 @@ def _fingerprint(dataset: object) -> str:
     for lengths in pair_lengths(dataset):
         digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _log_line(logs: dict[str, float], step: int, max_steps: int) -> None:
-    if "loss" in logs:
-        logger.info(
-            "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
-            "%.1f minutes so far",
-            step,
-            max_steps,
-            logs["loss"],
-            logs["learning_rate"],
-            logs["target_tokens_per_second"],
-            logs["minutes"],
-        )
-    elif "eval_loss" in logs:
-        bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""
-        logger.info("update %d: validation perplexity %.2f%s", step, logs["eval_perplexity"], bleu)

@@ -1,0 +1,106 @@
+"""Tell at the start of a training what it is, and soon when it ends; on a terminal with a bar."""
+
+import logging
+import math
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tqdm.auto import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+from transformers import TrainerCallback, TrainerState
+
+if TYPE_CHECKING:
+    from .trainer import VanillaTransformerTrainer
+
+logger = logging.getLogger(__name__)
+
+KNOWN_AFTER = 50  # updates: the first are slow, and no two batches take the same time
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Outlook(TrainerCallback):
+    """What a training is and when it ends: after its updates or its minutes, whichever is first.
+
+    Args:
+        trainer: whose training it is; its clock runs already when this callback is called.
+    """
+
+    def __init__(self, trainer: "VanillaTransformerTrainer") -> None:
+        self.trainer = trainer
+        self._begun: tuple[int, float] | None = None  # update and seconds
+        self._bar: tqdm | None = None
+        self._held = ExitStack()
+
+    def end(self, state: TrainerState) -> tuple[int, float] | None:
+        """The update that is the last and the minutes until then, once the speed is known."""
+        update, seconds = state.global_step, self.trainer.progress.seconds
+        if self._begun is None or update - self._begun[0] < KNOWN_AFTER:
+            return None
+        each = (seconds - self._begun[1]) / (update - self._begun[0])
+        left = state.max_steps - update
+        if self.trainer.args.max_minutes is not None:
+            in_time = max(0.0, 60 * self.trainer.args.max_minutes - seconds)
+            left = min(left, math.ceil(in_time / max(each, 1e-9)))
+        return update + left, left * each / 60
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        """Show the bar."""
+        self._begun = None
+        if state.is_world_process_zero and not args.disable_tqdm:
+            package = logging.getLogger(_PACKAGE)
+            if package.handlers:  # lines go above the bar
+                self._held.enter_context(logging_redirect_tqdm([package]))
+            bar = tqdm(total=state.max_steps, initial=state.global_step, unit="update")
+            self._bar = self._held.enter_context(bar)
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        """Tell what is trained, once the first epoch is laid out."""
+        if self._begun is None:
+            self._begun = (state.global_step, self.trainer.progress.seconds)
+            if state.is_world_process_zero:
+                self._tell_what_it_is(state)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        """Move the bar, and tell the end when the speed is known."""
+        end = self.end(state)
+        if self._bar is not None:
+            self._bar.total = end[0] if end else state.max_steps
+            self._bar.update(state.global_step - self._bar.n)
+        if state.global_step - self._begun[0] == KNOWN_AFTER:
+            if state.is_world_process_zero and end[0] > state.global_step:
+                logger.info("The end is expected at %s.", describe_end(end))
+            last = end[0]
+        elif control.should_training_stop and end is None:
+            last = state.global_step
+        else:
+            return
+        if last < state.max_steps and not self.trainer.interrupted:
+            self.trainer.warn_of_warmup(last)
+
+    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        """Take the bar away."""
+        self._held.close()
+        self._bar = None
+
+    def _tell_what_it_is(self, state: TrainerState) -> None:
+        minutes = self.trainer.args.max_minutes
+        each = self.trainer.updates_per_epoch
+        logger.info(
+            "%s parameters, %s training pairs, %s updates an epoch. The training ends after %s "
+            "updates (%.1f epochs)%s.",
+            f"{sum(weight.numel() for weight in self.trainer.model.parameters()):,}",
+            f"{len(self.trainer.train_dataset):,}",
+            f"{each:,}",
+            f"{state.max_steps:,}",
+            state.max_steps / each,
+            "" if minutes is None else f" or {minutes:g} minutes, whichever comes first",
+        )
+
+
+def describe_end(end: tuple[int, float]) -> str:
+    """The time of day and the update of an expected end."""
+    update, minutes = end
+    clock = time.localtime(time.time() + 60 * minutes)
+    day = "%H:%M" if minutes < 12 * 60 else "%Y-%m-%d %H:%M"
+    return f"{time.strftime(day, clock)}, after update {update}"
