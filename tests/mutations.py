@@ -921,6 +921,12 @@ MUTATIONS = [
     ),
     # When a training ends.
     Mutation(
+        "train/run.py",
+        "or out_of_time or early",
+        "or out_of_time",
+        "test_runs.py::test_run_stops_early_stays_complete_and_goes_on_with_more_patience",
+    ),
+    Mutation(
         "train/outlook.py",
         "left = min(left, math.ceil(in_time / max(each, 1e-9)))",
         "pass",

@@ -26,6 +26,7 @@ from vanilla_transformer.train.checkpoints import (
     last_whole_checkpoint,
     prune,
     seal,
+    stopped_early,
 )
 
 
@@ -80,6 +81,24 @@ def test_no_checkpoint_is_no_checkpoint(tmp_path):
 
 def test_checkpoints_are_ordered_by_update_not_by_name(tmp_path):
     assert list(checkpoints(make(tmp_path, 100, 20, 3))) == [3, 20, 100]
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "stops"),
+    [
+        ([], 1, False),
+        ([3.0], 1, False),
+        ([3.0, 2.0, 2.5], 1, True),
+        ([3.0, 2.0, 2.5], 2, False),
+        ([3.0, 2.0, 2.5, 1.9], 2, False),
+        ([3.0, 2.0, 2.0, 2.0], 2, True),
+        ([3.0, 4.0, 5.0, 6.0], None, False),
+    ],
+)
+def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, stops):
+    history = [{"step": 5 * i, "eval_loss": loss} for i, loss in enumerate(losses)]
+    history += [{"step": 5 * i, "loss": 0.1} for i in range(9)]
+    assert stopped_early(history, patience) == stops
 
 
 def test_average_takes_the_schedule_and_the_last(tmp_path):

@@ -438,6 +438,28 @@ def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_run_stops_early_stays_complete_and_goes_on_with_more_patience(tmp_path, monkeypatch):
+    values = {"early_stopping_patience": 1, "evaluate_every_steps": 2}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
+    rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    monkeypatch.setattr(
+        runs.VanillaTransformerTrainer, "_plain_loss", lambda trainer, loader: next(rising)
+    )
+    # An evaluation takes two: of the validation pairs, and of training pairs.
+    run = tmp_path / "run"
+    assert run_recipe(recipe, run)["updates"] == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        (run / "metrics.json").unlink()
+        assert run_recipe(recipe, run)["updates"] == 4
+        longer = dataclasses.replace(recipe, max_steps=12)
+        assert run_recipe(longer, run)["updates"] == 4
+    patient = dataclasses.replace(recipe, early_stopping_patience=2)
+    assert run_recipe(patient, run)["updates"] == 6
+    with pytest.raises(RequestError, match="early_stopping_patience=1 and no evaluations"):
+        run_recipe(dataclasses.replace(recipe, evaluate_every_steps=0), tmp_path / "other")
+
+
 def test_run_cannot_be_shortened(finished, tmp_path):
     recipe, run, _ = finished
     shutil.copytree(run, tmp_path / "run")

@@ -312,6 +312,13 @@ class Recipe:
         changeable=True,
         argument="max_minutes",
     )
+    early_stopping_patience: int | None = _option(
+        None,
+        "stop after so many evaluations without a lower validation loss",
+        _RUN,
+        changeable=True,
+        argument="early_stopping_patience",
+    )
     precision: str = _option(
         "auto",
         "fp32, bf16, or auto: bf16 where the hardware has it",

@@ -73,6 +73,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         warmup_steps: Updates until the learning rate peaks; less than 1 is a share of the run.
         max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
             a resumption included; None does not.
+        early_stopping_patience: Stop after so many evaluations without a lower `eval_loss`, those
+            before a resumption included; None does not.
         save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
         disable_tqdm: False shows a progress bar up to the end of the updates or the minutes. None
@@ -90,6 +92,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     adam_epsilon: float = field(default=Recipe.adam_epsilon)
     max_grad_norm: float = field(default=Recipe.max_grad_norm)
     max_minutes: float | None = field(default=Recipe.max_minutes)
+    early_stopping_patience: int | None = field(default=Recipe.early_stopping_patience)
     save_every_minutes: float = field(default=0.0)
     checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
 
@@ -135,6 +138,11 @@ def check_arguments(
     rate = args.learning_rate
     if rate is not None and not 0 < rate < math.inf:
         raise RequestError(f"got learning_rate={rate}; it must be a number above 0.")
+    if args.early_stopping_patience is not None and args.eval_strategy == "no":
+        raise RequestError(
+            f"got early_stopping_patience={args.early_stopping_patience} and no evaluations, which "
+            "it counts; give validation pairs and an interval of evaluations."
+        )
     if optimizer is not None:
         given = ("learning_rate", "optim", "weight_decay")
         _refuse(args, given, "the optimizer that was given has its own; give one of the two")

@@ -374,6 +374,17 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     return found[-count:]
 
 
+def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None) -> bool:
+    """Whether the last so many evaluations did not lower the validation loss.
+
+    What was logged is in every checkpoint, so that an interruption changes nothing.
+    """
+    by_update = {entry["step"]: entry["eval_loss"] for entry in log_history if "eval_loss" in entry}
+    losses = [by_update[update] for update in sorted(by_update)]
+    since = len(losses) - 1 - losses.index(min(losses)) if losses else 0
+    return patience is not None and since >= patience
+
+
 def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> None:
     """Delete all but the newest checkpoint and the last of the schedule, two at least.
 

@@ -43,7 +43,7 @@ from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, last_whole_checkpoint
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .choosing import choose_end
 from .evaluating import score_test_set
 from .report import (
@@ -302,7 +302,7 @@ def _train(
 
 
 def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
-    """Whether the recipe's updates or minutes are over."""
+    """Whether the recipe's updates or minutes are over, or its patience."""
     step = int(checkpoint.name.removeprefix("checkpoint-"))
     if step > recipe.max_steps:
         raise RequestError(
@@ -311,7 +311,9 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
         )
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
-    return step == recipe.max_steps or out_of_time
+    state = read_json(checkpoint / "trainer_state.json", keys={"log_history": list})
+    early = stopped_early(state["log_history"], recipe.early_stopping_patience)
+    return step == recipe.max_steps or out_of_time or early
 
 
 def _finish(

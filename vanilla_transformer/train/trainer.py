@@ -52,6 +52,7 @@ from .checkpoints import (
     last_whole_checkpoint,
     prune,
     seal,
+    stopped_early,
 )
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
@@ -689,6 +690,15 @@ class _RunControl(TrainerCallback):
         if signum:
             self.trainer._signals.received = signum
             control.should_training_stop, control.should_evaluate = True, False
+
+    def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+        if stopped_early(state.log_history, args.early_stopping_patience):
+            if state.is_world_process_zero:
+                count = args.early_stopping_patience
+                logger.info(
+                    "Stopping: the validation loss has not fallen in %d evaluations.", count
+                )
+            control.should_training_stop = control.should_save = True
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
