@@ -4,14 +4,10 @@ import logging
 import math
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
-from transformers import TrainerCallback, TrainerState
-
-if TYPE_CHECKING:
-    from .trainer import VanillaTransformerTrainer
+from transformers import Seq2SeqTrainer, TrainerCallback, TrainerState
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +19,10 @@ class Outlook(TrainerCallback):
     """What a training is and when it ends: after its updates or its minutes, whichever is first.
 
     Args:
-        trainer: whose training it is; its clock runs already when this callback is called.
+        trainer: ours, whose training it is; its clock runs already when this callback is called.
     """
 
-    def __init__(self, trainer: "VanillaTransformerTrainer") -> None:
+    def __init__(self, trainer: Seq2SeqTrainer) -> None:
         self.trainer = trainer
         self._begun: tuple[int, float] | None = None  # update and seconds
         self._bar: tqdm | None = None
