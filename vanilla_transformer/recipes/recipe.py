@@ -316,6 +316,7 @@ class Recipe:
         None,
         "stop after so many evaluations without a lower validation loss",
         _RUN,
+        allowed=COUNT,
         changeable=True,
         argument="early_stopping_patience",
     )
