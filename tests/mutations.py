@@ -1796,6 +1796,13 @@ MUTATIONS = [
     ),
     # The command line.
     Mutation(
+        "__init__.py",
+        'if Path(sys.argv[0]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):',
+        "if sys.argv[0]:",
+        "test_cli.py::test_help_and_mistyped_commands_wait_for_no_library",
+    ),
+    Mutation("cli/parser.py", "    register()\n", "", "test_readme.py::test_block_translate_cli"),
+    Mutation(
         "cli/parser.py",
         'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 2',
         'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 1',

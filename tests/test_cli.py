@@ -84,6 +84,30 @@ def test_help_shows_an_example(capsys, command):
     assert ("example:\n  " in text) == bool(command)
 
 
+# What pip installs as the program, but that it says at the end which slow libraries were loaded.
+INSTALLED = """
+import atexit, sys
+slow = ("torch", "transformers", "numpy", "yaml", "huggingface_hub")
+atexit.register(lambda: print("loaded:", *(name for name in slow if name in sys.modules)))
+from vanilla_transformer.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["train", "--help"], ["import", "torch", "--help"], ["x"]]
+)
+def test_help_and_mistyped_commands_wait_for_no_library(tmp_path, words):
+    program = tmp_path / "vanilla-transformer"
+    program.write_text(INSTALLED, encoding="utf-8")
+    command = [sys.executable, str(program), *words]
+    run = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert run.returncode == (2 if words == ["x"] else 0), run.stderr
+    assert run.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_version_is_that_of_the_package(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["--version"])

@@ -1,28 +1,51 @@
 """The original Transformer (Vaswani et al., 2017) as a first-class Hugging Face model."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-
-from .batch_translation import AlignedTranslation, Translation, translate, translate_nbest
-from .beam_search import FASTER_DECODERS, BeamSearchOutput, beam_search, paper_beam_search
-from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from .fast import incremental_decoder
-from .modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-    VanillaTransformerPreTrainedModel,
-)
-from .pipeline import VanillaTransformerTranslationPipeline, register_pipeline
+import sys
+from pathlib import Path
 
 __version__ = "0.1.0"
 
-AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
-AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)
-AutoModelForSeq2SeqLM.register(
-    VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
-)
-register_pipeline()  # pipeline("translate", model=...)
-if incremental_decoder not in FASTER_DECODERS:
-    FASTER_DECODERS.append(incremental_decoder)
+
+def register() -> None:
+    """Make the model known to the Auto classes and pipelines of transformers.
+
+    Importing the package does so. A second call changes nothing.
+    """
+    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+    from .beam_search import FASTER_DECODERS
+    from .configuration_vanilla_transformer import VanillaTransformerConfig
+    from .fast import incremental_decoder
+    from .modeling_vanilla_transformer import (
+        VanillaTransformerForConditionalGeneration,
+        VanillaTransformerModel,
+    )
+    from .pipeline import register_pipeline
+
+    AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
+    AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)
+    AutoModelForSeq2SeqLM.register(
+        VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
+    )
+    register_pipeline()  # pipeline("translate", model=...)
+    if incremental_decoder not in FASTER_DECODERS:
+        FASTER_DECODERS.append(incremental_decoder)
+
+
+# torch and transformers take seconds to load. The program `vanilla-transformer` shows its help
+# without them, and registers the model itself before it runs a command.
+if Path(sys.argv[0]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):
+    from .batch_translation import AlignedTranslation, Translation, translate, translate_nbest
+    from .beam_search import BeamSearchOutput, beam_search, paper_beam_search
+    from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+    from .modeling_vanilla_transformer import (
+        VanillaTransformerForConditionalGeneration,
+        VanillaTransformerModel,
+        VanillaTransformerPreTrainedModel,
+    )
+    from .pipeline import VanillaTransformerTranslationPipeline
+
+    register()
 
 __all__ = [
     "PRESETS",

@@ -12,7 +12,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .errors import RequestError, quoted
-from .ranges import Range
+from .ranges import SIZES, Range
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
 # Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
@@ -50,15 +50,6 @@ PRESETS = {
     "E_learned": {"position_encoding": "learned"},
 }
 
-# Far beyond any model that was trained: what is larger is a slip, or made to fill a memory.
-_LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
-SIZES = {
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
-    **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"), _WIDTH),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _WIDTH),
-    **dict.fromkeys(("vocab_size", "decoder_vocab_size", "max_position_embeddings"), _ENTRIES),
-    "position_offset": Range(0, 10_000_000),
-}
 _SIDES = ("encoder", "decoder")
 # Names that stand for the field of both sides.
 _OF_BOTH_SIDES = ("attention_heads", "ffn_dim")

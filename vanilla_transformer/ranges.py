@@ -64,5 +64,14 @@ COUNT_OR_NONE = Range(0, 10**9)
 NUM_BEAMS = Range(1, 1000)
 # Of 40,000 tokens, ((5 + L) / 6)^10 is near the largest number that float32 has.
 LENGTH_PENALTY = Range(0, 10, whole=False)
+# Fields of the config. Far beyond any model that was trained: what is larger is a slip, or made to fill a memory.
+_LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
+SIZES = {
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
+    **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"), _WIDTH),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _WIDTH),
+    **dict.fromkeys(("vocab_size", "decoder_vocab_size", "max_position_embeddings"), _ENTRIES),
+    "position_offset": Range(0, 10_000_000),
+}
 
-__all__ = ["COUNT", "COUNT_OR_NONE", "LENGTH_PENALTY", "NUM_BEAMS", "Range"]
+__all__ = ["COUNT", "COUNT_OR_NONE", "LENGTH_PENALTY", "NUM_BEAMS", "SIZES", "Range"]

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from transformers.utils.logging import disable_progress_bar
-
-from .. import __version__
+from .. import __version__, register
 from ..errors import RequestError
 from .average import add_average
 from .compare import add_compare, add_score
@@ -54,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         surplus = f"{len(unknown)} more {'word' if len(unknown) == 1 else 'words'} than it takes"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     _configure_logging()
+    # Here and not above: help and mistyped commands need not wait until these are loaded.
+    from transformers.utils.logging import disable_progress_bar
+
+    register()
     disable_progress_bar()  # of loading small files, between the lines of the log
     try:
         return options.run(options)

@@ -15,15 +15,14 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-from huggingface_hub.errors import StrictDataclassError
-
-from ..configuration_vanilla_transformer import PRESETS, SIZES, VanillaTransformerConfig
 from ..errors import RequestError, quoted
-from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, Range
+from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
 from ..storage.reading import read_yaml
 
 if typing.TYPE_CHECKING:
     from transformers import TrainingArguments
+
+    from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -433,12 +432,16 @@ class Recipe:
                 f"at {config.max_position_embeddings}; give that or less."
             )
 
-    def config(self, vocab_size: int) -> VanillaTransformerConfig:
+    def config(self, vocab_size: int) -> "VanillaTransformerConfig":
         """Return the config of the model, for the vocabulary that could be learnt.
 
         Raises:
             ValueError: if no model has these sizes.
         """
+        from huggingface_hub.errors import StrictDataclassError
+
+        from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
         values = {**self.model_overrides(), "vocab_size": vocab_size}
         try:
             return VanillaTransformerConfig.from_preset(self.preset, **values)
@@ -495,7 +498,7 @@ FILES = tuple(field.name for field in dataclasses.fields(Recipe) if field.metada
 
 
 def recipe_of(
-    config: VanillaTransformerConfig, args: "TrainingArguments", **known: object
+    config: "VanillaTransformerConfig", args: "TrainingArguments", **known: object
 ) -> dict[str, object]:
     """Return what a recipe would say of a training: the inverse of what a recipe sets.
 
@@ -524,7 +527,7 @@ def recipe_of(
     return values
 
 
-def differing_sides(config: VanillaTransformerConfig) -> dict[str, object]:
+def differing_sides(config: "VanillaTransformerConfig") -> dict[str, object]:
     """Return the config's values for the decoder where the encoder's differ.
 
     A recipe has one option for both sides, and `recipe_of` takes the encoder's value.
@@ -544,6 +547,8 @@ def paper_values(preset: str) -> dict[str, object]:
     Args:
         preset: the paper's model, one of `PRESETS`.
     """
+    from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
     config = VanillaTransformerConfig.from_preset(preset)
     values = {}
     for field in dataclasses.fields(Recipe):
@@ -591,6 +596,8 @@ def make_recipe(values: Mapping[str, object]) -> Recipe:
 
 def _without_model(values: dict[str, object], preset: object) -> dict[str, object]:
     """The file's values but those of its model, for which there is a preset."""
+    from ..configuration_vanilla_transformer import PRESETS
+
     fields = dataclasses.fields(Recipe)
     of_model = ["preset", *(field.name for field in fields if field.metadata["config"])]
     replaced = {name: values[name] for name in of_model if values.get(name) is not None}
