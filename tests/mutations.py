@@ -1796,6 +1796,18 @@ MUTATIONS = [
     ),
     # The command line.
     Mutation(
+        "cli/train.py",
+        'if field.metadata["common"]:',
+        "if False:",
+        "test_cli.py::test_help_of_train_begins_with_what_most_users_give",
+    ),
+    Mutation(
+        "cli/train.py",
+        "--output-dir runs/mine\n",
+        "--output-directory runs/mine\n",
+        "test_cli.py::test_every_command_has_examples_that_the_parser_takes",
+    ),
+    Mutation(
         "__init__.py",
         'if Path(sys.argv[0]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):',
         "if sys.argv[0]:",

@@ -5,11 +5,13 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import hostile_values
@@ -69,19 +71,50 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
     return capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *([], ["train"], ["evaluate"], ["translate"], ["import"], ["import", "torch"]),
-        *(["export"], ["publish"], ["compare"], ["score"], ["average"]),
-    ],
-)
-def test_help_shows_an_example(capsys, command):
+def commands(parser, words=()):
+    """The parser of every command by the words that lead to it."""
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                yield from commands(command, (*words, name))
+
+
+COMMANDS = dict(commands(cli._parser()))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_examples_that_the_parser_takes(capsys, words):
     with pytest.raises(SystemExit) as exit:
-        main([*command, "--help"])
-    text = capsys.readouterr().out
+        main([*words, "--help"])
     assert exit.value.code == 0
-    assert ("example:\n  " in text) == bool(command)
+    text = capsys.readouterr().out
+    shown = text.partition("\nexample:\n")[2].partition("\n\n")[0].replace("\\\n", " ")
+    examples = [line.partition("vanilla-transformer ")[2] for line in shown.splitlines()]
+    assert examples
+    for example in examples:
+        given = shlex.split(example)
+        assert tuple(given[: len(words)]) == words
+        _, unknown = cli._parser().parse_known_args(given)  # exits where it cannot
+        assert unknown == []
+
+
+def test_help_of_all_commands_lists_each_on_one_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for name in {words[0] for words in COMMANDS if words}:
+        assert re.search(rf"^    {name} +\w+", text, re.MULTILINE), name
+
+
+def test_help_of_train_begins_with_what_most_users_give(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    first, *more = capsys.readouterr().out.split("\nmore options: ")
+    common = re.findall(r"^  (--[\w-]+)", first, re.MULTILINE)
+    assert {"--output-dir", "--pair", "--train-file", "--max-minutes"} <= set(common)
+    assert len(common) <= 16
+    assert len(more) == len({field.metadata["group"] for field in fields(Recipe)} | {"publishing"})
 
 
 # What pip installs as the program, but that it says at the end which slow libraries were loaded.

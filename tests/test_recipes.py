@@ -166,7 +166,8 @@ def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_pat
     metadata, value = OPTIONS[name].metadata, other_value(name)
     dataset = {"dataset": "some/pairs"} if name in OF_A_DATASET else {}
     recipe = Recipe(**{**dataset, name: value})
-    group = help_of_train.partition(f"\n{metadata['group']}:\n")[2].partition("\n\n")[0]
+    heading = "options" if metadata["common"] else f"more options: {metadata['group']}"
+    group = help_of_train.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
     assert re.search(rf"^  --{name.replace('_', '-')}[, ]", group, flags=re.M)
     assert metadata["help"] in " ".join(group.split())
     text = recipe.to_yaml()

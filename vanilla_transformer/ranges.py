@@ -64,7 +64,8 @@ COUNT_OR_NONE = Range(0, 10**9)
 NUM_BEAMS = Range(1, 1000)
 # Of 40,000 tokens, ((5 + L) / 6)^10 is near the largest number that float32 has.
 LENGTH_PENALTY = Range(0, 10, whole=False)
-# Fields of the config. Far beyond any model that was trained: what is larger is a slip, or made to fill a memory.
+# Fields of the config. Far beyond any model that was trained: what is larger is a slip, or made to
+# fill a memory.
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
 SIZES = {
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),

@@ -31,6 +31,15 @@ EXTRAS = {
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
 }
 
+_EXAMPLE = """example:
+  vanilla-transformer train demo
+  vanilla-transformer evaluate runs/demo
+  echo "3 hours and 20 minutes" | vanilla-transformer translate runs/demo
+  vanilla-transformer publish runs/demo --repo user/demo --license apache-2.0
+
+`vanilla-transformer COMMAND --help` shows the options of a command, and examples of them.
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -103,11 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="vanilla-transformer",
         description="Train, evaluate and use the original Transformer.",
-        epilog="example: vanilla-transformer train demo; COMMAND --help shows those of a command",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"%(prog)s {__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.add_argument("-V", "--version", action="version", version=version)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in (
         *(add_train, add_evaluate, add_compare, add_translate, add_score, add_average),
         *(add_import, add_export, add_publish),

@@ -43,7 +43,9 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def add_push_to_hub(command: argparse.ArgumentParser) -> None:
     """Adds to `train` what publishes the trained model."""
-    group = command.add_argument_group("publishing", "see vanilla-transformer publish --help")
+    group = command.add_argument_group(
+        "more options: publishing", "see vanilla-transformer publish --help"
+    )
     group.add_argument("--push-to-hub", metavar="USER/NAME", help="publish the model at the end")
     _add_facts(group, with_data=False)
     group.add_argument("--private", action="store_true", help="create a private repository")

@@ -15,8 +15,9 @@ from .publish import add_push_to_hub, check_push_to_hub, push_trained
 _TRAIN_EXAMPLE = """example:
   vanilla-transformer train demo
   vanilla-transformer train demo --pair en-zh --max-minutes 10 --output-dir runs/chinese
-  vanilla-transformer train multi30k_en_de --train-file train.jsonl.gz \\
-      --validation-file validation.jsonl.gz --test-file test.jsonl.gz
+  vanilla-transformer train multi30k_en_de --pair en-de --train-file train.en,train.de \\
+      --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
+  vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
 
 The same command again resumes a run that was stopped. On several devices:
   accelerate launch training/train.py RECIPE [overrides]
@@ -36,10 +37,16 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
     command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
-    command.description += "\nThe options below override the recipe; `none` unsets a value."
+    command.description += (
+        "\nOptions override the recipe; `none` unsets a value. A default is what a recipe that does"
+        "\nnot have the option gets: the paper's value, where the paper has one."
+    )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):
-        title = field.metadata["group"]
+        if field.metadata["common"]:
+            _add_recipe_option(command, field)
+            continue
+        title = f"more options: {field.metadata['group']}"
         if title not in groups:
             groups[title] = command.add_argument_group(title)
         _add_recipe_option(groups[title], field)
@@ -47,7 +54,7 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.set_defaults(run=_train, command=command)
 
 
-def _add_recipe_option(group: argparse._ArgumentGroup, field: dataclasses.Field[object]) -> None:
+def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Field[object]) -> None:
     flag = f"--{field.name.replace('_', '-')}"
     default = "" if field.default is None else f" (default: {field.default})"
     help = (field.metadata["help"] + default).replace("%", "%%")

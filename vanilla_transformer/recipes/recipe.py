@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _PLACES = ("train_file", "generated", "dataset")
 _OF_A_DATASET = frozenset({"dataset_config", "dataset_revision", "streaming"})
 
-# Subjects of the options, as `train --help` groups them.
+# Subjects of the options, under which `train --help` lists all but the common ones.
 _MODEL = "model (Section 3)"
 _PAIRS = "pairs (Section 5.1)"
 _TOKENIZER = "tokenizer (Section 5.1)"
@@ -56,6 +56,7 @@ def _option(
     help: str,
     group: str,
     *,
+    common: bool = False,
     choices: tuple[str, ...] = (),
     allowed: Range | None = None,
     changeable: bool = False,
@@ -72,6 +73,7 @@ def _option(
         default: value if the recipe has none.
         help: one line for `train --help`, recipe.yaml and the card.
         group: heading in `train --help`.
+        common: whether `train --help` lists it at the top instead, with what most users give.
         choices: allowed texts; any if empty.
         allowed: the numbers it may be, if not those that the config allows.
         changeable: whether the value may change between two starts of one run, because it leaves
@@ -91,6 +93,7 @@ def _option(
     metadata = {
         "help": help,
         "group": group,
+        "common": common,
         "choices": choices,
         "allowed": allowed,
         "changeable": changeable,
@@ -164,7 +167,7 @@ class Recipe:
     source_language: str | None = _option(None, "language to translate from, such as en", _PAIRS)
     target_language: str | None = _option(None, "language to translate into, such as de", _PAIRS)
     dataset: str | None = _option(
-        None, "data set on the Hub with pairs in `translation` form", _PAIRS
+        None, "data set on the Hub with pairs in `translation` form", _PAIRS, common=True
     )
     dataset_config: str | None = _option(
         None, "configuration of the data set, such as de-en", _PAIRS
@@ -192,12 +195,15 @@ class Recipe:
         None,
         "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or SOURCE,TARGET texts",
         _PAIRS,
+        common=True,
         is_file=True,
     )
     validation_file: str | None = _option(
-        None, "validation pairs, in the same forms", _PAIRS, is_file=True
+        None, "validation pairs, in the same forms", _PAIRS, common=True, is_file=True
     )
-    test_file: str | None = _option(None, "test pairs, in the same forms", _PAIRS, is_file=True)
+    test_file: str | None = _option(
+        None, "test pairs, in the same forms", _PAIRS, common=True, is_file=True
+    )
     clean: bool = _option(
         False, "leave out training pairs: duplicates, copies, odd ratios of length", _PAIRS
     )
@@ -223,6 +229,7 @@ class Recipe:
         37_000,
         "entries of the shared byte-level BPE",
         _TOKENIZER,
+        common=True,
         allowed=Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
         paper=_DEFAULT,
     )
@@ -242,6 +249,7 @@ class Recipe:
         3_125,
         "source and target tokens in a batch of one device",
         _UPDATES,
+        common=True,
         allowed=COUNT,
         argument="batch_tokens",
         paper=_DEFAULT,
@@ -297,6 +305,7 @@ class Recipe:
         100_000,
         "updates",
         _RUN,
+        common=True,
         allowed=COUNT,
         changeable=True,
         argument="max_steps",
@@ -307,6 +316,7 @@ class Recipe:
         None,
         "stop after so many minutes of training, if earlier",
         _RUN,
+        common=True,
         allowed=dataclasses.replace(_MINUTES, above=True),
         changeable=True,
         argument="max_minutes",
@@ -329,6 +339,7 @@ class Recipe:
         0,
         "seed of initialisation, order of the pairs and dropout",
         _RUN,
+        common=True,
         allowed=Range(0, 2**32 - 1),  # NumPy has no others
         argument="seed",
     )
