@@ -242,6 +242,17 @@ def test_an_empty_translation_has_a_picture_too(translation, translator):
     assert min(translation.picture(attention, "cross", "2", "all").size) > 100
 
 
+def test_lines_of_a_program_are_translated_as_sentences_are(translation, translator):
+    texts = ["Ein Hund.", "Two men run"]
+    found = translation.translated_lines(translator, ["Ein Hund.", " Two\nmen  run "])
+    assert found == [translation.translations(translator, text)[0][0] for text in texts]
+    assert translation.translated_lines(translator, []) == []
+    wrong = (("Ein Hund.", "list of texts"), ([1], "list of texts"), ([""], "nothing to"))
+    for texts, message in (*wrong, (["x"] * 65, "65 texts"), (["!" * 900], "too long")):
+        with pytest.raises(ValueError, match=message):
+            translation.translated_lines(translator, texts)
+
+
 # ---------------------------------------------------------------------------------------- the page
 
 
@@ -288,7 +299,7 @@ def test_the_page_has_a_control_for_all_and_computes_nothing_at_first(app, trans
 
 def test_a_choice_draws_again_what_is_shown_and_nothing_before(app, translation, translator):
     blocks = app.page(translator, name="user/name", examples=[])
-    redraws = [block for block in blocks.fns.values() if block.targets[0][1] == "input"]
+    redraws = [block for block in blocks.fns.values() if ("input" in dict(block.targets).values())]
     assert len(redraws) == 3
     assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
     of_kind, *others = (block.fn for block in redraws)

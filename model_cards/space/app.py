@@ -74,6 +74,7 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
         if given:
             given.load_input_event.success(**translate, api_visibility="private")
         _redraw_on_choice(translator, shown, controls, image)
+        gr.api(_lines(translator), api_name="translate_lines", concurrency_id="model")
     return blocks
 
 
@@ -108,6 +109,19 @@ def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
         yield "", gr.Column(visible=True), best, rows, shown, image
 
     return translate
+
+
+def _lines(translator: Pipeline) -> Callable[[list[str]], list[str]]:
+    """What programs call: texts in, translations out, nothing drawn."""
+
+    def translate_lines(texts: list[str]) -> list[str]:
+        """Translate sentences, all in one batch."""
+        try:
+            return translation.translated_lines(translator, texts)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return translate_lines
 
 
 def _drawn(

@@ -9,13 +9,14 @@ from PIL import Image
 from transformers import Pipeline, pipeline
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
-from vanilla_transformer.batch_translation import uses_paper_search
+from vanilla_transformer.batch_translation import translate, uses_paper_search
 from vanilla_transformer.beam_search import longest_sequence
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
 NUM_TRANSLATIONS = 4  # shown, out of as many beams
 MAX_CHARACTERS = 5000  # of a text
+MAX_LINES = 64  # that a program may send at once
 MAX_TOKENS = 200  # of a source; beyond, the pictures cannot be read and a CPU takes too long
 ALL_HEADS, MEAN_OF_HEADS = "all", "mean"
 KINDS = {
@@ -100,6 +101,20 @@ def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]
     found = translator(sentence, return_scores=True, **options)
     scored = [(result["translation_text"], result["score"]) for result in found]
     return [pair for pair in scored if math.isfinite(pair[1])]  # a search may find fewer
+
+
+def translated_lines(translator: Pipeline, texts: list[str]) -> list[str]:
+    """The best translation of each text.
+
+    Raises:
+        ValueError: These are no texts, or too many, or one of them is empty or too long.
+    """
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError('Send a list of texts, such as ["A dog.", "A cat."].')
+    if len(texts) > MAX_LINES:
+        raise ValueError(f"Got {len(texts)} texts; send up to {MAX_LINES} at once.")
+    sentences = [checked_sentence(translator, text) for text in texts]
+    return list(translate(translator.model, translator.tokenizer, sentences))
 
 
 def attention_of(translator: Pipeline, sentence: str, translation: str) -> Attention:
