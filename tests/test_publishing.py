@@ -775,8 +775,9 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     rows = {row["name"]: row for row in paper_differences(vars(recipe))}
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
     assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
-    # Neither the clock nor an interval in updates is a setting of the paper.
-    assert not {"seed", "max_minutes", "save_every_steps"} & rows.keys()
+    # Neither the clock nor an interval in updates is a setting of the paper, and how long the run
+    # was to be says little: how long it was stands above.
+    assert not {"seed", "max_minutes", "save_every_steps", "max_steps"} & rows.keys()
     assert (recipe.max_minutes, recipe.save_every_steps) == (40, 200)
     assert "length_penalty" not in {
         row["name"] for row in paper_differences({"length_penalty": 0.6})
@@ -785,6 +786,14 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     assert (row["here"], row["paper"]) == ("swish", "relu")
     (row,) = paper_differences({"length_penalty": 1.0})
     assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
+
+
+def test_a_card_holds_the_updates_against_the_papers():
+    facts = json.loads((COMMITTED[0] / "metrics.json").read_text(encoding="utf-8"))
+    for preset, papers in (("base", "100,000"), ("big", "300,000")):
+        facts["recipe"]["preset"] = preset
+        told = f"{facts['updates']:,} updates (the paper's {preset} model: {papers})"
+        assert told in str(render_card(facts))
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

@@ -217,6 +217,8 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         differences=paper_differences(
             _as_shipped(facts), facts.get("model", {}), facts.get("arguments", {})
         ),
+        papers_model="big" if _preset(recipe) == "big" else "base",
+        papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
         data_rows=list(_data_rows(facts)),
         machine=_machine(facts),
@@ -265,13 +267,13 @@ def paper_differences(
         model: fields of the configuration that no recipe has and that are not the paper's.
         arguments: likewise of the training.
     """
-    preset = recipe.get("preset") or "base"
-    preset = preset if preset in PRESETS else "base"
+    preset = _preset(recipe)
     options = {field.name: field for field in dataclasses.fields(Recipe)}
     rows = []
     for name, paper in paper_values(preset).items():
         here = recipe.get(name)
-        if here is not None and here != paper:
+        # How long the run was to be is no setting: the card says how long it was.
+        if here is not None and here != paper and name != "max_steps":
             help = options[name].metadata["help"]
             shown = _plain(_number(here))
             rows.append({"name": name, "here": shown, "paper": _number(paper), "meaning": help})
@@ -288,6 +290,12 @@ def paper_differences(
         here = _plain(_number(here))
         rows.append({"name": name, "here": here, "paper": paper, "meaning": help})
     return rows
+
+
+def _preset(recipe: dict[str, object]) -> str:
+    """The paper's model that a recipe is held against."""
+    preset = recipe.get("preset")
+    return preset if preset in PRESETS else "base"
 
 
 def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool]:
