@@ -191,7 +191,7 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
         (["evaluate", "nowhere", "--batch-tokens", "9" * 5000], "from 1 to 1000000000"),
         (["translate", "nowhere", "--num-beams", "99999999"], "from 1 to 1000"),
         (["translate", "nowhere", "--nbest", "5000"], "--nbest: got '5000'; it must be"),
-        (["translate", "nowhere", "--attention-layer", "9" * 5000], "invalid int value"),
+        (["translate", "nowhere", "--attention-layer", "9" * 5000], "it is counted from 1"),
         (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
         (["train", "demo", "--pair", "german"], "write SOURCE-TARGET"),
         (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),

@@ -121,8 +121,10 @@ def test_an_interrupted_run_resumes_and_ends_as_it_would_have(expected):
         json.loads((path / "metrics.json").read_text(encoding="utf-8"))
         for path in (run, uninterrupted)
     )
-    for name in ("averaged_checkpoints", "data", "epochs", "recipe", "target_tokens", "updates"):
+    for name in ("averaged_checkpoints", "epochs", "target_tokens", "updates"):
         assert found[name] == before[name], name
+    for name in ("data", "recipe"):  # to which later versions add facts and options
+        assert {key: found[name].get(key) for key in before[name]} == before[name], name
     assert found["averaged_checkpoints"][0] == f"checkpoint-{INTERRUPTED_AT}"
     assert found["scores"].keys() == before["scores"].keys()
     check_scores(found["scores"], before["scores"])

@@ -315,7 +315,7 @@ def test_a_copy_of_a_cache_is_believed_by_its_digest_once(load, tmp_path, monkey
     (tmp_path / "backup").rename(tmp_path / "cache")
     refuse_to_read(monkeypatch)
     assert pairs_of(load(path)) == PAIRS
-    assert "damaged" not in caplog.text
+    assert "is made again" not in caplog.text
     monkeypatch.setattr(cache, "sha256", None)  # size and times are enough from now on
     assert pairs_of(load(path)) == PAIRS
 
@@ -340,7 +340,7 @@ def test_a_damaged_report_is_made_again(load, tmp_path, caplog, content):
     assert "damaged and is made again" in caplog.text
     caplog.clear()
     load(path)
-    assert not caplog.text
+    assert "is made again" not in caplog.text
 
 
 @pytest.mark.parametrize("value", [None, True, "2500", 2499, 2500.0, [], {}])

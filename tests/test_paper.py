@@ -18,6 +18,7 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
+    beam_search,
 )
 from vanilla_transformer.loss import smoothed_cross_entropy
 from vanilla_transformer.modeling_vanilla_transformer import (
@@ -685,8 +686,11 @@ def parameters(preset, vocab_size):
 
 def test_beam_search_by_default():
     """Section 6.1: beam size 4 and length penalty 0.6."""
-    generation = tiny_model().generation_config
-    assert (generation.num_beams, generation.length_penalty) == (4, 0.6)
+    model, ids = tiny_model(), torch.tensor([[4, 5, 6, 2]])
+    by_default = beam_search(model, ids)
+    papers = beam_search(model, ids, num_beams=4, length_penalty=0.6)
+    assert torch.equal(by_default.sequences, papers.sequences)
+    assert torch.equal(by_default.scores, papers.scores)
 
 
 @pytest.mark.parametrize(("preset", "expected"), [("base", 63_082_496), ("big", 214_245_376)])

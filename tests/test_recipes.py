@@ -119,11 +119,6 @@ def test_wmt_recipes_have_the_papers_numbers_and_say_that_they_were_not_run(name
     assert (recipe.dataset, recipe.num_beams) == ("wmt/wmt14", 4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_only_the_papers_recipes_average_a_fixed_number(name):
-    assert load_recipe(name).choose_on_validation == (not name.startswith("wmt14"))
-
-
 def test_defaults_are_the_papers():
     recipe = Recipe()
     assert (recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon) == (0.9, 0.98, 1e-9)
@@ -182,6 +177,7 @@ def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_pat
         assert getattr(args, metadata["argument"]) == value
         assert getattr(args, metadata["strategy"] or "save_strategy") == "steps"
     in_paper = bool(metadata["config"]) or metadata["paper"] is not None
+    in_paper &= name != "max_steps"  # how long a run is stands beside what differs, on a card
     rows = paper_differences({name: value})
     assert [row["name"] for row in rows] == [name] * in_paper
     assert [row["meaning"] for row in rows] == [metadata["help"]] * in_paper

@@ -394,22 +394,6 @@ def test_end_is_chosen_on_few_pairs_from_all_over(finished, monkeypatch):
     assert result == {"pairs": 200, "averaged": 1, "greedy_bleu": {"1": 100.0}}
 
 
-def test_complete_run_of_a_recipe_from_before_the_choice_stays_complete(tmp_path, monkeypatch):
-    path = tiny_recipe(tmp_path, max_steps=1)
-    path.write_text(path.read_text().replace("choose_on_validation: false\n", ""))
-    recipe = load_recipe(str(path))
-    assert recipe.choose_on_validation
-    run = tmp_path / "run"
-    metrics = run_recipe(recipe, run)
-    del metrics["recipe"]["choose_on_validation"]
-    (run / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    lines = (run / "recipe.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
-    lines = [line for line in lines if not line.startswith("choose_on_validation")]
-    (run / "recipe.yaml").write_text("".join(lines), encoding="utf-8")
-    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
-    assert run_recipe(recipe, run) == metrics
-
-
 def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatch, tmp_path):
     recipe, run, metrics = finished
     copy, logged = tmp_path / "run", []

@@ -372,7 +372,7 @@ class Recipe:
         big=20,
     )
     choose_on_validation: bool = _option(
-        True,
+        False,
         "take fewer of them, and another length penalty, where validation pairs say so",
         _CHECKPOINTS,
         changeable=True,

@@ -259,7 +259,8 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
         differences = load_recipe(str(run / RECIPE)).differences(recipe)
         if not _trained(run):
             recorded = recorded_data(run)
-            another = recorded.get("held_out_pairs") != identity["held_out_pairs"]
+            held_out = identity["held_out_pairs"]
+            another = recorded.get("held_out_pairs", held_out) != held_out
             if differences or another or "train" in _changed_files(identity, recorded):
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
