@@ -1016,7 +1016,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "            check_state(Path(resume_from_checkpoint), self.model)\n",
+        "            check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)\n",
         "",
         "test_checkpoints.py::test_damaged_state_is_refused_by_name",
     ),
@@ -1292,8 +1292,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/run.py",
-        "if recipe.length_penalty is not None:",
-        "if False:",
+        "    _ship_search(length_penalty, run)\n",
+        "",
         "test_runs.py::test_model_ships_the_length_penalty_that_it_is_evaluated_with",
     ),
     Mutation(
@@ -1784,14 +1784,14 @@ MUTATIONS = [
     # Pictures.
     Mutation(
         "visualization/attention.py",
-        'weights = weights[_checked_index("layer", layer, len(weights))]',
+        'weights = weights[_checked_number("layer", layer, len(weights))]',
         "weights = weights[-1]",
         "test_visualization.py",
     ),
     Mutation(
         "visualization/attention.py",
-        'return weights[indices], [f"head {index}" for index in indices]',
-        'return weights[: len(indices)], [f"head {index}" for index in indices]',
+        'return weights[indices], [f"head {index + 1}" for index in indices]',
+        'return weights[: len(indices)], [f"head {index + 1}" for index in indices]',
         "test_visualization.py",
     ),
     Mutation(
@@ -1828,8 +1828,8 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/parser.py",
-        "if isinstance(error, RequestError):",
-        "if isinstance(error, ValueError):",
+        "except (RequestError, OSError, ImportError) as error:\n        if (line := _line_for(error))",
+        "except (ValueError, OSError, ImportError) as error:\n        if (line := str(error))",
         "test_cli.py::test_defects_keep_their_traceback",
     ),
     Mutation(
