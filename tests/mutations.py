@@ -1828,7 +1828,8 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/parser.py",
-        "except (RequestError, OSError, ImportError) as error:\n        if (line := _line_for(error))",
+        "except (RequestError, OSError, ImportError) as error:\n"
+        "        if (line := _line_for(error))",
         "except (ValueError, OSError, ImportError) as error:\n        if (line := str(error))",
         "test_cli.py::test_defects_keep_their_traceback",
     ),
