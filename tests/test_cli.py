@@ -282,6 +282,16 @@ def test_file_that_is_missing_is_named(capsys, trained):
     assert str(missing) in line
 
 
+@pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
+def test_ctrl_c_is_one_line_at_any_time(monkeypatch, capsys, trained, stage):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"vanilla_transformer.{stage}", interrupt)
+    assert main(["evaluate", str(trained / "run")]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
 def test_defects_keep_their_traceback(monkeypatch, trained):
     def defect(*args, **kwargs):
         int("not a number")  # a ValueError whose last frame lies outside the package

@@ -93,8 +93,12 @@ class Started:
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
         sys.stdout.flush()
         sys.stderr.flush()
+        # A process is not to be interrupted before its work begins, which answers for it.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.process = os.fork()
-        if self.process == 0:
+        if self.process:
+            signal.signal(signal.SIGINT, before)
+        else:
             ends = [end for _, end in pipes]
             self._become(work, ends, folder, environment or {}, fault, file_limit)
         self.said = [open(end, encoding="utf-8", errors="replace") for end, _ in pipes]  # noqa: SIM115
@@ -113,7 +117,6 @@ class Started:
         code = 1
         try:
             os.setpgid(0, 0)
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # of nohup and `&`: ignored
             for number, end in enumerate(ends, start=1):
                 os.dup2(end, number)
                 os.close(end)
@@ -128,6 +131,7 @@ class Started:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
             if fault is not None:
                 sys.addaudithook(_calling(fault, str(folder)))
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             code = work()
         except SystemExit as request:
             code = request.code if isinstance(request.code, int) else 1

@@ -53,6 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # whatever the locale: text in any language goes out
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        return _run(arguments)
+    except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except (RequestError, OSError, ImportError) as error:
+        if (line := _line_for(error)) is None:  # a defect: its traceback says where
+            raise
+        print(f"vanilla-transformer: {line}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -66,19 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     register()
     disable_progress_bar()  # of loading small files, between the lines of the log
-    try:
-        return options.run(options)
-    except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return 130
-    except (RequestError, OSError, ImportError) as error:
-        if (line := _line_for(error)) is None:  # a defect: its traceback says where
-            raise
-        print(f"vanilla-transformer: {line}", file=sys.stderr)
-        return 2
+    return options.run(options)
 
 
 class _Parser(argparse.ArgumentParser):
