@@ -82,6 +82,20 @@ def test_yaml_has_the_types_of_json(tmp_path):
     assert read_yaml(path) == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("7", 7), ("-7", -7), ("37_000", 37000), ("0", 0), ("1.5", 1.5), (".5", 0.5)),
+        *(("1e-9", 1e-9), ("1.0e-9", 1e-9), ("1E3", 1000.0), ("-.inf", float("-inf"))),
+        *((text, text) for text in ("010", "1:30", "0x10", "0b1", "1.2.3", "1:30.5", "e5")),
+    ],
+)
+def test_numbers_in_yaml_are_what_they_look_like(tmp_path, text, value):
+    (tmp_path / "a.yaml").write_text(f"a: {text}\n")
+    found = read_yaml(tmp_path / "a.yaml")["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
 def test_a_key_may_be_given_again_over_a_merged_mapping(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}\n")

@@ -6,6 +6,7 @@ Whatever such a file holds, the caller gets what it expects or one line that nam
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,11 @@ LINE_BYTES = 2**20  # of a text: what is longer is no sentence, nor a pair of th
 _REASON = 200  # characters of a library's reason that are repeated
 _COPY = "copy or download it again"
 _MERGED = "tag:yaml.org,2002:merge"
+# Whole numbers and others without quotes in YAML.
+_NUMBERS = (
+    r"[-+]?(0|[1-9][0-9_]*)$",
+    r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(inf|nan))$",
+)
 
 
 def read_json(
@@ -149,10 +155,15 @@ def _yaml_loader() -> type:
     tags = [f"tag:yaml.org,2002:{name}" for name in kept]
     constructors = yaml.SafeLoader.yaml_constructors
     Loader.yaml_constructors = {tag: constructors[tag] for tag in [*tags, None]}  # None: refuses
+    numbers = [f"tag:yaml.org,2002:{name}" for name in ("int", "float")]
+    known = [tag for tag in [*tags, _MERGED] if tag not in numbers]
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in [*tags, _MERGED]]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+    # YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text.
+    for tag, pattern in zip(numbers, _NUMBERS, strict=True):
+        Loader.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
     return Loader
 
 
