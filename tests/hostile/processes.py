@@ -219,9 +219,14 @@ def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
         try:
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+            # Those that it launched are in sessions of their own, and outlive a launcher that is
+            # killed.
+            for place in Path("/proc").glob("[0-9]*/cwd"):
+                with contextlib.suppress(OSError):
+                    if place.resolve() == folder:
+                        os.kill(int(place.parent.name), signal.SIGKILL)
 
 
 def kill_at(number: int, signum: int) -> Fault:
