@@ -1,4 +1,4 @@
-"""Engines in the place of the model: pip install '.[export]'."""
+"""Engines that run an export instead of the model: pip install '.[export]'."""
 
 import functools
 import json

@@ -111,7 +111,7 @@ def plain_decoding() -> Iterator[None]:
 
 
 class TemporaryForward:
-    """Base of what the fast path puts in the place of a forward for the time of a search."""
+    """Base of the forwards that the fast path sets while a search runs."""
 
 
 def change_of(module: nn.Module) -> str | None:

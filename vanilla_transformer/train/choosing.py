@@ -10,6 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from ..batch_translation import translate
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.pairs import TextPairs
@@ -19,9 +20,9 @@ from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
-PAIRS = 200  # a minute at most for the recipes that choose, on two CPU cores
+PAIRS = 200  # of the validation set, each translated some ten times
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-PENALTIES = (0.6, 1.0, 1.5)  # the first is the paper's
+PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
 
 
 def choose_end(
