@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
-from ..storage.reading import read_yaml
+from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -491,11 +491,9 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """Return all options as YAML, with the help of each as a comment."""
-        import yaml
-
         lines = []
         for field in dataclasses.fields(self):
-            text = yaml.safe_dump({field.name: getattr(self, field.name)}, allow_unicode=True)
+            text = as_yaml({field.name: getattr(self, field.name)})
             lines.append(f"# {field.metadata['help']}\n{text}")
         return "".join(lines)
 

@@ -90,6 +90,17 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict:
     return found
 
 
+def as_yaml(values: Mapping[str, object]) -> str:
+    """Return `key: value` lines that `read_yaml` reads as these values, and so does YAML 1.1."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    _add_numbers(Dumper)  # so that text that looks like one gets its quotes
+    return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
+
+
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
@@ -161,10 +172,15 @@ def _yaml_loader() -> type:
         first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    # YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text.
-    for tag, pattern in zip(numbers, _NUMBERS, strict=True):
-        Loader.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
+    _add_numbers(Loader)
     return Loader
+
+
+def _add_numbers(resolver: type) -> None:
+    """Read numbers as they look: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
+    for name, pattern in zip(("int", "float"), _NUMBERS, strict=True):
+        tag = f"tag:yaml.org,2002:{name}"
+        resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
 def _is_of(value: object, types: type | tuple[type, ...]) -> bool:
