@@ -1292,9 +1292,9 @@ MUTATIONS = [
     ),
     Mutation(
         "train/run.py",
-        "    _ship_search(length_penalty, run)\n",
+        "    _ship_search(recipe, length_penalty, run)\n",
         "",
-        "test_runs.py::test_model_ships_the_length_penalty_that_it_is_evaluated_with",
+        "test_runs.py::test_model_ships_the_search_that_it_is_evaluated_with",
     ),
     Mutation(
         "train/run.py",

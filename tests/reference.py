@@ -28,10 +28,13 @@ def log_prob(model, source, tokens):
     return log_probs[0].gather(1, torch.tensor(tokens)[:, None]).sum().item()
 
 
-def authors_search(model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER):
+def authors_search(
+    model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER, early=False
+):
     """The loop of the authors' utils/beam_search.py for one sentence, in plain Python.
 
-    Pairs of a penalized score and a sequence, the best first.
+    Pairs of a penalized score and a sequence, the best first. With `early`, fairseq's rule as well:
+    only the best `beam` extensions can end a hypothesis, and `beam` ended ones are enough.
     """
     limit = source.size(1) + EXTRA_TOKENS if limit is None else limit
     alive, finished = [(0.0, ())], []
@@ -49,11 +52,12 @@ def authors_search(model, source, beam, *, alpha=0.6, limit=None, prefix=(), nev
         grown = sorted(grown, reverse=True)[: 1 if beam == 1 else 2 * beam]
         # grow_finished and grow_alive
         divisor = penalty(step + 1, alpha)
-        finished += [(score / divisor, tokens) for score, tokens in grown if tokens[-1] == END]
+        ending = grown[:beam] if early else grown
+        finished += [(score / divisor, tokens) for score, tokens in ending if tokens[-1] == END]
         finished = sorted(finished, reverse=True)[:beam]
         alive = [pair for pair in grown if pair[1][-1] != END][:beam]
         # _is_finished: the worst finished beats what the best alive can still become
-        if not alive:
+        if not alive or (early and len(finished) == beam):
             break
         if finished and finished[-1][0] > alive[0][0] / penalty(limit, alpha):
             break

@@ -77,12 +77,15 @@ def test_a_wide_beam_finds_what_trying_every_sequence_finds(alpha):
 
 
 @pytest.mark.usefixtures("each_decoder")
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)])
-def test_it_is_the_authors_search_sentence_by_sentence(model, batch, beam, alpha):
-    found = beam_search(model, *batch, num_beams=beam, length_penalty=alpha)
+def test_it_is_the_authors_search_sentence_by_sentence(model, batch, beam, alpha, early):
+    options = {"num_beams": beam, "length_penalty": alpha, "early_stopping": early}
+    found = beam_search(model, *batch, **options)
     lengths = set()
     for sentence, (ids, mask) in enumerate(zip(*batch, strict=True)):
-        (score, tokens), *_ = authors_search(model, ids[None, mask.bool()], beam, alpha=alpha)
+        source = ids[None, mask.bool()]
+        (score, tokens), *_ = authors_search(model, source, beam, alpha=alpha, early=early)
         assert tokens_of(found, sentence) == tokens
         assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
         assert found.finished[sentence, 0] == (tokens[-1] == END)
@@ -148,9 +151,10 @@ def test_wrapped_projections_are_called(batch):
 
 
 @pytest.mark.usefixtures("each_decoder")
-@pytest.mark.parametrize("beam", [1, 4])
-def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, beam):
-    options = {"num_beams": beam, "num_return_sequences": min(beam, 3), "return_alignments": True}
+@pytest.mark.parametrize(("beam", "early"), [(1, False), (4, False), (4, True)])
+def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, beam, early):
+    options = {"num_beams": beam, "early_stopping": early}
+    options |= {"num_return_sequences": min(beam, 3), "return_alignments": True}
     together = beam_search(model, *batch, **options)
     order = torch.tensor([3, 6, 0, 5, 1, 4, 2])
     shuffled = beam_search(model, batch[0][order], batch[1][order], **options)
@@ -194,8 +198,10 @@ def test_the_n_best_are_sorted_different_and_scored_by_the_model(model, batch):
         assert (found.scores[sentence, ended].diff() <= 0).all()
 
 
-def test_a_longer_list_begins_with_the_shorter_one(model, batch):
-    best = [beam_search(model, *batch, num_return_sequences=n) for n in (1, 2, 4)]
+@pytest.mark.parametrize("early", [False, True])
+def test_a_longer_list_begins_with_the_shorter_one(model, batch, early):
+    options = {"early_stopping": early, "length_penalty": 2.0 if early else 0.6}
+    best = [beam_search(model, *batch, num_return_sequences=n, **options) for n in (1, 2, 4)]
     for shorter, longer in itertools.pairwise(best):
         n, length = shorter.scores.size(1), shorter.sequences.size(-1)
         torch.testing.assert_close(longer.scores[:, :n], shorter.scores)
@@ -220,6 +226,20 @@ def test_beams_and_penalty_are_those_of_the_generation_config(batch):
         expected = beam_search(model, *batch, num_beams=beams, length_penalty=alpha)
         assert torch.equal(found.scores, expected.scores)
         assert not torch.equal(found.scores, paper.scores)
+
+
+def test_early_stopping_is_that_of_the_generation_config_or_the_papers(batch):
+    model = make_model()
+    options = {"num_beams": 3, "length_penalty": 2.0}
+    papers = beam_search(model, *batch, **options)
+    early = beam_search(model, *batch, **options, early_stopping=True)
+    assert not torch.equal(early.lengths, papers.lengths)
+    for setting, expected in ((None, papers), (False, papers), ("never", papers), (True, early)):
+        model.generation_config.early_stopping = setting
+        for found in (beam_search(model, *batch, **options), generate_ids(model, *batch, **options)):
+            torch.testing.assert_close(found.scores, expected.scores[:, : found.scores.size(1)])
+    found = generate_ids(model, *batch, **options, early_stopping=False)
+    assert torch.equal(found.scores, papers.scores)
 
 
 def test_a_model_without_settings_is_searched_as_in_the_paper(batch):
@@ -507,6 +527,7 @@ def test_what_the_search_lacks_is_refused_in_generate(model, batch, options):
         ({"length_penalty": math.nan}, "length_penalty=nan; it must be"),
         ({"length_penalty": math.inf}, "length_penalty=inf; it must be"),
         ({"length_penalty": 1e300}, "length_penalty=1e.300; it must be"),
+        ({"early_stopping": 1}, "early_stopping=1; it must be true or false"),
         ({"max_new_tokens": 0}, "max_new_tokens=0; it must be a whole number, at least 1"),
         ({"max_new_tokens": 2.5}, "max_new_tokens=2.5; it must be"),
         ({"max_new_tokens": True}, "max_new_tokens=True; it must be"),

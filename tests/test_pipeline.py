@@ -419,7 +419,7 @@ def test_the_length_penalty_of_the_generation_config_counts(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "options", [{"no_repeat_ngram_size": 2}, {"early_stopping": True}, {"repetition_penalty": 1.5}]
+    "options", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}]
 )
 def test_what_the_papers_search_lacks_goes_to_generate(model, tokenizer, options):
     inputs = tokenizer("one two", return_tensors="pt")

@@ -273,18 +273,19 @@ def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
     assert "warm-up" not in caplog.text
 
 
-def test_model_ships_the_length_penalty_that_it_is_evaluated_with(finished, monkeypatch, tmp_path):
+def test_model_ships_the_search_that_it_is_evaluated_with(finished, monkeypatch, tmp_path):
     recipe, run, _ = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "metrics.json").unlink()
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
-    metrics = run_recipe(dataclasses.replace(recipe, num_beams=2, length_penalty=1.3), copy)
+    changes = {"num_beams": 2, "length_penalty": 1.3, "stop_search_early": True}
+    metrics = run_recipe(dataclasses.replace(recipe, **changes), copy)
     search = GenerationConfig.from_pretrained(copy)
-    assert search.length_penalty == 1.3
+    assert (search.length_penalty, search.early_stopping) == (1.3, True)
     before = GenerationConfig.from_pretrained(run)
-    assert (before.num_beams, before.length_penalty) == (4, 0.6)
-    search.length_penalty = 0.6
+    assert (before.num_beams, before.length_penalty, before.early_stopping) == (4, 0.6, None)
+    search.length_penalty, search.early_stopping = 0.6, None
     assert search == before
     assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
 

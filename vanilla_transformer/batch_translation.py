@@ -48,6 +48,7 @@ FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
 SEARCH_OPTIONS = {
     "num_beams",
     "length_penalty",
+    "early_stopping",
     "num_return_sequences",
     "suppress_tokens",
     "max_new_tokens",
@@ -57,7 +58,7 @@ SEARCH_OPTIONS = {
 }
 # Those of them that `generate` does not have.
 _SEARCH_ALONE = ("prefix", "return_alignments")
-_NO_CHANGE = {"do_sample": False, "use_cache": True, "early_stopping": False}
+_NO_CHANGE = {"do_sample": False, "use_cache": True}
 # Settings of a generation config that change what a beam search finds, and ours does not have.
 _FOREIGN = (
     "do_sample",

@@ -415,6 +415,13 @@ class Recipe:
         changeable=True,
         paper=0.6,
     )
+    stop_search_early: bool = _option(
+        False,
+        "end a search once num_beams hypotheses have ended (the host's early_stopping)",
+        _EVALUATION,
+        changeable=True,
+        paper=_DEFAULT,
+    )
     report_to: str | None = _option(
         None,
         "send the log to tensorboard, trackio or wandb too",

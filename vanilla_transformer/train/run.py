@@ -339,7 +339,7 @@ def _finish(
             recipe.warmup_steps,
         )
     average_checkpoints(averaged, run)
-    _ship_search(length_penalty, run)
+    _ship_search(recipe, length_penalty, run)
     state = read_json(final / "trainer_state.json")
     write_history(state["log_history"], run)
     with _picture(CURVES):
@@ -369,13 +369,15 @@ def _finish(
     write_json(run / METRICS, metrics)
 
 
-def _ship_search(length_penalty: float | None, run: Path) -> None:
+def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> None:
     """Let the model translate, by `generate` too, with the paper's beams and its own penalty."""
     search = GenerationConfig.from_pretrained(run)
     search.num_beams = NUM_BEAMS_OF_THE_PAPER
     search.length_penalty = length_penalty
     if search.length_penalty is None:
         search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
+    # None, as the host has it, where the paper's rule counts.
+    search.early_stopping = True if recipe.stop_search_early else None
     write_aside(run / "generation_config.json", search.to_json_file)
 
 

@@ -595,6 +595,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             checkpoints_to_average=1,  # a trainer keeps several, but averages none
             num_beams=default_beams(self.model),
             length_penalty=search.length_penalty,
+            stop_search_early=search.early_stopping is True,
         )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
