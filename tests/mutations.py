@@ -1639,7 +1639,7 @@ MUTATIONS = [
     ),
     # Loading and importing: no code is run, no tensor is lost.
     Mutation(
-        "convert/importers/safe_files.py",
+        "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
         "test_import_fairseq.py::test_a_malicious_pickle_does_not_run_and_is_refused",

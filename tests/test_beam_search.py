@@ -236,7 +236,10 @@ def test_early_stopping_is_that_of_the_generation_config_or_the_papers(batch):
     assert not torch.equal(early.lengths, papers.lengths)
     for setting, expected in ((None, papers), (False, papers), ("never", papers), (True, early)):
         model.generation_config.early_stopping = setting
-        for found in (beam_search(model, *batch, **options), generate_ids(model, *batch, **options)):
+        for found in (
+            beam_search(model, *batch, **options),
+            generate_ids(model, *batch, **options),
+        ):
             torch.testing.assert_close(found.scores, expected.scores[:, : found.scores.size(1)])
     found = generate_ids(model, *batch, **options, early_stopping=False)
     assert torch.equal(found.scores, papers.scores)

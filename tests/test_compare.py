@@ -360,6 +360,31 @@ def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monk
     assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
+def test_columns_of_a_table_are_tested_scored_and_compared(folder, tmp_path, capsys):
+    pairs = [("ein Hund", "a dog"), ("Haus", "house")]
+    (tmp_path / "pairs.jsonl").write_text(
+        "\n".join(json.dumps({"de": de, "en": en}) for de, en in pairs), encoding="utf-8"
+    )
+    lines = ["no\tEnglish\tGerman", *(f"{n}\t{en}\t{de}" for n, (de, en) in enumerate(pairs))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    columns = ["--source-column", "German", "--target-column", "English"]
+
+    def printed(command, file, *options):
+        file = str(tmp_path / file)
+        runs = [str(folder / "first")] + [str(folder / "second")] * (command == "compare")
+        test = [file] if command == "score" else ["--test-file", file]
+        assert main([command, *runs, *test, *options]) == 0
+        return capsys.readouterr().out
+
+    for command in ("score", "evaluate"):
+        assert printed(command, "pairs.tsv", *columns) == printed(command, "pairs.jsonl")
+    assert "house" in printed("compare", "pairs.tsv", *columns)
+    line = error_of(capsys, "score", folder / "first", tmp_path / "pairs.tsv", *columns[:2])
+    assert "give both columns" in line
+    with pytest.raises(ValueError, match="Got d_model; a test has the options pair, test_file"):
+        evaluate_run(folder / "first", d_model=4)
+
+
 @pytest.mark.parametrize("page", ["help", "README"])
 def test_the_recipe_for_filtering_keeps_likely_pairs(page, tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")

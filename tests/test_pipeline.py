@@ -418,9 +418,7 @@ def test_the_length_penalty_of_the_generation_config_counts(tokenizer):
     assert list(translate_nbest(model, tokenizer, TEXTS)) == by_argument
 
 
-@pytest.mark.parametrize(
-    "options", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}]
-)
+@pytest.mark.parametrize("options", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}])
 def test_what_the_papers_search_lacks_goes_to_generate(model, tokenizer, options):
     inputs = tokenizer("one two", return_tensors="pt")
     ids = model.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50, **options)

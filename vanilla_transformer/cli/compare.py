@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..ranges import COUNT
-from .evaluate import add_test_options, table_lines
+from .evaluate import add_pair_options, add_test_options, table_lines, test_options
 from .translate import check_folders, whole_number
 
 if TYPE_CHECKING:
@@ -63,12 +63,9 @@ def _compare(options: argparse.Namespace) -> int:
         check_output(Path(options.output), sources=(options.test_file or "").split(","))
     comparison = compare_runs(
         options.directories,
-        test_file=options.test_file,
-        pair=options.pair,
-        num_beams=options.num_beams,
         batch_tokens=options.batch_tokens,
-        strict=options.strict,
         progress=sys.stderr.isatty(),
+        **test_options(options),
     )
     if options.output:
         write_text(Path(options.output), comparison_page(comparison))
@@ -86,11 +83,11 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     help = "print log P(translation | source) of given pairs, one line each"
     command = add_command("score", help=help, epilog=_SCORE_EXAMPLE)
     command.add_argument("directory", metavar="DIR", help="run directory")
-    text = "JSON Lines, or two texts as SOURCE,TARGET"
+    text = "JSON Lines, a table (.tsv, .csv, .parquet), or two texts as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
     text = "the mean of each pair's tokens instead of their sum"
     command.add_argument("--per-token", action="store_true", help=text)
-    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    add_pair_options(command)
     text = "tokens in a batch"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
     command.set_defaults(run=_score, command=command)
@@ -105,7 +102,13 @@ def _score(options: argparse.Namespace) -> int:
     source, target = _languages(options.directory, options.pair, files)
     place = Path(files[0]) if len(files) == 1 else tuple(files)
     try:
-        reader = read_pairs(place, source_language=source, target_language=target)
+        reader = read_pairs(
+            place,
+            source_language=source,
+            target_language=target,
+            source_column=options.source_column,
+            target_column=options.target_column,
+        )
     except FileNotFoundError as error:
         raise RequestError(str(error)) from error
     model = load_saved_model(options.directory, device="auto")

@@ -35,13 +35,28 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def add_test_options(command: argparse.ArgumentParser) -> None:
     """Add what says which pairs are tested on, and how they are translated."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
-    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    add_pair_options(command)
     text = "refuse malformed lines of test pairs instead of skipping them"
-    command.add_argument("--strict", action="store_true", help=text)
+    command.add_argument("--strict", action="store_true", default=None, help=text)
     beams = whole_number(NUM_BEAMS)
     command.add_argument("--num-beams", type=beams, help="beams (default: the recipe's)")
     tokens = whole_number(COUNT)
     command.add_argument("--batch-tokens", type=tokens, default=4096, help="tokens in a batch")
+
+
+def add_pair_options(command: argparse.ArgumentParser) -> None:
+    """Add what says where the two sides of a pair are."""
+    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    for side in ("source", "target"):
+        text = f"column of the {side} sentences in a table, by name or from 1"
+        command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
+
+
+def test_options(options: argparse.Namespace) -> dict[str, object]:
+    """Return what `add_test_options` has added, by its name in a recipe."""
+    from ..train.evaluating import TEST_OPTIONS
+
+    return {name: getattr(options, name) for name in TEST_OPTIONS}
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -56,13 +71,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     kinds = options.bleu.split(",") if options.bleu else []
     scores = evaluate_run(
         options.directory,
-        test_file=options.test_file,
-        pair=options.pair,
-        num_beams=options.num_beams,
         batch_tokens=options.batch_tokens,
-        strict=options.strict,
         bleu=kinds,
         with_texts=True,
+        **test_options(options),
     )
     print_scores(scores)
     if (options.output or "").endswith(".tsv"):

@@ -7,10 +7,8 @@ once its manifest is there, which is written last, at once, and names the conten
 import logging
 import math
 import os
-import pickle
 import shutil
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ from transformers.trainer_pt_utils import safe_globals
 
 from ..errors import RequestError
 from ..storage.atomic import sync, write_json, writing
+from ..storage.pickles import read_pickle
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CHECKPOINTS
 
@@ -231,7 +230,7 @@ def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = 
         raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
     _check_weights(checkpoint, model)
     for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
-        found = _read_pickle(path)
+        found = _read_part(path)
         if path.name == "optimizer.pt" and plain_adam:
             _check_optimizer(path, found, model)
 
@@ -259,21 +258,10 @@ def _check_weights(checkpoint: Path, model: torch.nn.Module) -> None:
             raise RequestError(f"{path} is damaged ({error}); {_LEAVE_OUT}.") from error
 
 
-def _read_pickle(path: Path) -> object:
-    """What a file of `torch.save` holds; it holds what the host takes out of it, and no code."""
-    try:
-        with safe_globals(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch finds odd is refused here
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "GLOBAL" not in str(error):
-            raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
-        raise RequestError(
-            f"{path} asks for code, which no checkpoint of a training does; it was not opened, "
-            f"and nothing ran; {_LEAVE_OUT}."
-        ) from None
-    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
-        raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
+def _read_part(path: Path) -> object:
+    """What a file of a checkpoint holds, which is what the host takes out of it."""
+    with safe_globals():
+        found = read_pickle(path, remedy=_LEAVE_OUT)
     name = "rng_state" if path.name.startswith("rng_state") else path.name
     missing = [
         key for key in _KEYS.get(name, ()) if not isinstance(found, dict) or key not in found

@@ -45,12 +45,9 @@ class _Run:
 def compare_runs(
     directories: Sequence[str | os.PathLike[str]],
     *,
-    test_file: str | None = None,
-    pair: str | None = None,
-    num_beams: int | None = None,
     batch_tokens: int = 4096,
-    strict: bool = False,
     progress: bool = False,
+    **test_options: object,
 ) -> dict[str, object]:
     """Compare the models of run directories with the first of them, on the same test pairs.
 
@@ -60,12 +57,10 @@ def compare_runs(
     Args:
         directories: run directories, two or more. One that holds a model and its tokenizer alone is
             tested as the first one is.
-        test_file: test pairs; overrides those of the recipes.
-        pair: languages; overrides the recipes'.
-        num_beams: beams; overrides the recipes'.
         batch_tokens: tokens in a batch.
-        strict: refuse malformed lines of test pairs instead of skipping them.
         progress: whether to show progress bars.
+        **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
+            `strict` instead of the recipes'; None leaves the recipe's.
 
     Returns:
         `runs`, for each its `name`, `parameters`, `megabytes` of weights and `num_beams`;
@@ -80,9 +75,7 @@ def compare_runs(
     """
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
-    overrides = overridden(
-        pair=pair, test_file=test_file, num_beams=num_beams, strict=strict or None
-    )
+    overrides = overridden(test_options)
     found: list[tuple[str, Recipe, dict[str, TextPairs]]] = []
     for name in directories:
         if found and not Path(name, RECIPE).is_file():

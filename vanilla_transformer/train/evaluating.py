@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -24,41 +24,39 @@ from .run_directory import pinned, recorded_data
 logger = logging.getLogger(__name__)
 
 
+# Fields of a recipe that say what a model is tested on, and how.
+TEST_OPTIONS = ("pair", "test_file", "source_column", "target_column", "num_beams", "strict")
+
+
 def evaluate_run(
     directory: str | os.PathLike[str],
     *,
-    test_file: str | None = None,
-    pair: str | None = None,
-    num_beams: int | None = None,
     batch_tokens: int = 4096,
-    strict: bool = False,
     bleu: Sequence[str] = (),
     with_texts: bool = False,
+    **test_options: object,
 ) -> dict[str, dict[str, object]]:
     """Score the model of a run directory on its test pairs, or its validation pairs without any.
 
     A complete run whose metrics.json holds no samples gets them, unless something is overridden.
 
     Args:
-        directory: run directory; any directory with model and tokenizer, if the rest is given.
-        test_file: test pairs; overrides the recipe's.
-        pair: languages; overrides the recipe's.
-        num_beams: beams; overrides the recipe's.
+        directory: run directory; any directory with model and tokenizer, if `pair` and `test_file`
+            are given.
         batch_tokens: tokens in a batch.
-        strict: refuse malformed lines of test pairs instead of skipping them.
         bleu: names of further BLEU scores, of `OTHER_BLEU`.
         with_texts: whether to return the `sources`, `hypotheses` and `references` too.
+        **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
+            `strict` instead of the recipe's; None leaves the recipe's.
 
     Returns:
         For each test set its scores.
 
     Raises:
-        ValueError: if there is no model, or no test and validation pairs.
+        ValueError: if there is no model, no test and validation pairs, or no such option.
     """
     run = Path(directory)
-    overrides = overridden(
-        pair=pair, test_file=test_file, num_beams=num_beams, strict=strict or None
-    )
+    overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     language = recipe.target_language
@@ -79,9 +77,15 @@ def evaluate_run(
     return {name: without_texts(result) for name, result in results.items()}
 
 
-def overridden(**values: object) -> dict[str, object]:
-    """Return the fields of a recipe that were given, not None."""
-    return {name: value for name, value in values.items() if value is not None}
+def overridden(test_options: Mapping[str, object]) -> dict[str, object]:
+    """Return those of `TEST_OPTIONS` that were given, not None.
+
+    Raises:
+        ValueError: if another one was given.
+    """
+    if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
+        raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
+    return {name: value for name, value in test_options.items() if value is not None}
 
 
 def recipe_and_test_sets(

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .safe_files import read_pickle, state_dict
+from ...storage.pickles import read_pickle
+from .safe_files import state_dict
 from .state_dict import (
     Imported,
     Piece,

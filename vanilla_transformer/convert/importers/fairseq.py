@@ -17,8 +17,9 @@ from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ..tensor_names import tensor_map
-from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
+from .safe_files import listed, state_dict
 from .state_dict import (
     Imported,
     Piece,

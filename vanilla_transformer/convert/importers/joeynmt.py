@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import read_yaml
-from .safe_files import NUMPY_NUMBERS, listed, read_pickle, state_dict
+from .safe_files import listed, state_dict
 from .state_dict import (
     Imported,
     Piece,

@@ -1,13 +1,9 @@
 """Foreign files, opened without running any code in them, and refused in one line when damaged."""
 
 import json
-import pickle
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -16,57 +12,12 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ...storage.pickles import read_pickle
 from ...storage.reading import read_json
 from ...storage.saved_model import indexed_files, read_generation_config
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"
-_SCALAR = np.float64().__reduce__()[0]
-# Scores and counts in the checkpoints of trainers are numbers of numpy's.
-NUMPY_NUMBERS = (
-    (_SCALAR, "numpy._core.multiarray.scalar"),
-    (_SCALAR, "numpy.core.multiarray.scalar"),
-    (np.dtype, "numpy.dtype"),
-    *((type(np.dtype(name.lower())), f"numpy.dtypes.{name}DType") for name in ("Float64", "Int64")),
-)
-
-
-def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
-    """What a file of `torch.save` holds, without running any code in it.
-
-    Args:
-        path: of the file.
-        allowed: classes beside tensors and plain containers that the format needs, each with the
-            full name that the file has for it.
-
-    Raises:
-        ValueError: the file names another class or function, or it is damaged.
-    """
-    try:
-        with torch.serialization.safe_globals(list(allowed)):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        if named:
-            raise RequestError(
-                f"{path} asks for {named[1]}, which could run code; it was not opened. Allowed are "
-                "tensors and plain values: save the state_dict alone."
-            ) from None
-        raise _damaged(path) from error
-    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
-        if isinstance(error, OSError) and error.filename is not None:  # there is no such file
-            raise
-        if "TorchScript" in str(error):
-            raise RequestError(
-                f"{path} is a TorchScript program, which could run code; it was not opened. Save "
-                "its tensors where it is trusted: torch.save(torch.jit.load(PATH).state_dict(), "
-                "OTHER)."
-            ) from None
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> RequestError:
-    return RequestError(f"{path} is not a whole file of torch.save; copy or download it again.")
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from .safe_files import listed, read_pickle, state_dict
+from ...storage.pickles import read_pickle
+from .safe_files import listed, state_dict
 from .state_dict import (
     Imported,
     Piece,
