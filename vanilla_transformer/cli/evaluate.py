@@ -54,7 +54,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 def test_options(options: argparse.Namespace) -> dict[str, object]:
     """Return what `add_test_options` has added, by its name in a recipe."""
-    from ..train.evaluating import TEST_OPTIONS
+    from ..recipes.recipe import TEST_OPTIONS
 
     return {name: getattr(options, name) for name in TEST_OPTIONS}
 

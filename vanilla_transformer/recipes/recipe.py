@@ -61,6 +61,7 @@ def _option(
     allowed: Range | None = None,
     changeable: bool = False,
     is_file: bool = False,
+    of_a_test: bool = False,
     config: tuple[str, ...] = (),
     argument: str | None = None,
     strategy: str | None = None,
@@ -80,6 +81,7 @@ def _option(
             every update as it was.
         is_file: whether the value is a path, or several with commas between; a card shows only the
             names of the files.
+        of_a_test: whether it says what a trained model is tested on, and how.
         config: fields of `VanillaTransformerConfig` that it sets, all to the same value; the
             preset then says what the paper has.
         argument: field of `VanillaTransformerTrainingArguments` that it sets.
@@ -98,6 +100,7 @@ def _option(
         "allowed": allowed,
         "changeable": changeable,
         "is_file": is_file,
+        "of_a_test": of_a_test,
         "config": config,
         "argument": argument,
         "strategy": strategy,
@@ -202,7 +205,7 @@ class Recipe:
         None, "validation pairs, in the same forms", _PAIRS, common=True, is_file=True
     )
     test_file: str | None = _option(
-        None, "test pairs, in the same forms", _PAIRS, common=True, is_file=True
+        None, "test pairs, in the same forms", _PAIRS, common=True, is_file=True, of_a_test=True
     )
     clean: bool = _option(
         False, "leave out training pairs: duplicates, copies, odd ratios of length", _PAIRS
@@ -214,10 +217,12 @@ class Recipe:
         allowed=COUNT_OR_NONE,
     )
     source_column: str | None = _option(
-        None, "column of the sources: a name, or a number from 1", _PAIRS
+        None, "column of the sources: a name, or a number from 1", _PAIRS, of_a_test=True
     )
-    target_column: str | None = _option(None, "column of the targets", _PAIRS)
-    strict: bool = _option(False, "refuse malformed lines instead of skipping them", _PAIRS)
+    target_column: str | None = _option(None, "column of the targets", _PAIRS, of_a_test=True)
+    strict: bool = _option(
+        False, "refuse malformed lines instead of skipping them", _PAIRS, of_a_test=True
+    )
     max_source_length: int = _option(
         256, "leave out training pairs with a longer source, in tokens", _PAIRS, allowed=COUNT
     )
@@ -403,6 +408,7 @@ class Recipe:
         4,
         "beams of the final evaluation",
         _EVALUATION,
+        of_a_test=True,
         allowed=NUM_BEAMS,
         changeable=True,
         paper=_DEFAULT,
@@ -511,6 +517,12 @@ CHANGEABLE = frozenset(
 )
 # Options that hold paths of this machine.
 FILES = tuple(field.name for field in dataclasses.fields(Recipe) if field.metadata["is_file"])
+
+# Options that say what a trained model is tested on, and how; `pair` is short for both languages.
+TEST_OPTIONS = (
+    "pair",
+    *(field.name for field in dataclasses.fields(Recipe) if field.metadata["of_a_test"]),
+)
 
 
 def recipe_of(

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu, scores_by_kind
 from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
-from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
 from ..storage.reading import read_json
 from ..storage.run_files import METRICS, RECIPE
@@ -22,10 +22,6 @@ from .report import choose_samples, without_texts, write_samples
 from .run_directory import pinned, recorded_data
 
 logger = logging.getLogger(__name__)
-
-
-# Fields of a recipe that say what a model is tested on, and how.
-TEST_OPTIONS = ("pair", "test_file", "source_column", "target_column", "num_beams", "strict")
 
 
 def evaluate_run(
