@@ -216,12 +216,12 @@ def test_benchmark_compares_engines(exports, tmp_path):
     script = Path(__file__).parents[1] / "training/benchmarks/engines.py"
     command = [sys.executable, script, run, "--test-file", tmp_path / "test.jsonl"]
     command += ["--pair", "en-de", "--rounds", "1", "--output", tmp_path / "engines.json"]
-    names = ["generate", "ours: beam_search", "CTranslate2 int8"]
+    names = ["generate", "ours, early stopping", "CTranslate2 int8"]
     subprocess.run([*map(str, command), "--only", *names], check=True, timeout=300)
     (table,) = json.loads((tmp_path / "engines.json").read_text())["tables"]
     assert [row[0] for row in table["rows"]] == names
     for row in table["rows"]:
-        speed, bleu, _, peak, own = row[1:]
+        speed, _, bleu, _, peak, own = row[1:]
         assert speed > 0
         assert 0 <= bleu <= 100
         assert 0 < own < peak

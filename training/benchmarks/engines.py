@@ -4,20 +4,24 @@ python training/benchmarks/engines.py runs/multi30k_en_de --test-file test.jsonl
 
 Every engine translates in a process of its own, with the batches that `translate` makes, as many
 threads as torch takes, and beam search; processes take turns (interleave.py), and each translates
-some sentences before the clock starts. Speed is that of the fastest round. Memory is the peak of
-the process, and what of it came after the packages were imported: the model, its packed copies and
-all that decoding needs. Nothing else may run beside it.
+some sentences before the clock starts. Speed is that of the fastest round, a ratio the median over
+rounds of the ratio within a round. Memory is the peak of the process, and what of it came after the
+packages were imported: the model, its packed copies and all that decoding needs. Nothing else may
+run beside it.
 
 On a processor without VNNI, CT2_USE_MKL=1 in the environment lets CTranslate2 compute int8 without
 overflows.
 """
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -31,21 +35,38 @@ from vanilla_transformer.evaluation import bleu_score
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WARM_UP = 64  # sentences before the clock starts
-# Contender: the export that it runs, and how that is made; None for the model itself.
+EARLY = {"early_stopping": True}
+# An argument that changes nothing, but that only the host library's search has.
+HOST = {"output_scores": False}
+BASELINE = "CTranslate2 float32"
+
+
+class Contender(NamedTuple):
+    """The export that it runs, and how that is made; the model itself where there is none."""
+
+    engine: str | None = None
+    quantization: str | None = None
+    search: Mapping[str, object] = MappingProxyType({"early_stopping": False})
+
+
+# CTranslate2 has one rule for the end of a search, which is early stopping.
 CONTENDERS = {
-    "generate": None,
-    "ours: beam_search": None,
-    "CTranslate2 float32": ("ctranslate2", "float32"),
-    "CTranslate2 int8": ("ctranslate2", "int8"),
-    "ONNX Runtime": ("onnx", None),
+    "generate": Contender(search={**HOST, "early_stopping": False}),
+    "generate, early stopping": Contender(search=HOST | EARLY),
+    "ours": Contender(),
+    "ours, early stopping": Contender(search=EARLY),
+    BASELINE: Contender("ctranslate2", "float32", {}),
+    "CTranslate2 int8": Contender("ctranslate2", "int8", {}),
+    "ONNX Runtime": Contender("onnx"),
+    "ONNX Runtime, early stopping": Contender("onnx", search=EARLY),
 }
 
 
 def exported(contender: str, run: Path, folder: Path) -> Path:
     """The folder that a contender loads; the export is made where it is missing."""
-    if CONTENDERS[contender] is None:
+    engine, quantization, _ = CONTENDERS[contender]
+    if engine is None:
         return run
-    engine, quantization = CONTENDERS[contender]
     output = folder / f"{engine}-{quantization}"
     if not output.exists():
         command = [sys.executable, "-m", "vanilla_transformer.cli", "export", engine, run, output]
@@ -56,14 +77,12 @@ def exported(contender: str, run: Path, folder: Path) -> Path:
 
 def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
     """What translates sentences."""
-    engine = CONTENDERS[contender]
+    engine, _, search = CONTENDERS[contender]
     if engine is None:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     else:
-        model = load_engine(engine[0], folder)
+        model = load_engine(engine, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    # An argument that changes nothing, but that only the host library's search has.
-    search = {"output_scores": False} if contender == "generate" else {}
     return lambda sentences: list(translate(model, tokenizer, sentences, num_beams=4, **search))
 
 
@@ -80,15 +99,25 @@ def table(
             [
                 name,
                 round(len(references) / min(answer.seconds for answer in rounds), 1),
+                ratio(answers, name),
                 round(bleu_score(translations, references, target_language=language)["bleu"], 2),
                 f"{100 * same / len(references):.1f} %",
                 round(rounds[-1].peak_mib),
                 round(rounds[-1].own_mib),
             ]
         )
-    columns = ["Contender", "sentences/s", "BLEU", "same as the first", "peak RSS, MiB", "own, MiB"]
+    columns = ["Contender", "sentences/s", f"it / {BASELINE}", "BLEU", "same as the first"]
+    columns += ["peak RSS, MiB", "own, MiB"]
     title = "Text to text, beam 4, a process each"
     return {"title": title, "columns": columns, "rows": rows}
+
+
+def ratio(answers: dict[str, list[Answer]], name: str) -> float | None:
+    """How many times as fast as the baseline: the median of the ratios within a round."""
+    if BASELINE not in answers:
+        return None
+    pairs = zip(answers[BASELINE], answers[name], strict=True)
+    return round(statistics.median(base.seconds / own.seconds for base, own in pairs), 2)
 
 
 def main() -> None:
