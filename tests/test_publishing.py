@@ -553,7 +553,9 @@ def test_code_on_the_card_is_python_and_pins_remote_code(form):
 def test_samples_cannot_break_out_of_their_place(tmp_path):
     content = facts()
     nasty = 'a "quoted" \\ <script>| # x\n# heading'
-    content["published"]["samples"][0] |= {"source": nasty, "translation": nasty}
+    content["published"]["samples"][0] |= dict.fromkeys(
+        ("source", "reference", "translation"), nasty
+    )
     card = render_card(content)
     assert card_problems(card, pictures(tmp_path)) == []
     block = re.search(r"```python\n(.*?)```", card.text, re.DOTALL).group(1)
@@ -696,15 +698,31 @@ def test_samples_are_rendered_on_one_line_each(tmp_path):
     assert sample_text(sample).splitlines()[1] == "    reference   ## c"
 
 
-def test_short_samples_of_all_sets_come_first_on_a_card(copied, tmp_path, acquainted):
+@pytest.mark.parametrize("right", ["", "c", "d"])
+def test_short_samples_of_all_sets_come_first_on_a_card(copied, tmp_path, acquainted, right):
+    """And one behind them that the run translated rightly, if none of them is."""
     long = {"source": "ein " * 30, "reference": "a", "translation": "a"}
     blank = {"source": " ", "reference": "a", "translation": "a"}
     short = [{"source": name, "reference": name, "translation": ""} for name in "abcd"]
+    short["abcd".find(right)]["translation"] = right
     samples = {"one": [long, blank, short[0]], "two": short[1:]}
     (copied / "metrics.json").write_text(json.dumps({**METRICS, "samples": samples}))
     publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
     published = json.loads((tmp_path / "card" / "metrics.json").read_text())["published"]
-    assert [sample["source"] for sample in published["samples"]] == ["b", "c", "a"]
+    expected = ["b", "c", "a", *(["d"] if right == "d" else [])]
+    assert [sample["source"] for sample in published["samples"]] == expected
+
+
+def test_the_example_of_a_card_is_right_if_a_sample_is():
+    content = facts()
+    for sample in content["published"]["samples"][:2]:
+        sample["translation"] = "wrong"
+    last = content["published"]["samples"][2]
+    for text in (render_card(content).text, render_card(facts()).text):
+        assert "The last one is" not in text
+    assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
+    content["published"]["samples"].append(last)
+    assert "The last one is the first that is as its reference" in render_card(content).text
 
 
 @pytest.mark.parametrize("more", [["--license", "mit"], ["--space"]])

@@ -198,6 +198,8 @@ def is_non_commercial(license: str) -> bool:
 def render_card(facts: dict[str, object]) -> ModelCard:
     """The card of a model, from the content of its published metrics.json."""
     published, recipe = facts["published"], facts["recipe"]
+    samples = published["samples"]
+    right = [sample for sample in samples if sample["translation"] == sample["reference"]]
     languages = [recipe["source_language"], recipe["target_language"]]
     template = _template("card.md.j2")
     if "zh" in languages:
@@ -208,6 +210,8 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         facts=facts,
         published=published,
         recipe=recipe,
+        example=(right or samples)[0],
+        first_samples=_NUM_SAMPLES,
         source=LANGUAGES.get(languages[0], languages[0]),
         target=LANGUAGES.get(languages[1], languages[1]),
         name=published["repo_id"].rpartition("/")[2],
@@ -413,7 +417,11 @@ def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict
 
 
 def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[dict[str, str]]:
-    """Choose the first short sources, each test set in turn, with their references."""
+    """Choose the first short sources, each test set in turn, with their references.
+
+    Where the run has translated none of them as its reference has it, the first short one that it
+    has comes behind them: what shows how to use a model should not be a mistake of its.
+    """
     in_turn = [
         of_one_set[i]
         for i in range(max(map(len, found.values())))
@@ -424,10 +432,11 @@ def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[di
     chosen = short if len(short) >= _NUM_SAMPLES else in_turn
     if not chosen:
         raise RequestError(f"the samples in {run / METRICS} have no text; train with other pairs.")
-    return [
-        {"source": sample["source"], "reference": sample["reference"]}
-        for sample in chosen[:_NUM_SAMPLES]
-    ]
+    right = [sample for sample in chosen if sample.get("translation") == sample["reference"]]
+    chosen = chosen[:_NUM_SAMPLES]
+    if right and right[0] not in chosen:
+        chosen = [*chosen, right[0]]
+    return [{"source": sample["source"], "reference": sample["reference"]} for sample in chosen]
 
 
 def _template(name: str) -> str:
