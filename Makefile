@@ -5,7 +5,7 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-hostile test-export test-import test-hf lint benchmarks clean
+.PHONY: demo test test-slow test-hostile test-export test-import test-hf lint benchmarks notebook clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -49,6 +49,11 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(BIN)/python $(BENCHMARKS)/report.py
+
+# The paper as a notebook, run in both languages; some minutes each.
+notebook: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[notebook]"
+	$(BIN)/python training/paper/execute.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,0 +1,22 @@
+"""Write the notebooks of this folder from their sources, and run them: `make notebook`."""
+
+from pathlib import Path
+
+import jupytext
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parent
+
+for source in sorted(FOLDER.glob("notebook.*.py")):
+    notebook = jupytext.read(source)
+    for number, cell in enumerate(notebook.cells, start=1):
+        cell.id = f"cell-{number}"  # drawn at random otherwise, and new in every run
+    client = NotebookClient(
+        notebook,
+        resources={"metadata": {"path": str(FOLDER)}},  # where the kernel works
+        record_timing=False,
+        coalesce_streams=True,  # one output for all lines that a cell prints
+    )
+    client.execute()
+    jupytext.write(notebook, source.with_suffix(".ipynb"))
+    print(f"ran {source.name}")
