@@ -1845,6 +1845,19 @@ MUTATIONS = [
         'return str(error).replace(". ", "\\n")',
         "test_cli.py::test_mistakes_end_in_one_line",
     ),
+    # The paper as a notebook: one code for both languages, and what was run is what is shown.
+    Mutation(
+        "../training/paper/notebook.zh.py",
+        "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
+        "scores = q @ k.transpose(-2, -1) / math.sqrt(d)",
+        "test_notebook.py::test_both_languages_have_the_same_code",
+    ),
+    Mutation(
+        "../training/paper/notebook.en.py",
+        "## 2. Embeddings and their scale (Section 3.4)",
+        "## 2. Embeddings (Section 3.4)",
+        "test_notebook.py::test_stored_notebook_is_the_source_and_was_run_from_the_top",
+    ),
     # Generated pairs.
     Mutation(
         "data/cldr/pairs.py",

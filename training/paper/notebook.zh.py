@@ -1,0 +1,863 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 逐个公式读《Attention Is All You Need》
+#
+# [English](notebook.en.ipynb) | 简体中文
+#
+# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."。
+#
+# 在两个 CPU 核上运行不到五分钟。请先执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
+#
+# 表示形状的字母：B 是一个批次中的句子数，S 是源语言句子的词元（token）数，T 是目标语言句子的词元数，h 是注意力头数，d_k 和 d_v 是一个头的键和值的宽度，d 是模型的宽度，V 是词表大小。
+
+# %%
+# %matplotlib inline
+import math
+import warnings
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not missed
+
+from vanilla_transformer import VanillaTransformerConfig as Config
+from vanilla_transformer import VanillaTransformerForConditionalGeneration as Transformer
+from vanilla_transformer import beam_search
+from vanilla_transformer import visualization as pictures
+from vanilla_transformer.data import read_pairs, train_tokenizer
+from vanilla_transformer.loss import smoothed_cross_entropy
+from vanilla_transformer.modeling_vanilla_transformer import (
+    EncoderLayer,
+    eager_attention_forward,
+    sinusoids,
+)
+from vanilla_transformer.train.curves import plot_schedule
+from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
+
+torch.manual_seed(0)
+torch.set_printoptions(precision=2, sci_mode=False, linewidth=100)
+plt.rcParams.update({"figure.dpi": 90, "figure.constrained_layout.use": True})
+
+# %% [markdown]
+# ## 1. 从句子到词元（论文 5.1 节）
+#
+# 语料是 [Tatoeba](https://tatoeba.org) 上的日常句子（许可为 CC BY 2.0 FR，表格中注明了每个句子的作者）。翻译方向是中译英。
+#
+# 论文用**一个**字节对编码（BPE）词表表示两种语言：常见的字符序列合并成一个子词，少见的则由几个子词拼成；下面打印的 `·` 表示这个子词接在前一个子词后面，属于同一个单词。我们的 BPE 从字节开始合并，所以不会有词表之外的字。一个汉字在 UTF-8 中占三个字节：常用字会成为完整的子词，少见的字则按字节拼写（例如 `\xe6`）。
+#
+# 每个句子都以结束符 `</s>` 结尾。同一批次中较短的句子用 `<pad>`（编号为 0）补齐，注意力掩码则标明哪些位置是词元（1），哪些位置是填充（0）。
+
+# %%
+pairs = list(read_pairs("tatoeba_en_zh.tsv", source_language="zh", target_language="en"))
+chinese, english = zip(*pairs, strict=True)
+tokenizer = train_tokenizer(chinese + english, vocab_size=700, show_progress=False)
+
+for text in ("Good morning.", "早上好！", "谢谢你的耐心。"):
+    ids = tokenizer(text)["input_ids"]
+    print(pictures.token_words(tokenizer, ids), ids)
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert ids[-1] == tokenizer.eos_token_id
+
+# %%
+batch = tokenizer(["早上好！", "谢谢你的耐心。"], padding=True, return_tensors="pt")
+print(batch.input_ids)
+print(batch.attention_mask)
+
+# %% [markdown]
+# 下面是一个尚未训练的小 Transformer，供我们拆开来看。`eager` 是会把注意力权重一并返回的实现，`eval()` 关闭 dropout。
+
+# %%
+SMALL = {
+    "vocab_size": len(tokenizer),
+    "d_model": 128,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "attention_heads": 4,
+    "ffn_dim": 512,
+}
+config = Config(**SMALL)
+model = Transformer(config).eval()
+model.set_attn_implementation("eager")
+encoder, decoder = model.model.encoder, model.model.decoder
+d, h, V = config.d_model, config.attention_heads, config.vocab_size
+print(f"d = {d}, h = {h}, V = {V}, {model.num_parameters():,} parameters")
+
+# %% [markdown]
+# ## 2. 词嵌入及其缩放（论文 3.4 节）
+#
+# 词嵌入是表 $E$ 中的一行，表共有 V 行。论文写道："In the embedding layers, we multiply those weights by $\sqrt{d_{model}}$."（在嵌入层中，把这些权重乘以 $\sqrt{d_{model}}$。）然后再加上位置编码：
+#
+# $$x_{pos} = \sqrt{d} \, E[token_{pos}] + PE(pos)$$
+#
+# 为什么要缩放？这张表同时也是 softmax 之前的线性变换矩阵（见第 9 节），所以其中的数取得很小，方差为 $1/d$。乘以 $\sqrt{d}$ 之后方差为 1，与正弦位置编码大小相当。如果忘了缩放，相加的结果几乎全是位置信息，词本身反倒成了噪声。
+
+# %%
+table = model.model.shared.weight.detach()  # (V, d)
+ids = tokenizer(["早上好！"], return_tensors="pt").input_ids  # (1, S)
+positions = sinusoids(torch.arange(ids.size(1)), d).float()  # (S, d)
+
+x = table[ids] * math.sqrt(d) + positions
+assert_close(x, encoder.embed(ids, None, None))
+
+
+def share_of_word(words, positions):
+    word, position = words.square().mean(), positions.square().mean()
+    return (word / (word + position)).item()
+
+
+print(f"standard deviation of the table    {table.std():.3f} = 1 / sqrt(d) = {d**-0.5:.3f}")
+print(f"the same times sqrt(d)             {(table * math.sqrt(d)).std():.3f}")
+print(f"root mean square of the sinusoids  {positions.square().mean().sqrt():.3f}")
+print(f"share of the word with the scale   {share_of_word(table[ids] * d**0.5, positions):.0%}")
+print(f"share of the word without it       {share_of_word(table[ids], positions):.0%}")
+
+# %% [markdown]
+# ## 3. 位置编码（论文 3.5 节）
+#
+# $$PE(pos, 2i) = \sin(pos / 10000^{2i/d}) \qquad PE(pos, 2i+1) = \cos(pos / 10000^{2i/d})$$
+#
+# 每两个维度就像一根钟表指针：第一根每 $2\pi$ 个位置转一圈，最后一根差不多要 $10000 \cdot 2\pi$ 个位置才转一圈。
+
+
+# %%
+def plain_sinusoids(length, d):
+    encoding = torch.zeros(length, d, dtype=torch.float64)
+    for pos in range(length):
+        for i in range(d // 2):
+            angle = pos / 10000 ** (2 * i / d)
+            encoding[pos, 2 * i] = math.sin(angle)
+            encoding[pos, 2 * i + 1] = math.cos(angle)
+    return encoding
+
+
+PE = plain_sinusoids(100, d)
+assert_close(PE, sinusoids(torch.arange(100), d))
+pictures.plot_positional_encoding(d_model=d, length=100)
+
+# %% [markdown]
+# 论文选择正弦函数的理由是："for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function of $PE_{pos}$"（对任意固定的偏移 $k$，$PE_{pos+k}$ 都是 $PE_{pos}$ 的线性函数）。这个线性函数就是旋转：把每一对维度旋转 $\omega_i k$ 角，其中 $\omega_i = 10000^{-2i/d}$：
+#
+# $$\begin{pmatrix} \sin \omega_i (pos + k) \\ \cos \omega_i (pos + k) \end{pmatrix} =
+# \begin{pmatrix} \cos \omega_i k & \sin \omega_i k \\ -\sin \omega_i k & \cos \omega_i k \end{pmatrix}
+# \begin{pmatrix} \sin \omega_i pos \\ \cos \omega_i pos \end{pmatrix}$$
+#
+# 矩阵只与 $k$ 有关，与 $pos$ 无关。两个位置编码的点积也是如此：$PE(pos) \cdot PE(pos + k) = \sum_i \cos \omega_i k$。
+
+
+# %%
+def rotation(k, d):
+    blocks = []
+    for i in range(d // 2):
+        angle = k / 10000 ** (2 * i / d)
+        c, s = math.cos(angle), math.sin(angle)
+        blocks.append(torch.tensor([[c, s], [-s, c]], dtype=torch.float64))
+    return torch.block_diag(*blocks)  # (d, d)
+
+
+frequencies = 10000 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)
+for k in (1, 7, 30):
+    assert_close(PE[:-k] @ rotation(k, d).T, PE[k:])
+    dot_products = (PE[:-k] * PE[k:]).sum(-1)
+    assert_close(dot_products, (frequencies * k).cos().sum().expand_as(dot_products))
+    print(f"k = {k:2}: PE(pos) . PE(pos + k) = {dot_products[0]:.2f} at every position")
+
+# %% [markdown]
+# 为什么一定要有位置编码？因为注意力本身并不知道输入的顺序：把词元打乱，输出还是那些向量，只是跟着打乱了而已。
+
+# %%
+shuffled = torch.randperm(x.size(1))
+layer = encoder.layers[0]
+assert_close(layer(x[:, shuffled], None), layer(x, None)[:, shuffled])
+
+# %% [markdown]
+# ## 4. 注意力（论文 3.2 节）
+#
+# ### Q、K、V 都是矩阵
+#
+# 查询（query）负责提问，键（key）与查询作比较，值（value）是被取走的内容。设 $Q$（T × d_k）的各行是 T 个位置的查询，$K$（L × d_k）和 $V$（L × d_v）的各行是 L 个位置的键和值：
+#
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right) V \qquad (1)$$
+#
+# $Q K^T$ 是一张 T × L 的得分表。softmax 把**每一行**变成和为 1 的权重。再乘以 $V$，每个查询就得到各个值的加权平均。
+
+
+# %%
+def attention(q, k, v, allowed=None):
+    """Eq. 1. `allowed` is True where a query may look at a key."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights
+
+
+Q = torch.tensor([[3.0, 0.0], [0.0, 3.0]])  # two queries
+K = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])  # three keys
+values = torch.tensor([[10.0, 0.0], [0.0, 10.0], [5.0, 5.0]])  # and their values
+output, weights = attention(Q, K, values)
+print("scores\n", Q @ K.T / math.sqrt(2))
+print("weights: each row sums to one\n", weights)
+print("output: means of the values\n", output)
+
+# %% [markdown]
+# 在本项目和 torch 中也是一样，只是可以同时处理任意多个句子和头：
+
+# %%
+q, k, v = torch.randn(2, h, 5, 16), torch.randn(2, h, 7, 16), torch.randn(2, h, 7, 24)
+output, weights = attention(q, k, v)
+
+ours, ours_weights = eager_attention_forward(nn.Module().eval(), q, k, v, None, scaling=16**-0.5)
+assert_close(output.transpose(1, 2), ours)  # the package returns (B, T, h, d_v)
+assert_close(weights, ours_weights)
+assert_close(output, nn.functional.scaled_dot_product_attention(q, k, v))
+
+# %% [markdown]
+# ### 为什么除以 $\sqrt{d_k}$
+#
+# 如果 $q$ 和 $k$ 的各分量相互独立，均值为 0，方差为 1，那么 $q \cdot k = \sum_{i=1}^{d_k} q_i k_i$ 的均值为 0，方差为 $d_k$。得分太大，会把 softmax 推到“梯度极小的区域”：某个权重接近 1，而由于 $\partial w_i / \partial s_j = w_i ([i = j] - w_j)$，所有的导数都接近 0。除以 $\sqrt{d_k}$ 之后，不论 $d_k$ 多大，方差都是 1。
+
+# %%
+print("          |        without the scale         |        with the scale")
+print("      d_k |  variance  largest w.  gradient  |  variance  largest w.  gradient")
+for d_k in (4, 16, 64, 256, 1024):
+    q, k = torch.randn(2000, 1, d_k), torch.randn(2000, 16, d_k)
+    row = f"{d_k:9} |"
+    for scale in (1.0, d_k**-0.5):
+        scores = (q * k).sum(-1) * scale  # 2000 queries, 16 keys each
+        w = scores.softmax(-1)
+        jacobian = torch.diag_embed(w) - w[:, :, None] * w[:, None, :]
+        gradient = jacobian.flatten(1).norm(dim=1).mean()
+        row += f"{scores.var():10.2f}{w.amax(-1).mean():12.2f}{gradient:10.3f}  |"
+    print(row[:-1])
+
+# %% [markdown]
+# ### 多头就是切片（论文 3.2.2 节）
+#
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, ..., head_h) W^O, \qquad
+# head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)$$
+#
+# 本项目把 h 个矩阵 $W_i^Q$（d × d_k）并排放在一个 `q_proj` 里，第 $i$ 个头（从 0 数起）就是它输出中从 $i d_k$ 到 $(i+1) d_k$ 的一段切片。（`nn.Linear` 存的是 $W^T$，所以下面切的是行；它带有偏置，与论文作者的代码相同。）因为 $d_k = d / h$，头再多参数也不会增加，只是把同样的宽度分成更多份。
+
+
+# %%
+def multi_head(module, x, memory, allowed=None):
+    """Concat(head_1, ..., head_h) W^O, one head after the other."""
+    heads = []
+    for i in range(module.num_heads):
+        keys = slice(i * module.d_k, (i + 1) * module.d_k)
+        values = slice(i * module.d_v, (i + 1) * module.d_v)
+        q = x @ module.q_proj.weight[keys].T + module.q_proj.bias[keys]  # (B, T, d_k)
+        k = memory @ module.k_proj.weight[keys].T + module.k_proj.bias[keys]
+        v = memory @ module.v_proj.weight[values].T + module.v_proj.bias[values]
+        heads.append(attention(q, k, v, allowed)[0])  # (B, T, d_v)
+    return torch.cat(heads, dim=-1) @ module.out_proj.weight.T + module.out_proj.bias
+
+
+self_attention = encoder.layers[0].self_attn
+x = torch.randn(2, 5, d)
+assert_close(multi_head(self_attention, x, x), self_attention(x)[0])
+
+for heads in (1, 2, 4, 8):
+    count = Transformer(Config(**{**SMALL, "attention_heads": heads})).num_parameters()
+    print(f"{heads} heads of width {d // heads}: {count:,} parameters")
+
+# %% [markdown]
+# ### 三种注意力（论文 3.2.3 节）
+#
+# | | 查询来自 | 键和值来自 | 能看到 |
+# |---|---|---|---|
+# | 编码器自注意力 | 源语言句子 | 源语言句子 | 源语言句子的所有词元 |
+# | 解码器自注意力 | 已有的译文 | 已有的译文 | 自己和之前的位置 |
+# | 编码器-解码器注意力（交叉注意力） | 已有的译文 | 编码器的输出 | 源语言句子的所有词元 |
+#
+# 解码器的每一层读取的都是编码器**最后一层**的输出。
+
+# %%
+memory = torch.randn(2, 7, d)  # as if from the encoder: 7 tokens
+look_ahead = torch.ones(5, 5).tril().bool()  # True: allowed
+additive = torch.zeros(5, 5).masked_fill(~look_ahead, torch.finfo(torch.float32).min)
+
+masked_attention = decoder.layers[0].self_attn
+cross_attention = decoder.layers[0].cross_attn
+assert_close(multi_head(masked_attention, x, x, look_ahead), masked_attention(x, additive)[0])
+assert_close(multi_head(cross_attention, x, memory), cross_attention(x, None, memory)[0])
+
+sources = tokenizer(["早上好！", "谢谢你的耐心。"], padding=True, return_tensors="pt")
+thanks = "Thank you for your patience."
+targets = tokenizer(["Good morning.", thanks], padding=True, return_tensors="pt")
+seen = model(**sources, decoder_input_ids=targets.input_ids, output_attentions=True)
+print("encoder self-attention, layer 1", tuple(seen.encoder_attentions[0].shape), "(B, h, S, S)")
+print("decoder self-attention, layer 1", tuple(seen.decoder_attentions[0].shape), "(B, h, T, T)")
+print("cross-attention, layer 1       ", tuple(seen.cross_attentions[0].shape), "(B, h, T, S)")
+
+# %% [markdown]
+# ## 5. 掩码
+#
+# 有两样东西不能看。
+#
+# * **填充掩码**（padding mask）：凡是键来自源语言句子的注意力，都不能看补齐用的位置。一个句子单独计算，还是放在批次里计算，结果必须相同。
+# * **前瞻掩码**（look-ahead mask，也叫因果掩码）：在解码器中，不能看译文后面的位置。训练时整句译文都摆在那里，而位置 $t$ 不能看到自己要预测的那个词元。
+#
+# 掩码作用于 softmax **之前**的得分：被禁止的得分变为 $-\infty$（或最小的负数），对应的权重就恰好为 0，而每一行的和仍然是 1。
+
+# %%
+source_mask = sources.attention_mask.bool()[0]  # of the shorter sentence
+target_mask = targets.attention_mask.bool()[0]
+T = len(target_mask)
+causal = torch.ones(T, T).tril().bool()
+
+figure, axes = plt.subplots(1, 3, figsize=(11, 3.6))
+for axis, (title, allowed) in zip(
+    axes,
+    {
+        "padding: source attends to source": source_mask.expand(len(source_mask), -1),
+        "look-ahead: target attends to target": causal,
+        "look-ahead and padding": causal & target_mask,
+    }.items(),
+    strict=True,
+):
+    axis.imshow(allowed, cmap="Blues", vmin=-0.2, vmax=1.5)
+    axis.set(title=title, xlabel="key", ylabel="query")
+    for row, column in allowed.logical_not().nonzero().tolist():
+        axis.text(column, row, "×", ha="center", va="center", color="0.6")
+
+# %% [markdown]
+# 有了填充掩码，短句与长句放在一起计算，得到的状态与单独计算时相同。（填充位置**上**的状态没有用处，谁也不会去看。）
+
+# %%
+with torch.no_grad():
+    alone = encoder(tokenizer(["早上好！"], return_tensors="pt").input_ids).last_hidden_state
+    together = encoder(**sources).last_hidden_state
+    unmasked = encoder(sources.input_ids).last_hidden_state
+S = alone.size(1)
+assert_close(together[:1, :S], alone)
+print(f"error without the padding mask: {(unmasked[:1, :S] - alone).abs().max():.2f}")
+
+# %% [markdown]
+# ### 缺少掩码造成的泄漏
+#
+# 从梯度可以看出谁看到了谁。取解码器在位置 $t$ 的输出，对每个位置 $s$ 的输入求导。有前瞻掩码时，凡是 $s > t$，导数都恰好为零。没有掩码时，位置 $t$ 会看到自己的答案，也就是解码器在 $t + 1$ 处的输入。第 12 节就训练了一个这样的模型：损失漂亮极了，却完全不会翻译。
+
+
+# %%
+def influence(model, decoder_mask=None):
+    """Size of the derivative of output t by input s, (T, T)."""
+    one = {"input_ids": sources.input_ids[1:], "attention_mask": sources.attention_mask[1:]}
+    inputs = table[targets.input_ids[1:]].requires_grad_()
+    out = model(**one, decoder_inputs_embeds=inputs, decoder_attention_mask=decoder_mask).logits
+    rows = []
+    for t in range(T):
+        (gradient,) = torch.autograd.grad(out[0, t].square().sum(), inputs, retain_graph=True)
+        rows.append(gradient[0].norm(dim=-1))
+    return torch.stack(rows)
+
+
+everything_allowed = torch.zeros(1, 1, T, T)  # four dimensions: added to the scores as it is
+with_mask, without_mask = influence(model), influence(model, everything_allowed)
+assert with_mask.triu(1).count_nonzero() == 0  # nothing comes from the future
+assert (without_mask.triu(1)[causal.logical_not()] > 0).all()  # everything does
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
+for axis, picture, title in zip(
+    axes, (with_mask, without_mask), ("with the look-ahead mask", "without it"), strict=True
+):
+    axis.imshow(picture / picture.amax(1, keepdim=True), cmap="Blues", vmax=0.4)
+    axis.set(title=title, xlabel="input position s", ylabel="output position t")
+
+# %% [markdown]
+# ## 6. 残差连接（论文 3.1 节）
+#
+# 每个子层都包装成 $\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$，并且“在每个子层的输出与输入相加之前，对它做 dropout”（论文 5.4 节）。层归一化在相加**之后**；把它放在前面（`norm_first=True`）是后来的做法。
+
+# %%
+x = torch.randn(2, 5, d)
+a = layer.self_attn_norm(x + layer.self_attn(x)[0])
+b = layer.feed_forward_norm(a + layer.feed_forward(a))
+assert_close(b, layer(x, None))
+
+# %% [markdown]
+# 残差连接对梯度有什么作用？$x + F(x)$ 的导数是 $I + F'(x)$：总有一条直路可以走回去。没有残差连接，导数就是 $F'(x)$，N 层就是 N 个这样的矩阵连乘。下面比较四种刚初始化的编码器：输出端给一个长度为 1 的梯度，看传到输入端时还剩多少；再看各个位置的向量变得有多相似（平均余弦）。
+#
+# * 两者都没有：梯度消失。
+# * 只有残差连接，没有层归一化：梯度爆炸。
+# * 只有层归一化，没有残差连接：层归一化保住了梯度的大小，但两层之后，所有位置都成了同一个向量（余弦为 1；两条没有残差连接的曲线是重合的）。注意力是一种平均，没有残差连接，就没有什么能把每个位置自己的内容带回来。
+# * 两者都有，即论文的做法：梯度大小不变，各位置的向量变得相似的速度也慢得多。
+
+
+# %%
+class NormAlone(EncoderLayer):
+    def residual(self, x, sublayer, norm):
+        return norm(sublayer(x))
+
+
+class ResidualAlone(EncoderLayer):
+    def residual(self, x, sublayer, norm):
+        return x + sublayer(x)
+
+
+class Neither(EncoderLayer):
+    def residual(self, x, sublayer, norm):
+        return sublayer(x)
+
+
+def gradient_and_likeness(kind, depth):
+    torch.manual_seed(1)
+    stack = Transformer(Config(**{**SMALL, "encoder_layers": depth})).eval().model.encoder
+    x = torch.randn(4, 10, d).requires_grad_()
+    states = x
+    for fresh in stack.layers:
+        fresh.__class__ = kind
+        states = fresh(states, None)
+    direction = torch.randn_like(states)
+    states.backward(direction / direction.norm())
+    unit = states / states.norm(dim=-1, keepdim=True)
+    return x.grad.norm().item(), (unit @ unit.transpose(1, 2)).mean().item()
+
+
+depths = (1, 2, 4, 6, 12)
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
+for kind, name in {
+    EncoderLayer: "residual and norm (the paper)",
+    ResidualAlone: "residual, no norm",
+    NormAlone: "norm, no residual",
+    Neither: "neither",
+}.items():
+    gradients, likeness = zip(*(gradient_and_likeness(kind, n) for n in depths), strict=True)
+    left.semilogy(depths, gradients, "o-", label=name)
+    right.plot(depths, likeness, "o-")
+    print(f"{name:30} 12 layers: gradient {gradients[-1]:9.2g}, likeness {likeness[-1]:.4f}")
+left.set(xlabel="layers", ylabel="gradient at the input")
+right.set(xlabel="layers", ylabel="mean cosine of positions", ylim=(0, 1.05))
+figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+left.grid(alpha=0.4)
+
+# %% [markdown]
+# ## 7. 层归一化与批归一化（论文 3.1 节）
+#
+# $$\mathrm{LayerNorm}(x) = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+#
+# $\mu$ 和 $\sigma^2$ 是**一个词元**的 d 个数的均值和（有偏）方差。批归一化（BatchNorm）则是对**一个特征**，在批次的所有词元上求均值和方差。所以用批归一化训练时，一个句子的结果会受同批其他句子和填充的影响；而解码时词元是一个接一个产生的，根本没有一批位置可以拿来求平均。
+
+
+# %%
+def layer_norm(x, gamma, beta, eps):
+    mean = x.mean(dim=-1, keepdim=True)  # over the d numbers of a token
+    variance = (x - mean).square().mean(dim=-1, keepdim=True)  # divided by d, not by d - 1
+    return gamma * (x - mean) / torch.sqrt(variance + eps) + beta
+
+
+def batch_norm(x, gamma, beta, eps):
+    mean = x.mean(dim=(0, 1))  # of each feature, over all tokens of all sentences
+    variance = (x - mean).square().mean(dim=(0, 1))
+    return gamma * (x - mean) / torch.sqrt(variance + eps) + beta
+
+
+norm = layer.self_attn_norm
+x = torch.randn(3, 5, d) * 2 + 1
+assert_close(layer_norm(x, norm.weight, norm.bias, norm.eps), norm(x))
+by_torch = nn.BatchNorm1d(d)  # wants the features in the middle
+assert_close(
+    batch_norm(x, by_torch.weight, by_torch.bias, by_torch.eps),
+    by_torch(x.transpose(1, 2)).transpose(1, 2),
+)
+
+gamma, beta = torch.ones(d), torch.zeros(d)
+for name, function in {"LayerNorm": layer_norm, "BatchNorm": batch_norm}.items():
+    change = function(x, gamma, beta, 1e-6)[:1] - function(x[:1], gamma, beta, 1e-6)
+    print(f"{name}: sentence 1 alone or beside two others: {change.abs().max():.2g} apart")
+
+# %% [markdown]
+# ## 8. 前馈网络（论文 3.3 节）
+#
+# $$\mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2 \qquad (2)$$
+#
+# 前馈网络“对每个位置分别做相同的运算”。论文还说："Another way of describing this is as two convolutions with kernel size 1."（也可以把它看作两个卷积核大小为 1 的卷积。）的确如此：
+
+# %%
+ffn = layer.feed_forward
+W1, b1, W2, b2 = ffn.fc1.weight.T, ffn.fc1.bias, ffn.fc2.weight.T, ffn.fc2.bias
+assert_close(torch.relu(x @ W1 + b1) @ W2 + b2, ffn(x))
+
+inner, outer = nn.Conv1d(d, 512, kernel_size=1), nn.Conv1d(512, d, kernel_size=1)
+inner.weight.data, inner.bias.data = ffn.fc1.weight.data[..., None], b1.data  # (out, in, 1)
+outer.weight.data, outer.bias.data = ffn.fc2.weight.data[..., None], b2.data
+assert_close(outer(torch.relu(inner(x.transpose(1, 2)))).transpose(1, 2), ffn(x))
+
+assert_close(ffn(x[:, 2:3]), ffn(x)[:, 2:3])  # a position needs no other
+
+# %% [markdown]
+# ## 9. 共享的 softmax 矩阵（论文 3.4 节）
+#
+# 论文让两个嵌入层与 softmax 之前的线性变换共用同一个权重矩阵。词表中每个词元的得分，就是解码器的输出与该词元的嵌入的点积，这里不再乘 $\sqrt{d}$：
+#
+# $$P(y_t \mid y_{<t}, x) = \mathrm{softmax}(E \, h_t)$$
+
+# %%
+states = model.model(**sources, decoder_input_ids=targets.input_ids).last_hidden_state
+logits = model(**sources, decoder_input_ids=targets.input_ids).logits
+assert_close(states @ table.T, logits)
+
+tables = (encoder.embed_tokens, decoder.embed_tokens, model.lm_head)
+assert len({module.weight.data_ptr() for module in tables}) == 1  # one table, three uses
+print(f"{model.num_parameters():,} parameters; three tables would be {2 * V * d:,} more")
+
+# %% [markdown]
+# ## 10. 标签平滑（论文 5.4 节）
+#
+# 目标分布不再把全部概率都给正确的词元，而是留出 $\epsilon_{ls} = 0.1$，平均分给整个词表：
+#
+# $$q_j = (1 - \epsilon) [j = gold] + \epsilon / V \qquad loss = -\sum_j q_j \log p_j$$
+#
+# （$gold$ 是正确的词元。）$p = q$ 时损失最小，这个最小值是 $q$ 的熵，不是零。模型如果比 $q$ 更有把握，反而会再受惩罚。论文写道："This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score."（这会损害困惑度，因为模型学得更不确定，但能提高准确率和 BLEU。）（在评估模式下，本项目计算的是不带平滑的损失，它的指数就是困惑度。论文作者的代码把 $\epsilon$ 分给其余 $V - 1$ 个词元，相当于这里的 $\epsilon$ 略大一点。）
+
+# %%
+eps = 0.1
+labels = torch.tensor([[5, 17, 2]])
+scores = torch.randn(1, 3, V)
+q = torch.full((1, 3, V), eps / V)
+q.scatter_add_(-1, labels[..., None], torch.full((1, 3, 1), 1 - eps))
+plain = -(q * scores.log_softmax(-1)).sum(-1).mean()
+assert_close(plain, smoothed_cross_entropy(scores, None, labels, label_smoothing=eps))
+
+p = torch.linspace(0.5, 0.9999, 2000)  # of the gold token; the others share the rest
+gold, other = 1 - eps + eps / V, eps / V
+smoothed = -(gold * p.log() + (V - 1) * other * ((1 - p) / (V - 1)).log())
+best = p[smoothed.argmin()]
+entropy = -(gold * math.log(gold) + (V - 1) * other * math.log(other))
+assert_close(best.item(), gold, atol=1e-3, rtol=0)
+print(f"least loss {smoothed.min():.3f} at p = {best:.3f}; entropy of q = {entropy:.3f}")
+
+figure, axis = plt.subplots(figsize=(6.4, 3.2))
+axis.plot(p, -p.log(), label="plain cross-entropy")
+axis.plot(p, smoothed, label="smoothed, 0.1")
+axis.axvline(gold, color="0.7", linestyle="--")
+axis.set(xlabel="probability of the gold token", ylabel="loss (nats)", ylim=(0, 1.8))
+axis.legend()
+axis.grid(alpha=0.4)
+
+# %% [markdown]
+# ## 11. Adam 与预热（论文 5.3 节）
+#
+# Adam 的参数为 $\beta_1 = 0.9$、$\beta_2 = 0.98$、$\epsilon = 10^{-9}$。学习率在前 `warmup_steps` 步直线上升，之后与步数的平方根成反比下降：
+#
+# $$lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5}, step \cdot warmup^{-1.5}) \qquad (3)$$
+#
+# 两段在 $step = warmup$ 处相接，此时学习率为 $(d \cdot warmup)^{-0.5}$，对 base 模型来说是 0.0007。
+
+# %%
+for step in (1, 100, 4000, 100_000):
+    plain = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    assert_close(plain, noam_lr(step, d_model=512, warmup_steps=4000))
+    print(f"step {step:7,}: {plain:.2e}")
+plot_schedule()
+
+# %% [markdown]
+# 手算 Adam：只有一个权重 $w$，要最小化 $w^2$，一共更新五次：
+#
+# $$m \leftarrow \beta_1 m + (1 - \beta_1) g \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
+# w \leftarrow w - lrate \, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
+
+# %%
+weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+optimizer = paper_adam([weight])
+schedule = noam_schedule(optimizer, d_model=512, warmup_steps=4)
+w, m, v = 1.0, 0.0, 0.0
+for t in range(1, 6):
+    weight.square().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    schedule.step()
+
+    g = 2 * w
+    m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+    rate = noam_lr(t, d_model=512, warmup_steps=4)
+    w -= rate * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.98**t)) + 1e-9)
+    assert_close(weight.item(), w)
+    print(f"update {t}: rate {rate:.4f}, w = {w:.4f}")
+
+# %% [markdown]
+# ## 12. 微型训练
+#
+# 训练解码器用的是**教师强制**（teacher forcing）：在位置 $t$，它读入 $t$ 之前的正确词元，预测 $t$ 处的词元。它的输入就是译文整体右移一位，并以起始符 `<s>` 开头。所有位置同时训练，有了前瞻掩码，这样做才不算作弊。
+
+# %%
+labels = tokenizer(["Good morning."], return_tensors="pt").input_ids
+inputs = model.prepare_decoder_input_ids_from_labels(labels)
+print("decoder reads ", pictures.token_words(tokenizer, inputs[0].tolist()))
+print("and predicts  ", pictures.token_words(tokenizer, labels[0].tolist()))
+
+# %% [markdown]
+# 下面是一个朴素的训练循环：200 个句对，每批 50 个，共四批，用 Adam 和公式 (3)。训练过程中，我们看看模型把“早上好！”译成什么。填充位置的标签是 -100，不计入损失。预热设为 400 步，而模型 200 步就学完了，所以学习率一直在上升。
+#
+# `allowed_future=True` 就是第 5 节说的实验：给解码器的自注意力一个什么都不禁止的掩码。
+
+
+# %%
+def translate(model, texts, **options):
+    batch = tokenizer(list(texts), padding=True, return_tensors="pt")
+    found = beam_search(model, batch.input_ids, batch.attention_mask, **options)
+    return tokenizer.batch_decode(found.sequences[:, 0], skip_special_tokens=True)
+
+
+def train(epochs=50, *, warmup=400, allowed_future=False, change=None, **fields):
+    torch.manual_seed(0)
+    model = Transformer(Config(**{**SMALL, **fields}))
+    if change:
+        change(model)
+    optimizer = paper_adam(model.parameters())
+    schedule = noam_schedule(optimizer, d_model=model.config.d_model, warmup_steps=warmup)
+    losses = []
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for chosen in torch.randperm(len(pairs)).split(50):
+            source = tokenizer([chinese[i] for i in chosen], padding=True, return_tensors="pt")
+            target = tokenizer([english[i] for i in chosen], padding=True, return_tensors="pt")
+            labels = target.input_ids.masked_fill(target.attention_mask == 0, -100)
+            length = labels.size(1)
+            mask = torch.zeros(len(labels), 1, length, length) if allowed_future else None
+            loss = model(**source, labels=labels, decoder_attention_mask=mask).loss
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        if epoch % 5 == 0:
+            said = translate(model, ["早上好！"], num_beams=1)[0]
+            print(f"epoch {epoch:3}, loss {loss:.2f}: {said[:60]}")
+    return model.eval(), losses
+
+
+trained, losses = train()
+assert translate(trained, ["早上好！"]) == ["Good morning."]
+
+# %% [markdown]
+# "Good morning." 说出来了。损失不会降到零：用了标签平滑，它不可能低于 $q$ 的熵（虚线）。
+
+# %%
+figure, axis = plt.subplots(figsize=(6.4, 3))
+axis.plot(losses)
+axis.axhline(entropy, color="0.6", linestyle="--")
+axis.set(xlabel="update", ylabel="training loss (nats per token)", ylim=(0, None))
+axis.grid(alpha=0.4)
+
+# %% [markdown]
+# **这是背下来的，不是学会的。** 模型几乎能一字不差地复述全部 200 个句子，而它见过的也只有这些句子。遇到新句子，它只能给出自己知道的最相近的东西。两百个句对教不会一门语言；用几万个句对训练的模型，见本项目的模型卡片。
+
+# %%
+outputs = translate(trained, chinese)
+right = sum(output == text for output, text in zip(outputs, english, strict=True))
+print(f"{right} of {len(pairs)} training sentences to the letter\n")
+assert right >= 190
+for text in ("早上好！", "你有车吗？", "我喜欢狗。", "他很累。"):
+    print(text, "(in the data)" if text in chinese else "(new)", translate(trained, [text])[0])
+
+# %% [markdown]
+# 没有前瞻掩码的模型又如何呢？它的训练损失同样低，甚至还略低一点，因为它只需要把下一个输入抄过来。可是翻译的时候并没有下一个输入可抄，结果一个句子也译不出来。
+
+# %%
+leaky, leaky_losses = train(40, allowed_future=True)
+wrong = translate(leaky, chinese, num_beams=1)
+right = sum(output == text for output, text in zip(wrong, english, strict=True))
+print(f"without the mask: {right} of {len(pairs)} training sentences to the letter")
+assert right == 0
+assert leaky_losses[-1] < losses[len(leaky_losses) - 1]
+for updates in (40, 80, 120, 160):
+    recent = slice(updates - 10, updates)
+    honest, leaking = (sum(values[recent]) / 10 for values in (losses, leaky_losses))
+    print(f"loss at update {updates}: {honest:.2f} with the mask, {leaking:.2f} without")
+
+# %% [markdown]
+# ## 13. 逐步看贪心搜索
+#
+# 编码器只运行一次。解码器从 `<s>` 开始，每一步取概率最大的词元接在后面，直到出现结束符 `</s>`。
+
+# %%
+source = tokenizer("早上好！", return_tensors="pt")
+written = [trained.config.decoder_start_token_id]
+with torch.no_grad():
+    memory = trained.model.encoder(**source)
+    while written[-1] != tokenizer.eos_token_id:
+        so_far = torch.tensor([written])
+        logits = trained(encoder_outputs=memory, decoder_input_ids=so_far).logits[0, -1]
+        best = logits.softmax(-1).topk(3)
+        candidates = zip(
+            pictures.token_words(tokenizer, best.indices.tolist()),
+            best.values.tolist(),
+            strict=True,
+        )
+        reads = pictures.token_words(tokenizer, written)
+        print(f"{' '.join(reads):36} → ", "  ".join(f"{w!r} {p:.2f}" for w, p in candidates))
+        written.append(best.indices[0].item())
+print(repr(tokenizer.decode(written, skip_special_tokens=True)))
+
+found = beam_search(trained, **source, num_beams=1)
+assert found.sequences[0, 0].tolist() == written[1:]
+
+# %% [markdown]
+# 大多数概率比 1 低几个百分点：这就是标签平滑的效果。
+#
+# ## 14. 束搜索（论文 6.1 节）
+#
+# 贪心搜索不能反悔。束搜索则始终保留最好的 4 个译文开头。一个已经结束、长度为 $L$ 个词元的译文 $Y$，得分为
+#
+# $$s(Y) = \frac{\log P(Y \mid X)}{((5 + L) / 6)^{\alpha}}, \qquad \alpha = 0.6$$
+#
+# 每多一个词元，对数概率只会变小，所以如果不除以这一项，短的译文就会占便宜。译文最多比源语言句子长 50 个词元。下面用朴素的代码写出束搜索，并检验它与本项目的结果相同。
+
+
+# %%
+def plain_beam_search(model, source, beam=4, alpha=0.6):
+    limit = source.input_ids.size(1) + 50
+    never = [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id]
+    living, ended = [(0.0, [model.config.decoder_start_token_id])], []
+    for length in range(1, limit + 1):
+        several = source.input_ids.expand(len(living), -1)
+        with torch.no_grad():
+            prefixes = torch.tensor([ids for _, ids in living])
+            logits = model(several, decoder_input_ids=prefixes).logits[:, -1]
+        log_p = logits.log_softmax(-1)
+        log_p[:, never] = -torch.inf
+        extended = [
+            (total + log_p[row, token].item(), [*ids, token])
+            for row, (total, ids) in enumerate(living)
+            for token in log_p[row].topk(2 * beam).indices.tolist()
+        ]
+        extended = sorted(extended, reverse=True)[: 2 * beam]
+        penalty = ((5 + length) / 6) ** alpha
+        ended += [(p / penalty, ids) for p, ids in extended if ids[-1] == tokenizer.eos_token_id]
+        ended = sorted(ended, reverse=True)[:beam]
+        living = [entry for entry in extended if entry[1][-1] != tokenizer.eos_token_id][:beam]
+    return ended
+
+
+source = tokenizer("我喜欢狗。", return_tensors="pt")
+hypotheses = plain_beam_search(trained, source)
+for score, ids in hypotheses:
+    print(f"{score:7.3f}  {tokenizer.decode(ids, skip_special_tokens=True)}")
+
+found = beam_search(trained, **source, num_beams=4, length_penalty=0.6, num_return_sequences=4)
+plain = torch.tensor([score for score, _ in hypotheses])
+assert_close(found.scores[0], plain, atol=1e-4, rtol=1e-4)  # sums in another order
+texts = tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
+assert texts == [tokenizer.decode(ids, skip_special_tokens=True) for _, ids in hypotheses]
+
+# %% [markdown]
+# ## 15. 注意力图
+#
+# 各个头在看什么？每一行是一个查询，每一列是被看的位置，每行之和为 1。为了画图不依赖中文字体，图中用拼音代替汉字（zǎo shàng hǎo，即“早上好”）。
+
+# %%
+attention_maps = pictures.attention_weights(trained, tokenizer, "早上好！", "Good morning.")
+words = ["zǎo", "shàng hǎo", "!", "</s>"]
+attention_maps = replace(attention_maps, source="zǎo shàng hǎo!", source_words=words)
+row_sums = torch.tensor(attention_maps.cross).sum(-1)  # (layers, h, words of the target)
+assert_close(row_sums, torch.ones_like(row_sums), atol=1e-5, rtol=0)
+pictures.plot_attention(attention_maps, kind="cross", layer=-1)
+
+# %% [markdown]
+# 在解码器的自注意力中，对角线以上全是 0，这是前瞻掩码的作用。对角线上不是 0：一个位置是能看到自己的。
+
+# %%
+assert (torch.tensor(attention_maps.decoder).triu(1) == 0).all()
+assert (torch.tensor(attention_maps.decoder).diagonal(dim1=-2, dim2=-1) > 0).all()
+pictures.plot_attention(attention_maps, kind="decoder", layer=-1)
+
+# %% [markdown]
+# 也可以像论文的图 3 至图 5 那样画成连线。一个只背了 200 个句子的模型没有什么语法可言，不必对这些头作过多解读。
+
+# %%
+pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1)
+
+# %% [markdown]
+# ## 流行的笔记常犯的错误
+#
+# > **“掩码就是把得分乘以 0。”** 得分为 0 并不等于不看：$e^0 = 1$，下面的输出中，被禁止的位置照样分到不少权重。如果把**权重**乘以 0，每行之和又不再是 1。正确的做法是在 softmax 之前把掩码加到得分上。
+# >
+# > **“一个词看不到它自己。”** 能看到，而且常常就在看自己；前瞻掩码允许 $s \le t$，包括对角线。如果连对角线也禁止，第一个位置就没有任何东西可看了。
+# >
+# > **“层归一化是在批次上归一化”**，或者是在各个位置上归一化。都不对：它只用一个词元的 d 个数（见第 7 节）。
+# >
+# > **忘了缩放。** 缩放有两处：得分除以 $\sqrt{d_k}$，这里是一个**头**的宽度，不是模型的宽度（见第 4 节）；词嵌入乘以 $\sqrt{d_{model}}$（见第 2 节）。
+# >
+# > **“先归一化，再过子层。”** 那是 `norm_first`，后来的变体。论文的层归一化在相加之后，最后一层后面也没有额外的归一化。
+# >
+# > **“解码器的每一层读取编码器同一高度的那一层。”** 所有层读取的都是编码器最后一层的输出。
+# >
+# > **“先 softmax，再交叉熵。”** `cross_entropy` 自带 softmax。做两次 softmax，损失会变得很平，几乎学不动。
+# >
+# > **“训练时解码器也是一步一步循环的。”** 只有翻译时才是。训练时有了掩码，所有位置一次算完。
+
+# %%
+scores = torch.tensor([[2.0, 1.0, -3.0, 0.5]])
+allowed = torch.tensor([[True, True, False, False]])
+multiplied = (scores * allowed).softmax(-1)
+weights_cut = scores.softmax(-1) * allowed
+masked = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+print(f"scores times 0:  {multiplied}, forbidden {multiplied[~allowed].sum():.2f}")
+print(f"weights times 0: {weights_cut}, sum {weights_cut.sum():.2f}")
+print(f"masked:          {masked}, sum {masked.sum():.2f}")
+assert multiplied[~allowed].sum() > 0.1
+assert weights_cut.sum() < 1
+assert masked[~allowed].sum() == 0
+
+no_diagonal = torch.ones(3, 3).tril(-1).bool()
+assert attention(Q.new_ones(3, 2), K, values, no_diagonal)[1][0].isnan().all()  # nothing to see
+
+by_head, by_model = self_attention.scaling, d**-0.5
+assert by_head == (d / h) ** -0.5 == math.sqrt(h) * by_model
+
+one_hot = nn.functional.one_hot(torch.tensor([3]), V).float() * 50  # as sure as can be
+once = nn.functional.cross_entropy(one_hot, torch.tensor([3])).item()
+twice = nn.functional.cross_entropy(one_hot.softmax(-1), torch.tensor([3])).item()
+print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
+
+# %% [markdown]
+# ## 每次只改一处的练习
+#
+# 每个练习都写明了应当看到什么。`train` 接受配置中的任意字段；`change` 是一个函数，`train` 会用刚建好的模型调用它。其中的数字来自一次运行，你得到的可能略有出入。
+#
+# 1. **忘记词嵌入的缩放：**
+#
+#    ```python
+#    def forget_scale(model):
+#        for stack in (model.model.encoder, model.model.decoder):
+#            stack.embed_tokens.register_forward_hook(lambda module, inputs, output: output / d**0.5)
+#
+#    train(change=forget_scale)
+#    ```
+#
+#    50 轮之后，模型应当几乎什么也没学会：200 个句子只对 8 个。词的信息被位置信息淹没了。
+# 2. **没有预热：** `train(warmup=1)`。损失应当停在 5 附近，一个句子也译不出来：最初几步的学习率高达 0.09，把权重甩到了回不来的地方。用 `train(warmup=4000)` 同样什么都译不出来，但损失还在下降：起步这么慢，200 次更新不够用。多训练几轮试试。
+# 3. **不用标签平滑：** `train(label_smoothing=0.0)`。损失应当接近 0，译对的句子一样多。第 13 节里的概率会变成什么样？
+# 4. **不用 dropout：** `train(dropout=0.0)`。应当更早学完，200 个句子全对：要死记硬背，dropout 只会碍事。`dropout=0.5` 训练 50 轮，只能译对几个。真实数据上正好相反：论文去掉 dropout，BLEU 下降 1.2（表 3 的 D 组）。
+# 5. **改变头数：** `train(attention_heads=1)` 和 `train(attention_heads=32)`。应当看不出差别，因为任务太简单。在论文中，只用一个头会损失 0.9 BLEU（表 3 的 A 组）。
+# 6. **不用位置编码：**
+#
+#    ```python
+#    def forget_positions(model):
+#        for stack in (model.model.encoder, model.model.decoder):
+#            stack.embed_positions.register_forward_hook(lambda module, inputs, output: 0 * output)
+#
+#    train(change=forget_positions)
+#    ```
+#
+#    几乎所有句子都应当译对。为什么？两百个句子单凭用词就能区分；而在解码器中，前瞻掩码泄露了顺序：第一个位置只看到一个词元，第二个位置看到两个。请找出两个这样的编码器分不清的句子。
+# 7. **平移位置：** 对训练好的模型，设 `trained.model.encoder.embed_positions.offset = 5`，解码器也一样。应当有四分之一的句子译错。正弦位置编码对任何位置都有定义，但模型只学过最前面的几个。
+# 8. **忘记 $1 / \sqrt{d_k}$：** 对训练好的模型，把各层 `self_attn` 和 `cross_attn` 的 `scaling` 设为 1.0。应当只有 7 个左右的句子译错：这里的 $d_k$ 是 32，对应第 4 节表中的哪一行？改用一个头（$d_k = 128$）训练，再做同样的改动，会错 37 个左右。
+# 9. **奖励长句：** 在第 14 节用 `length_penalty=5.0`。排在首位的应当是一长串胡言乱语，一直到长度上限；用 0.0 时，次序与原来相同。
+# 10. **先做层归一化：** `train(norm_first=True)`。结果应当差不多：只有两层，两种都容易训练。再给两者都加上 `encoder_layers=6, decoder_layers=6`：按论文的次序，六层比两层学得慢（50 轮之后对 190 个）。先做层归一化又能对多少个？
+# 11. **反过来译：** 在 `train()` 之前交换 `chinese` 和 `english`，让模型用中文说 "Good morning."。应当译对 194 个左右。
