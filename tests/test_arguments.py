@@ -19,6 +19,7 @@ from vanilla_transformer.train.arguments import (
     UNUSED,
     VanillaTransformerTrainingArguments,
     check_arguments,
+    share_of_update,
 )
 from vanilla_transformer.train.checkpoints import checkpoints
 
@@ -352,3 +353,25 @@ def test_noise_on_the_embeddings_reaches_the_training(tmp_path):
 def test_no_collator_is_the_one_of_pairs(tmp_path):
     trainer = make_trainer(tmp_path, given={"data_collator": None})
     assert trainer.data_collator([copy_task(1)[0]])["labels"].shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "processes", "advice"),
+    [
+        (1, 2, "give 2, or start 1"),
+        (3, 2, "give 2 or 4, or start 1"),
+        (8, 3, "give 6 or 9, or start 2"),
+        (8, 16, "give 16, or start 8"),
+    ],
+)
+def test_an_update_that_cannot_be_divided_is_refused_with_the_nearest_that_can(
+    batches, processes, advice
+):
+    message = f"gradient_accumulation: got {batches} .* among {processes} processes; {advice}\\."
+    with pytest.raises(ValueError, match=message):
+        share_of_update(batches, processes)
+
+
+@pytest.mark.parametrize(("batches", "processes", "share"), [(1, 1, 1), (8, 8, 1), (8, 2, 4)])
+def test_an_update_is_divided_among_the_processes(batches, processes, share):
+    assert share_of_update(batches, processes) == share

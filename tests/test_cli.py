@@ -24,6 +24,7 @@ from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.cli.translate import whole_number
 from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
+from vanilla_transformer.train.checkpoints import Progress
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
@@ -457,7 +458,7 @@ def test_two_processes_train_one_model(trained, tmp_path):
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", configuration]
     launch += ["--num_processes", "2", ROOT / "training" / "train.py"]
     arguments = [trained / "tiny.yaml", "--output-dir", run, "--max-steps", "5"]
-    arguments += ["--evaluate-every-steps", "3"]
+    arguments += ["--evaluate-every-steps", "3", "--gradient-accumulation", "2"]
     completed = subprocess.run(
         [str(word) for word in [*launch, *arguments]],
         env=environment(tmp_path / "cache"),
@@ -473,6 +474,7 @@ def test_two_processes_train_one_model(trained, tmp_path):
     assert completed.stdout.count("\n    translation ") == 3
     assert f"\n\n    source      {samples[2]['source']}\n" in completed.stdout
     checkpoint = run / "checkpoints" / "checkpoint-5"
+    assert Progress.load(checkpoint).batches_per_update == 2
     assert {path.name for path in checkpoint.glob("rng_state*")} == {
         "rng_state_0.pth",
         "rng_state_1.pth",

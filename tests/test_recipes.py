@@ -38,6 +38,7 @@ from vanilla_transformer.recipes.recipe import (
     recipe_of,
     shipped_recipes,
 )
+from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
 
@@ -110,6 +111,8 @@ def test_wmt_recipes_have_the_papers_numbers_and_say_that_they_were_not_run(name
     assert "NOT YET RUN BY US" in shipped_recipes()[name].read_text(encoding="utf-8")
     assert recipe.preset == size
     assert recipe.batch_tokens * recipe.gradient_accumulation == 25_000
+    for devices in (1, 2, 4, 8):
+        assert devices * share_of_update(recipe.gradient_accumulation, devices) == 8
     assert recipe.warmup_steps == 4_000
     assert recipe.learning_rate_factor == 1.0
     assert recipe.max_steps == {"base": 100_000, "big": 300_000}[size]

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -354,7 +355,7 @@ def rewrite_progress(directory, change):
 
 def test_checkpoints_of_older_versions_resume(tmp_path):
     make_trainer(tmp_path, max_steps=4).train()
-    later = ("matmul_precision", "world_size", "precision")
+    later = ("matmul_precision", "world_size", "batches_per_update", "precision")
     rewrite_progress(tmp_path, lambda totals: [totals.pop(name) for name in later])
     second = make_trainer(tmp_path)
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
@@ -362,11 +363,26 @@ def test_checkpoints_of_older_versions_resume(tmp_path):
     assert (second.progress.world_size, second.progress.precision) == (1, "fp32")
 
 
-def test_another_number_of_processes_is_refused_on_resumption(tmp_path):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_several_processes_of_an_earlier_version_are_refused_on_resumption(tmp_path, recorded):
     make_trainer(tmp_path, max_steps=4).train()
-    rewrite_progress(tmp_path, lambda totals: totals.update(world_size=2))
-    with pytest.raises(ValueError, match=r"got 1 process\(es\); .* trained by 2\. Start 2, or"):
-        make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    checkpoint = tmp_path / "checkpoint-4"
+    rewrite_progress(tmp_path, lambda totals: totals.pop("batches_per_update"))
+    if recorded:
+        rewrite_progress(tmp_path, lambda totals: totals.update(world_size=2))
+    else:  # by the first versions, of which each process left its random state
+        rewrite_progress(tmp_path, lambda totals: totals.pop("world_size"))
+        for rank in range(2):
+            shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{rank}.pth")
+    with pytest.raises(ValueError, match="was trained by 2 processes of an earlier version, which"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_another_number_of_batches_in_an_update_is_refused_on_resumption(tmp_path):
+    make_trainer(tmp_path, max_steps=4).train()
+    message = r"got 3 batches in an update \(.*processes\); the checkpoint was trained with 2\."
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, gradient_accumulation_steps=3).train(resume_from_checkpoint=True)
 
 
 @pytest.mark.parametrize(("first", "then"), [("fp32", "bf16"), ("bf16", "fp32")])

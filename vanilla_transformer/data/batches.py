@@ -28,12 +28,8 @@ class TokenBatchSampler(Sampler[list[int]]):
     epoch draws new batches (equal lengths are shuffled, and the boundaries between batches move)
     in a new order; their number never changes.
 
-    With `num_replicas` r the length is a multiple of r, and batches k*r .. k*r+r-1, which
-    accelerate deals to the r processes, hold similar lengths, so that no process waits long for
-    another. Every example comes exactly once in an epoch where that is possible: where a multiple
-    of r lies between the fewest batches that the budget allows and the number of examples. Where
-    none does, as with nine examples that fill a batch each and two processes, every batch is one
-    example, and as few as make the count a multiple of r are repeated.
+    Every example comes exactly once in an epoch. Several processes share the batches of one, which
+    accelerate deals to them in turn: all hold about as many tokens, so that none waits long.
 
     There is no attribute `batch_size`, on purpose: accelerate drops every batch of another size
     when a batch sampler has one.
@@ -42,9 +38,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         source_lengths: tokens of each source, `</s>` included.
         target_lengths: tokens of each target, `</s>` included.
         max_tokens: budget of padded tokens per batch, for source and target each. One update of
-            the paper (25000) is `max_tokens` times replicas times accumulated batches.
+            the paper (25000) is `max_tokens` times the batches of an update.
         seed: of the shuffling.
-        num_replicas: processes that share the batches.
         shuffle: False gives the same batches in every epoch, the longest first.
         max_sentences: upper bound of the pairs in a batch.
 
@@ -60,13 +55,11 @@ class TokenBatchSampler(Sampler[list[int]]):
         *,
         max_tokens: int,
         seed: int = 0,
-        num_replicas: int = 1,
         shuffle: bool = True,
         max_sentences: int | None = None,
     ) -> None:
         for name, value, least in (
             ("max_tokens", max_tokens, 1),
-            ("num_replicas", num_replicas, 1),
             ("max_sentences", 1 if max_sentences is None else max_sentences, 1),
             ("seed", seed, 0),
         ):
@@ -78,7 +71,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         self.target_lengths = target.astype(np.int32)
         self.max_tokens = max_tokens
         self.max_sentences = max_sentences
-        self.num_replicas = num_replicas
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
@@ -89,13 +81,12 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         order, bounds = self._plan()
-        groups = np.arange(len(bounds) - 1).reshape(-1, self.num_replicas)
+        count = len(self)
         if self.shuffle:
-            rng = self._generator(stream=1)
-            groups = rng.permuted(groups[rng.permutation(len(groups))], axis=1)
+            batches = self._generator(stream=1).permutation(count)
         else:
-            groups = groups[::-1]
-        for batch in groups.ravel():
+            batches = range(count - 1, -1, -1)
+        for batch in batches:
             yield order[bounds[batch] : bounds[batch + 1]].tolist()
 
     @property
@@ -111,15 +102,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _constant_length(self) -> int:
-        """Batches of every epoch: the fewest possible, one for the moving bounds, rounded up."""
+        """Batches of every epoch: the fewest possible, and one for the moving bounds."""
         longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
         fewest = len(self._bounds(longest)) - 1
-        batches = self._rounded_up(min(fewest + self.shuffle, len(longest)))
-        # Rather bounds that stay than examples that come twice.
-        return batches if batches <= len(longest) else self._rounded_up(fewest)
-
-    def _rounded_up(self, batches: int) -> int:
-        return -(-batches // self.num_replicas) * self.num_replicas
+        return min(fewest + self.shuffle, len(longest))
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
         """Order of the examples, and the bounds in it of `len(self)` batches, shortest first."""
@@ -142,10 +128,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         bounds = self._bounds(longest[order], first_size=first_size)
         if len(bounds) - 1 > self._length:  # no batch is left for bounds that move
             bounds = self._bounds(longest[order])
-        bounds = _split_batches(bounds, count=min(self._length, len(order)))
-        if len(order) < self._length:  # every batch is one example: repeat some for the last ranks
-            order, bounds = np.resize(order, self._length), np.arange(self._length + 1)
-        return order, bounds
+        return order, _split_batches(bounds, count=self._length)
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
         """Bounds of batches as large as the budget allows, filled from the longest example down.

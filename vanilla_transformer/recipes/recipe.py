@@ -252,7 +252,7 @@ class Recipe:
 
     batch_tokens: int = _option(
         3_125,
-        "source and target tokens in a batch of one device",
+        "source and target tokens in a batch",
         _UPDATES,
         common=True,
         allowed=COUNT,
@@ -261,7 +261,7 @@ class Recipe:
     )
     gradient_accumulation: int = _option(
         8,
-        "batches of one device in an update: 8 * 3125 = 25000",
+        "batches in an update, which the devices divide: 8 * 3125 = 25000",
         _UPDATES,
         allowed=COUNT,
         argument="gradient_accumulation_steps",

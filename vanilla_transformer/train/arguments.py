@@ -61,8 +61,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     the host's meaning of every argument.
 
     Args:
-        batch_tokens: Source and target tokens, padding included, in a batch of one device; in place
-            of the host's batch sizes.
+        batch_tokens: Source and target tokens, padding included, in a batch; in place of the host's
+            batch sizes. An update has `gradient_accumulation_steps` batches of each process.
         bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
             `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
         learning_rate: Largest rate of the schedule. None is Eq. 3's own, times
@@ -115,6 +115,23 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     def base_learning_rate(self) -> float:
         """What a schedule multiplies: Eq. 3 gives the whole rate, those of the host a share."""
         return 1.0 if self.lr_scheduler_type is None else self.learning_rate
+
+
+def share_of_update(batches: int, processes: int) -> int:
+    """Batches of each process in an update that has so many of all of them.
+
+    Raises:
+        ValueError: they cannot be divided; the message has the nearest numbers that can.
+    """
+    if batches % processes == 0:
+        return batches // processes
+    below = batches // processes * processes
+    nearest = " or ".join(str(count) for count in (below, below + processes) if count)
+    fewer = next(count for count in range(processes, 0, -1) if batches % count == 0)
+    raise RequestError(
+        f"gradient_accumulation: got {batches} batches in an update, which cannot be divided among "
+        f"{processes} processes; give {nearest}, or start {fewer}."
+    )
 
 
 def check_arguments(

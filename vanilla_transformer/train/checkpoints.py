@@ -34,7 +34,13 @@ _LEAVE_OUT = "go on from another checkpoint"
 _NUMBER = (int, float)
 _TOTALS = {"training_seconds": _NUMBER, "evaluation_seconds": _NUMBER, "target_tokens": int}
 # Each of them may be missing: the first checkpoints do not say it.
-_CONDITIONS = {"data": str, "matmul_precision": str, "world_size": int, "precision": str}
+_CONDITIONS = {
+    "data": str,
+    "matmul_precision": str,
+    "world_size": int,
+    "batches_per_update": int,
+    "precision": str,
+}
 _STATE = {"global_step": int, "epoch": _NUMBER, "log_history": list, "stateful_callbacks": dict}
 # What the host takes out of each file of state.
 _KEYS = {
@@ -52,7 +58,8 @@ class Progress:
     evaluation_seconds: float = 0.0  # the part of it that evaluations took
     data: str = ""  # fingerprint of the training pairs
     matmul_precision: str = ""  # of float32, as it was chosen for the machine that began
-    world_size: int = 0  # processes; 0 in checkpoints that do not say it
+    world_size: int = 0  # processes; 0 before the first update
+    batches_per_update: int = 0  # of all processes; 0 in checkpoints that do not say it
     precision: str = ""  # fp32, bf16 or fp16; nothing in checkpoints that do not say it
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting does not wait for it
     _started: float | None = None
@@ -69,21 +76,30 @@ class Progress:
         """Real (not padding) target tokens that updates were computed from."""
         return int(self._tokens)
 
-    def require(self, *, data: str, world_size: int, precision: str) -> None:
+    def require(self, *, data: str, batches_per_update: int, precision: str) -> None:
         """Refuse to go on otherwise than the run began.
 
+        Any number of processes goes on with the same updates; only those of several processes that
+        earlier versions trained were made of other pairs.
+
         Raises:
-            ValueError: other pairs, another number of processes or another precision.
+            ValueError: other pairs, other updates or another precision.
         """
         otherwise = "start a new run in another directory."
         if self.data not in ("", data):
             raise RequestError(
                 f"the training pairs are not those that the checkpoint was trained on; {otherwise}"
             )
-        if self.world_size not in (0, world_size):
+        if self.world_size > 1 and not self.batches_per_update:
             raise RequestError(
-                f"got {world_size} process(es); the checkpoint was trained by {self.world_size}. "
-                f"Start {self.world_size}, or {otherwise}"
+                f"the checkpoint was trained by {self.world_size} processes of an earlier version, "
+                f"which made other updates of the pairs; go on with that version, or {otherwise}"
+            )
+        if self.batches_per_update not in (0, batches_per_update):
+            raise RequestError(
+                f"got {batches_per_update} batches in an update (gradient_accumulation_steps times "
+                f"processes); the checkpoint was trained with {self.batches_per_update}. Change "
+                f"one of the two, or {otherwise}"
             )
         if self.precision not in ("", precision):
             raise RequestError(
@@ -117,6 +133,7 @@ class Progress:
             "data": self.data,
             "matmul_precision": self.matmul_precision,
             "world_size": self.world_size,
+            "batches_per_update": self.batches_per_update,
             "precision": self.precision,
         }
         write_json(checkpoint / PROGRESS, totals)
@@ -138,6 +155,9 @@ class Progress:
         for name, value in totals.items():
             if not isinstance(value, str) and not 0 <= value < math.inf:
                 raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
+        # The first checkpoints do not say it, but each process has left its random state.
+        states = [*checkpoint.glob("rng_state_*.pth")]
+        totals.setdefault("world_size", max(1, len(states)))
         tokens = totals.pop("target_tokens")
         return cls(**totals, _tokens=tokens)
 

@@ -42,6 +42,7 @@ from ..storage.environment import resolve_precision
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .choosing import choose_end
@@ -133,7 +134,7 @@ def run_recipe(
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
     """Return the training arguments of a recipe: its own values and what is the same for all."""
     cuda = torch.cuda.is_available()
-    return VanillaTransformerTrainingArguments(
+    args = VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
         **recipe.argument_values(),
         # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
@@ -150,6 +151,11 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         # Said aloud, or processes on CPUs do not find each other.
         use_cpu=not (cuda or torch.backends.mps.is_available()),
     )
+    # A recipe counts the batches of all processes, whose number is known only now.
+    args.gradient_accumulation_steps = share_of_update(
+        recipe.gradient_accumulation, args.world_size
+    )
+    return args
 
 
 def check_report(name: str | None) -> None:

@@ -6,6 +6,7 @@ greedy BLEU while training, fast settings for a CPU, and checkpoints that surviv
 
 import copy
 import hashlib
+import itertools
 import logging
 import math
 import signal
@@ -25,6 +26,7 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    set_seed,
 )
 from transformers.trainer import OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
@@ -127,6 +129,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.target_language = target_language
         self.train_sampler: TokenBatchSampler | None = None
         self.updates_per_epoch = 0  # known when the first one begins
+        self._repeats_last = False  # on this rank, the last batch of an epoch is another one again
         self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self.progress = Progress()
@@ -138,12 +141,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.add_callback(self.outlook)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Batches by token budget (Section 5.1), the same number on every rank."""
+        """Batches by token budget (Section 5.1), dealt to the ranks in turn."""
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
             max_tokens=self.args.batch_tokens,
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            num_replicas=self.args.world_size,
         )
         loader = DataLoader(
             self.train_dataset.select_columns(["input_ids", "labels"]),
@@ -155,6 +157,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             multiprocessing_context=getattr(self.args, "dataloader_multiprocessing_context", None),
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
+        # The ranks for which no batch is left at the end of an epoch repeat one of its first: all
+        # take part in every update. `get_batch_samples` lets those count for nothing.
+        self.accelerator.dataloader_config.even_batches = True
+        left = len(self.train_sampler) % self.args.world_size
+        self._repeats_last = 0 < left <= self.args.process_index
         return self.accelerator.prepare(loader)
 
     def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
@@ -261,13 +268,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Raises:
             TrainingInterrupted: SIGTERM or Ctrl-C came; a checkpoint was written first.
-            ValueError: The checkpoint is of other pairs, processes or precision, or broken.
+            ValueError: The checkpoint is of other pairs, updates or precision, or broken.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
         conditions = {
             "data": _fingerprint(self.train_dataset),
-            "world_size": self.args.world_size,
+            "batches_per_update": self._batches_per_update,
             "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
         }
         if resume_from_checkpoint:
@@ -277,12 +284,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
+        elif self.args.world_size > 1:
+            self._draw_apart(update=0)
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
                 "Pieces of words are taken apart at random (bpe_dropout %g) and counted so.",
                 self.args.bpe_dropout,
             )
-        vars(self.progress).update(conditions)
+        vars(self.progress).update(conditions, world_size=self.args.world_size)
         # Chosen once in a run: a resumed one must go on with the same rounding.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
@@ -292,6 +301,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
         return output
+
+    @property
+    def _batches_per_update(self) -> int:
+        """Batches of all processes in an update; an argument of the host counts those of one."""
+        return self.args.gradient_accumulation_steps * self.args.world_size
 
     @property
     def interrupted(self) -> bool:
@@ -335,6 +349,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                         f"with {found[name]}. {otherwise}"
                     )
 
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """As the host's; another number of ranks than wrote the checkpoint begins new states."""
+        if Progress.load(Path(checkpoint)).world_size == self.args.world_size:
+            super()._load_rng_state(checkpoint)
+        else:
+            self._draw_apart(update=self.state.global_step)
+
+    def _draw_apart(self, *, update: int) -> None:
+        """Seed the random numbers, of dropout above all, by run, update and rank alone."""
+        entropy = [self.args.seed, update, self.args.world_size, self.args.process_index]
+        set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+
     def _matmul_precision(self) -> str:
         """What float32 matrix products are computed with in a run that begins."""
         if self.model.device.type != "cpu":
@@ -347,7 +373,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """As the host's, and counts the real target tokens of the update over all ranks."""
-        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        batches = list(itertools.islice(epoch_iterator, num_batches))
+        if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
+            batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
+        batches, num_items = super().get_batch_samples(iter(batches), num_batches, device)
         if num_items is not None:
             self.progress.count(num_items)
         return batches, num_items
@@ -588,6 +617,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             source_language=source_language,
             target_language=target_language,
             max_source_length=int(pair_lengths(self.train_dataset)[0].max()),
+            gradient_accumulation=self._batches_per_update,
             vocab_size=config.vocab_size,
             split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
             max_steps=self.state.max_steps,  # also where the arguments count epochs
@@ -668,8 +698,8 @@ class _RunControl(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
         # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
-        batches = len(self.trainer.train_sampler) // args.world_size
-        updates = math.ceil(batches / args.gradient_accumulation_steps)
+        batches = len(self.trainer.train_sampler)
+        updates = math.ceil(batches / self.trainer._batches_per_update)
         self.trainer.updates_per_epoch = updates
         self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
