@@ -756,9 +756,9 @@ MUTATIONS = [
     ),
     Mutation(
         "data/batches.py",
-        "return batches if batches <= len(longest) else self._rounded_up(fewest)",
-        "return batches",
-        "test_batching.py::test_examples_are_repeated_only_where_the_budget_leaves_no_other_way",
+        "return min(fewest + self.shuffle, len(longest))",
+        "return fewest + self.shuffle",
+        "test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
     ),
     Mutation(
         "data/batches.py",
@@ -772,11 +772,43 @@ MUTATIONS = [
         "np.random.default_rng([self.seed, stream])",
         "test_batching.py::test_epochs_differ_in_composition_and_not_in_order_alone",
     ),
+    # The same updates by any number of processes.
     Mutation(
-        "data/batches.py",
-        "return -(-batches // self.num_replicas) * self.num_replicas",
-        "return batches",
-        "test_batching.py::test_accelerate_deals_every_rank_the_same_number_of_similar_batches",
+        "train/arguments.py",
+        "if batches % processes == 0:",
+        "if True:",
+        "test_arguments.py::test_an_update_that_cannot_be_divided_is_refused_with_the_nearest_that_can",
+    ),
+    Mutation(
+        "train/run.py",
+        "recipe.gradient_accumulation, args.world_size",
+        "recipe.gradient_accumulation, 1",
+        "test_cli.py::test_two_processes_train_one_model",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:",
+        "if False:",
+        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "0 < left <= self.args.process_index",
+        "0 < left < self.args.process_index",
+        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if Progress.load(Path(checkpoint)).world_size == self.args.world_size:",
+        "if True:",
+        "test_two_processes.py"
+        "::test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "elif self.args.world_size > 1:",
+        "elif False:",
+        "test_two_processes.py::test_each_process_draws_its_own_random_numbers",
     ),
     # BPE-dropout.
     Mutation(
@@ -1028,9 +1060,15 @@ MUTATIONS = [
     ),
     Mutation(
         "train/checkpoints.py",
-        "if self.world_size not in (0, world_size):",
+        "if self.world_size > 1 and not self.batches_per_update:",
         "if False:",
-        "test_trainer.py::test_another_number_of_processes_is_refused_on_resumption",
+        "test_trainer.py::test_several_processes_of_an_earlier_version_are_refused_on_resumption",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "if self.batches_per_update not in (0, batches_per_update):",
+        "if False:",
+        "test_trainer.py::test_another_number_of_batches_in_an_update_is_refused_on_resumption",
     ),
     Mutation(
         "train/checkpoints.py",

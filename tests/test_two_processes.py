@@ -254,9 +254,8 @@ def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled
     for before in (1, 2):
         torch.manual_seed(before)  # must not matter
         look = At(2, lambda: drawn.append(torch.rand(4)))
-        trainer = make_trainer(
-            finished / "random", callbacks=[look], max_steps=2, gradient_accumulation_steps=4
-        )
+        settings = {"max_steps": 2, "gradient_accumulation_steps": 4, "save_strategy": "no"}
+        trainer = make_trainer(finished / "random", callbacks=[look], **settings)
         trainer.train(resume_from_checkpoint=str(finished / "random" / "checkpoint-1"))
     assert torch.equal(*drawn)
 
