@@ -35,7 +35,7 @@ from vanilla_transformer.train import run as runs
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
 from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
-from vanilla_transformer.train.run_directory import check_output, training_lock
+from vanilla_transformer.train.run_directory import check_output, check_shared, training_lock
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
 
@@ -1033,3 +1033,10 @@ def test_scores_of_a_model_from_elsewhere_may_lie_beside_it(copied, tmp_path):
     check_output(checkpoint / "metrics.json", sources=())
     with pytest.raises(RequestError, match=r"config\.json is a file"):
         check_output(model / "config.json", sources=())
+
+
+def test_a_machine_that_does_not_see_the_training_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"first process does not train in .* all machines share"):
+        check_shared(tmp_path)
+    with training_lock(tmp_path):
+        check_shared(tmp_path)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_runs import tiny_recipe
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import TrainerCallback
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress
@@ -279,3 +281,102 @@ def test_many_processes_train_as_one(tmp_path, one, processes):
     assert_dealt(ranks, one)
     for found in ranks:
         assert_same_updates(found, one)
+
+
+def train_and_die(directory):
+    """Train a recipe; in the first start the second process is killed in the fifth update."""
+    on_step_end = trainer_module._RunControl.on_step_end
+    to_die = "dies" in directory.name and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+
+    def killed(self, args, state, control, **kwargs):
+        if to_die and state.global_step == 5 and os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        on_step_end(self, args, state, control, **kwargs)
+
+    trainer_module._RunControl.on_step_end = killed
+    recipe = str(directory.parent / "tiny.yaml")
+    sys.exit(main(["train", recipe, "--output-dir", str(directory)]))
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_torchrun_replaces_a_process_that_died(tmp_path):
+    tiny_recipe(tmp_path, gradient_accumulation=4)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import pathlib, sys; sys.path[:0] = {[str(Path(__file__).parent)]}\n"
+        "from test_two_processes import train_and_die\n"
+        "train_and_die(pathlib.Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "--max-restarts", "1", str(program)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "c")}
+    # Or the new processes now and then find the addresses of those that are gone.
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    ended = {}
+    for name in ("lives", "dies"):
+        ended[name] = subprocess.run(
+            [*command, str(tmp_path / name)],
+            env=environment,
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert ended[name].returncode == 0, ended[name].stderr[-3000:]
+    assert "checkpoint-3." in ended["dies"].stderr.partition("Resuming from")[2]
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ended]
+    assert files[0] == files[1]
+
+
+def two_machines(directory, outputs):
+    """Exit codes and errors of `accelerate launch` on two loopback machines of one process each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "2"]
+    command += ["--config_file", root / "training" / "accelerate" / "ddp.yaml"]
+    command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+    started = []
+    for machine, output in enumerate(outputs):
+        words = [*command, "--machine_rank", machine, root / "training" / "train.py"]
+        words += [directory / "tiny.yaml", "--output-dir", output]
+        cache = {"HF_DATASETS_CACHE": str(Path(output).parent / "cache")}
+        log = open(directory / f"{machine}.log", "w")  # noqa: SIM115, until the process ends
+        started.append(
+            subprocess.Popen(
+                [str(word) for word in words],
+                env={**os.environ, **cache, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+                stdout=log,
+                stderr=log,
+            )
+        )
+    try:
+        codes = [process.wait(timeout=300) for process in reversed(started)]
+    finally:
+        for process in started:
+            process.kill()
+    return codes[::-1], [(directory / f"{machine}.log").read_text() for machine in range(2)]
+
+
+@pytest.mark.slow
+def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
+    tiny_recipe(tmp_path, gradient_accumulation=2)
+    codes, said = two_machines(tmp_path, [tmp_path / "run", tmp_path / "run"])
+    assert codes == [0, 0], said
+    assert [text.count("Model, curves, samples and metrics are in") for text in said] == [1, 0]
+    states = (tmp_path / "run" / "checkpoints" / "checkpoint-9").glob("rng_state_*.pth")
+    assert sorted(path.name for path in states) == ["rng_state_0.pth", "rng_state_1.pth"]
+
+
+@pytest.mark.slow
+def test_two_machines_that_share_no_directory_are_refused_in_one_line(tmp_path):
+    tiny_recipe(tmp_path, gradient_accumulation=2)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    outputs = [tmp_path / name / "run" for name in ("first", "second")]
+    codes, said = two_machines(tmp_path, outputs)
+    assert 0 not in codes
+    assert f"the first process does not train in {outputs[1]} as " in said[1]
+    assert not outputs[1].exists()  # and may be given again

@@ -59,6 +59,7 @@ from .report import (
 from .run_directory import (
     MODEL_FILES,
     check_ours,
+    check_shared,
     check_writable,
     claim,
     completed,
@@ -109,10 +110,12 @@ def run_recipe(
     check_report(recipe.report_to)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
-        # The other ranks wait, then find everything in the cache.
-        with args.main_process_first(desc="preparation of the data"):
+        # The other ranks, on other machines too, wait, then find everything in the cache.
+        with args.main_process_first(local=False, desc="preparation of the data"):
             check_ours(recipe, run, resume=resume)
             metrics = completed(recipe, run)
+            if metrics is None and args.process_index != args.local_process_index:
+                check_shared(run)
             if metrics is None and args.should_save:
                 check_writable(run)
                 held.enter_context(training_lock(run))

@@ -113,6 +113,19 @@ def training_lock(run: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def check_shared(run: Path) -> None:
+    """Refuse to take part in a training that holds no lock in the directory that this machine sees.
+
+    Raises:
+        ValueError: machines do not share the directory, or the first process has given up.
+    """
+    if not (run / HOLDER).is_file():
+        raise RequestError(
+            f"the first process does not train in {run} as {platform.node()} sees it. See what it "
+            "says itself, or give an --output-dir on a file system that all machines share."
+        )
+
+
 def _holder(run: Path) -> str:
     keys = {"process": int, "host": str, "since": str}
     try:
