@@ -115,12 +115,21 @@ def assert_dealt(ranks, one):
             assert found["batches"][first : first + len(dealt)] == dealt
 
 
+class Draw(TrainerCallback):
+    """Draws what dropout would draw next when an update begins."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.drawn.append(torch.rand(4))
+
+
 def random_numbers(directory):
-    """What dropout would draw in the first update, and in the first after a resumption."""
-    drawn = []
-    look = At(1, lambda: drawn.append(torch.rand(4)))
-    make_trainer(directory, callbacks=[look], max_steps=1, save_steps=1).train()
-    return drawn
+    """What is drawn at the beginning of a training."""
+    draw = Draw()
+    make_trainer(directory, callbacks=[draw], max_steps=1, save_steps=1).train()
+    return draw.drawn
 
 
 def interrupted_and_resumed(directory):
@@ -252,14 +261,15 @@ def test_each_process_draws_its_own_random_numbers(finished):
 
 
 def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled(finished):
-    drawn = []
+    draw = Draw()
     for before in (1, 2):
         torch.manual_seed(before)  # must not matter
-        look = At(2, lambda: drawn.append(torch.rand(4)))
         settings = {"max_steps": 2, "gradient_accumulation_steps": 4, "save_strategy": "no"}
-        trainer = make_trainer(finished / "random", callbacks=[look], **settings)
+        trainer = make_trainer(finished / "random", callbacks=[draw], **settings)
         trainer.train(resume_from_checkpoint=str(finished / "random" / "checkpoint-1"))
-    assert torch.equal(*drawn)
+    first, second = draw.drawn
+    assert torch.equal(first, second)
+    assert not torch.equal(first, torch.load(finished / "random-0.pt")[0])
 
 
 def test_signal_to_one_of_two_processes_costs_nothing(finished):
