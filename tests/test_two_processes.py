@@ -263,9 +263,9 @@ def test_each_process_draws_its_own_random_numbers(finished):
 def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled(finished):
     draw = Draw()
     for before in (1, 2):
-        torch.manual_seed(before)  # must not matter
         settings = {"max_steps": 2, "gradient_accumulation_steps": 4, "save_strategy": "no"}
         trainer = make_trainer(finished / "random", callbacks=[draw], **settings)
+        torch.manual_seed(before)  # what the new process did before must not matter
         trainer.train(resume_from_checkpoint=str(finished / "random" / "checkpoint-1"))
     first, second = draw.drawn
     assert torch.equal(first, second)
