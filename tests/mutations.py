@@ -211,6 +211,30 @@ MUTATIONS = [
     # The paper's beam search (Section 6.1).
     Mutation(
         "beam_search.py",
+        "decided | (self.ended_scores[:, -1] > -torch.inf)",
+        "decided",
+        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+    ),
+    Mutation(
+        "beam_search.py",
+        "ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)",
+        "ended",
+        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+    ),
+    Mutation(
+        "publish/card.py",
+        "        example=(right or samples)[0],\n",
+        "        example=samples[0],\n",
+        "test_publishing.py::test_the_example_of_a_card_is_right_if_a_sample_is",
+    ),
+    Mutation(
+        "storage/reading.py",
+        "    _add_numbers(Dumper)  # so that text that looks like one gets its quotes\n",
+        "",
+        "test_recipes.py::test_text_that_is_obeyed_reads_back_as_it_was",
+    ),
+    Mutation(
+        "beam_search.py",
         "return ((5 + length) / 6) ** alpha",
         "return ((6 + length) / 7) ** alpha",
         "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
