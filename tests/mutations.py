@@ -1013,6 +1013,31 @@ MUTATIONS = [
         "pass",
         "test_runs.py::test_scores_replace_no_file_of_a_run",
     ),
+    # A training that goes on from a trained model.
+    Mutation(
+        "train/initial_model.py",
+        "    model.load_state_dict(saved.state_dict())\n",
+        "",
+        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+    ),
+    Mutation(
+        "train/run.py",
+        "    if start is not None:\n        return load_initial_model(start, recipe)\n",
+        "",
+        "test_init_from.py::test_run_resumes_to_the_bit_without_the_model_that_it_began_with",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        "another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)",
+        "pass",
+        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+    ),
+    Mutation(
+        "recipes/recipe.py",
+        'if field.metadata["inherited"] and value is not None:',
+        "if False:",
+        "test_init_from.py::test_what_the_model_brings_is_refused_where_it_is_typed",
+    ),
     # Pictures count from 1.
     Mutation(
         "visualization/attention.py",

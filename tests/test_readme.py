@@ -119,6 +119,16 @@ def test_block_train_own(reader):
         assert (reader / "runs" / "mine" / name).is_file(), name
 
 
+def test_block_init_from(reader):
+    for language in ("en", "de"):
+        lines = [f"{number} {language}" for number in range(40)]
+        (reader / f"new.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    small = ["--max-steps", "2", "--evaluate-pairs", "2", "--num-samples", "1"]
+    run(f"{BLOCKS['init_from'].rstrip()} {' '.join(small)}", reader)
+    tokenizers = [reader / "runs" / name / "tokenizer.json" for name in ("tuned", "demo-en-de")]
+    assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+
+
 def test_block_tokenized_bleu(tmp_path):
     """Its second command, on files as the first one writes them."""
     page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")

@@ -214,19 +214,19 @@ def test_an_option_sets_what_it_is_named_after(name):
 
 def test_every_argument_of_our_own_can_be_set_by_a_recipe():
     own = set(VanillaTransformerTrainingArguments.__annotations__)
-    own -= {"learning_rate", "lr_scheduler_type", "optim"}  # a recipe's are the paper's
+    own -= {"lr_scheduler_type", "optim"}  # a recipe's are the paper's
     assert own <= {field.metadata["argument"] for field in OPTIONS.values()}
 
 
 def test_recipe_can_be_told_from_config_and_arguments(tmp_path):
-    values = {name: other_value(name) for name in OPTIONS if name != "preset"}
-    recipe = Recipe(**values)
+    alone = {"preset", "init_from", "learning_rate_factor"}  # take the place of others, or of one
+    recipe = Recipe(**{name: other_value(name) for name in OPTIONS if name not in alone})
     config = recipe.config(recipe.vocab_size)
     args = training_arguments(recipe, tmp_path)
     expected = {
-        name: value
-        for name, value in values.items()
-        if OPTIONS[name].metadata["config"] or OPTIONS[name].metadata["argument"]
+        name: getattr(recipe, name)
+        for name, field in OPTIONS.items()
+        if field.metadata["config"] or field.metadata["argument"]
     }
     found = recipe_of(config, args)
     assert found == expected

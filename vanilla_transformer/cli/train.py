@@ -18,6 +18,11 @@ _TRAIN_EXAMPLE = """example:
   vanilla-transformer train multi30k_en_de --pair en-de --train-file train.en,train.de \\
       --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
   vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
+  vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \\
+      --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --output-dir runs/tuned
+
+With --init-from the model brings its shape, vocabulary and tokenizer. The schedule begins anew, so
+give a rate like that at which the model's own training ended (history.tsv), or a smaller one.
 
 The same command again resumes a run that was stopped. On several devices:
   accelerate launch training/train.py RECIPE [overrides]

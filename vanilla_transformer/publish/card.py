@@ -87,10 +87,12 @@ _TYPES = {
         **dict.fromkeys(("train_malformed?", "train_too_long?"), int),
         "revision?": str,
         "files?": {"*": [{"name": str, "sha256": str}]},
+        "init_from?": {"revision?": str, "files": [{"name": str, "sha256": str}]},
     },
     "recipe": {
         **dict.fromkeys(("source_language?", "target_language?", "preset?", "dataset?"), str),
         **dict.fromkeys(("data_license?", "data_source?", *(f"{name}?" for name in FILES)), str),
+        "init_from?": str,
         **dict.fromkeys(("save_every_steps?", "max_source_length?"), int),
     },
     "scores": {
@@ -168,6 +170,8 @@ def card_facts(
         if recipe.get(name):
             parts = recipe[name].split(",")
             recipe[name] = ",".join(Path(part).name for part in parts)
+    if recipe.get("init_from") and _initial_model(metrics)["repo"] is None:
+        recipe["init_from"] = Path(recipe["init_from"]).name
     if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
@@ -221,6 +225,7 @@ def render_card(facts: dict[str, object]) -> ModelCard:
         differences=paper_differences(
             _as_shipped(facts), facts.get("model", {}), facts.get("arguments", {})
         ),
+        initial=_initial_model(facts),
         papers_model="big" if _preset(recipe) == "big" else "base",
         papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
@@ -448,6 +453,19 @@ def _template(name: str) -> str:
     raise RequestError(f"the template {name} is missing; install the package again.")
 
 
+def _initial_model(facts: Mapping[str, object]) -> dict[str, str | None] | None:
+    """The model that the training went on from: how to show it, and its name on the Hub."""
+    name, found = facts["recipe"].get("init_from"), facts.get("data", {}).get("init_from") or {}
+    if name is None:
+        return None
+    if found.get("revision"):
+        shown, mark = f"[{name}](https://hf.co/{name})", f"revision {_code(found['revision'])}"
+        return {"shown": shown, "mark": mark, "repo": name}
+    digests = [_code(file["sha256"]) for file in found.get("files", [])[:1]]
+    mark = f"SHA-256 of its weights {digests[0]}" if digests else None
+    return {"shown": _code(Path(name).name), "mark": mark, "repo": None}
+
+
 def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
     published = facts["published"]
     results = list(_eval_results(facts, languages))
@@ -458,6 +476,7 @@ def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
         pipeline_tag="translation",
         tags=["translation", "transformer", "attention-is-all-you-need"],
         datasets=_hub_datasets(facts) or None,
+        base_model=(_initial_model(facts) or {}).get("repo"),
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=published["repo_id"].rpartition("/")[2],
         eval_results=results,

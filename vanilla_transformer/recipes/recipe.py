@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # Where training pairs can be; of several in one file the first counts.
 _PLACES = ("train_file", "generated", "dataset")
+# Two ways to say how large the learning rate becomes.
+_RATES = ("learning_rate", "learning_rate_factor")
 _OF_A_DATASET = frozenset({"dataset_config", "dataset_revision", "streaming"})
 
 # Subjects of the options, under which `train --help` lists all but the common ones.
@@ -65,6 +67,7 @@ def _option(
     config: tuple[str, ...] = (),
     argument: str | None = None,
     strategy: str | None = None,
+    inherited: bool = False,
     paper: object = None,
     big: object = None,
 ) -> typing.Any:
@@ -87,6 +90,7 @@ def _option(
         argument: field of `VanillaTransformerTrainingArguments` that it sets.
         strategy: training argument that says in what unit `argument` counts: "steps" here, or "no"
             for 0; a trainer without a recipe may count epochs.
+        inherited: whether it says what the model or its tokenizer is, which `init_from` brings.
         paper: the paper's value; None if the paper has no such setting.
         big: the paper's value for the big model, if it is another one.
     """
@@ -104,6 +108,7 @@ def _option(
         "config": config,
         "argument": argument,
         "strategy": strategy,
+        "inherited": inherited,
         "paper": default if paper is _DEFAULT else paper,
         "big": big,
     }
@@ -122,27 +127,40 @@ class Recipe:
         ValueError: if no run can have a value; the message names the option.
     """
 
-    preset: str = _option(
-        "base", "base, big or a row of Table 3; typed, it replaces the recipe's whole model", _MODEL
+    init_from: str | None = _option(
+        None,
+        "go on from a trained model: a run, a folder, or user/name of the Hub",
+        _MODEL,
+        common=True,
     )
-    d_model: int | None = _option(None, "width of the model", _MODEL, config=("d_model",))
+    preset: str = _option(
+        "base",
+        "base, big or a row of Table 3; typed, it replaces the recipe's whole model",
+        _MODEL,
+        inherited=True,
+    )
+    d_model: int | None = _option(
+        None, "width of the model", _MODEL, config=("d_model",), inherited=True
+    )
     encoder_layers: int | None = _option(
-        None, "layers of the encoder", _MODEL, config=("encoder_layers",)
+        None, "layers of the encoder", _MODEL, config=("encoder_layers",), inherited=True
     )
     decoder_layers: int | None = _option(
-        None, "layers of the decoder", _MODEL, config=("decoder_layers",)
+        None, "layers of the decoder", _MODEL, config=("decoder_layers",), inherited=True
     )
     attention_heads: int | None = _option(
         None,
         "heads of every attention",
         _MODEL,
         config=("encoder_attention_heads", "decoder_attention_heads"),
+        inherited=True,
     )
     ffn_dim: int | None = _option(
         None,
         "inner width of the feed-forward networks",
         _MODEL,
         config=("encoder_ffn_dim", "decoder_ffn_dim"),
+        inherited=True,
     )
     dropout: float | None = _option(
         None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)
@@ -161,10 +179,18 @@ class Recipe:
         None, "eps_ls of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("label_smoothing",)
     )
     position_encoding: str | None = _option(
-        None, "sinusoidal, learned or tensor2tensor", _MODEL, config=("position_encoding",)
+        None,
+        "sinusoidal, learned or tensor2tensor",
+        _MODEL,
+        config=("position_encoding",),
+        inherited=True,
     )
     norm_first: bool | None = _option(
-        None, "norm before the sub-layer instead of after it", _MODEL, config=("norm_first",)
+        None,
+        "norm before the sub-layer instead of after it",
+        _MODEL,
+        config=("norm_first",),
+        inherited=True,
     )
 
     source_language: str | None = _option(None, "language to translate from, such as en", _PAIRS)
@@ -236,10 +262,11 @@ class Recipe:
         _TOKENIZER,
         common=True,
         allowed=Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
+        inherited=True,
         paper=_DEFAULT,
     )
     split_digits: bool = _option(
-        False, "each digit is a token of its own", _TOKENIZER, paper=_DEFAULT
+        False, "each digit is a token of its own", _TOKENIZER, inherited=True, paper=_DEFAULT
     )
     bpe_dropout: float = _option(
         0.0,
@@ -274,6 +301,15 @@ class Recipe:
         allowed=COUNT,
         argument="warmup_steps",
         paper=_DEFAULT,
+    )
+    learning_rate: float | None = _option(
+        None,
+        "largest learning rate; beside --init-from a small one, such as 2e-4",
+        _UPDATES,
+        common=True,
+        allowed=Range(0, 1000, whole=False, above=True),
+        argument="learning_rate",
+        paper="Eq. 3",
     )
     learning_rate_factor: float = _option(
         1.0,
@@ -443,13 +479,35 @@ class Recipe:
         """Refuse values that no run can have, naming the option."""
         for field in dataclasses.fields(self):
             _check(field, getattr(self, field.name))
-        config = self.config(self.vocab_size)
+        if self.init_from is not None:
+            _check_inherited(
+                {
+                    field.name: getattr(self, field.name)
+                    for field in dataclasses.fields(self)
+                    if getattr(self, field.name) != field.default
+                }
+            )
+        self.check_positions(self.config(self.vocab_size))
         longest = max(self.max_source_length, self.max_target_length)
+        if self.learning_rate is not None and self.learning_rate_factor != 1:
+            raise RequestError(
+                f"learning_rate: got {self.learning_rate:g} and learning_rate_factor "
+                f"{self.learning_rate_factor:g}, which both say how large the rate becomes; give "
+                "one of them."
+            )
         if self.batch_tokens < longest:
             raise RequestError(
                 f"batch_tokens: got {self.batch_tokens}, less than the longest sentence allowed; "
                 f"give {longest} or more, or lower max_source_length and max_target_length."
             )
+
+    def check_positions(self, config: "VanillaTransformerConfig") -> None:
+        """Refuse sentences that are longer than a model's table of positions.
+
+        Raises:
+            ValueError: if it has such a table, which ends before the longest sentence allowed.
+        """
+        longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
             raise RequestError(
                 f"max_source_length, max_target_length: got {longest}, but learned positions end "
@@ -596,8 +654,9 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
     Args:
         name_or_path: such as `demo` or `my/recipe.yaml`.
         overrides: values that override the file's; strings take the option's type. A preset takes
-            the place of all that the file says of the model, since it is a whole one, and other
-            training pairs that of what it says of its own.
+            the place of all that the file says of the model, since it is a whole one; so does
+            `init_from`, and of the tokenizer. Other training pairs take that of what it says of its
+            own, and one way to say the learning rate that of the other.
 
     Returns:
         The recipe, every value checked.
@@ -612,14 +671,43 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
     given = _values(dict(overrides or {}))
-    if "preset" in given:
+    if given.get("init_from", values.get("init_from")) is not None:
+        _check_inherited(given)
+        if given.get("init_from") is not None:
+            values = _without_inherited(values, given["init_from"])
+    elif "preset" in given:
         values = _without_model(values, given["preset"])
+    for one, other in (_RATES, _RATES[::-1]):
+        if given.get(one) is not None and other not in given:
+            values.pop(other, None)
     return Recipe(**_from_one_place(values, given))
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
     """A recipe from keys and values as a YAML file or the command line gives them."""
     return Recipe(**_from_one_place(_values(dict(values)), {}))
+
+
+def _check_inherited(given: Mapping[str, object]) -> None:
+    """Refuse options that say what the model or its tokenizer is, for which there is one."""
+    for field in dataclasses.fields(Recipe):
+        value = given.get(field.name)
+        if field.metadata["inherited"] and value is not None:
+            raise RequestError(
+                f"{field.name}: got {quoted(value)} beside init_from, whose model brings its shape "
+                f"and its tokenizer; leave {field.name} out."
+            )
+
+
+def _without_inherited(values: dict[str, object], model: object) -> dict[str, object]:
+    """The file's values but those of its model and tokenizer, for which there is a model."""
+    fields = dataclasses.fields(Recipe)
+    inherited = [field.name for field in fields if field.metadata["inherited"]]
+    replaced = ", ".join(f"{name} {values[name]}" for name in inherited if values.get(name))
+    if replaced:
+        message = "The model and the tokenizer of %s replace the recipe's: %s."
+        logger.info(message, quoted(model), replaced)
+    return {name: value for name, value in values.items() if name not in inherited}
 
 
 def _without_model(values: dict[str, object], preset: object) -> dict[str, object]:

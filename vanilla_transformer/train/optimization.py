@@ -69,6 +69,11 @@ def noam_schedule(
     return LambdaLR(optimizer, partial(_lr_after, **constants))
 
 
+def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+    """The largest rate of Eq. 3, which is that of step = warmup_steps."""
+    return noam_lr(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+
+
 def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> float:
     """The multiple of Eq. 3 that has this rate at its peak, which is step = warmup_steps."""
     return learning_rate * (d_model * warmup_steps) ** 0.5

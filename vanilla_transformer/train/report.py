@@ -1,5 +1,6 @@
 """The parts of metrics.json that training knows, and the files of a run for people to read."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..recipes.recipe import differing_sides
+from ..recipes.recipe import Recipe, differing_sides
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
@@ -31,7 +32,7 @@ _MODEL = (
 )
 # What the arguments may say of the updates beside that.
 _UPDATES = (
-    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args"),
     *("weight_decay", "neftune_noise_alpha"),
 )
 _SAMPLE = ("source", "reference", "translation")
@@ -63,10 +64,21 @@ def training_facts(
     }
 
 
-def beside_the_recipe(config: VanillaTransformerConfig) -> dict[str, object]:
-    """Return the config's values that no recipe can hold and that are not the paper's."""
-    paper = VanillaTransformerConfig()
-    found = {name: getattr(config, name) for name in _MODEL}
+def beside_the_recipe(
+    config: VanillaTransformerConfig, recipe: Recipe | None = None
+) -> dict[str, object]:
+    """Return the config's values that the recipe does not hold and that are not the paper's.
+
+    Args:
+        config: of the model.
+        recipe: that leaves the shape to its `init_from`; None for one that says all it can.
+    """
+    paper, names = VanillaTransformerConfig(), list(_MODEL)
+    if recipe is not None:
+        options = dataclasses.fields(Recipe)
+        unsaid = [field for field in options if getattr(recipe, field.name) is None]
+        names += ["vocab_size", *(name for field in unsaid for name in field.metadata["config"])]
+    found = {name: getattr(config, name) for name in names}
     found = {name: value for name, value in found.items() if value != getattr(paper, name)}
     return {**found, **differing_sides(config)}
 

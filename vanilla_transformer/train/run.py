@@ -41,13 +41,16 @@ from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
-from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .choosing import choose_end
 from .evaluating import score_test_set
+from .initial_model import initial_folder, load_initial_model
+from .optimization import peak_rate
 from .report import (
+    beside_the_recipe,
     choose_samples,
     draw_curves,
     training_facts,
@@ -57,6 +60,7 @@ from .report import (
     write_samples,
 )
 from .run_directory import (
+    INIT_FROM,
     MODEL_FILES,
     check_ours,
     check_shared,
@@ -188,7 +192,7 @@ def _prepare(
         identity["held_out_pairs"] = len(test)
     if write:  # only now: pairs that cannot be read leave no directory behind
         claim(recipe, run, identity)
-    tokenizer = _tokenizer(recipe, run, pairs)
+    tokenizer = _tokenizer(recipe, run, pairs, identity)
     train = tokenize_pairs(
         pairs,
         tokenizer,
@@ -238,9 +242,23 @@ def _check_lengths(
             raise RequestError(f"Pairs of the {name} set: {error}") from error
 
 
-def _tokenizer(recipe: Recipe, run: Path, pairs: "Dataset") -> PreTrainedTokenizerBase:
-    """The tokenizer of the run, learnt from its training pairs by the first start."""
-    if not (run / "tokenizer.json").is_file():
+def _tokenizer(
+    recipe: Recipe, run: Path, pairs: "Dataset", identity: dict[str, object]
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of the run: its model's, or learnt from its training pairs by the first start.
+
+    Args:
+        recipe: of the run.
+        run: its directory.
+        pairs: its training pairs.
+        identity: what `identify` says of the run.
+    """
+    if not (run / "tokenizer.json").is_file() and recipe.init_from is not None:
+        folder = initial_folder(recipe, identity[INIT_FROM])
+        load_saved_tokenizer(folder)  # refused here, not when a copy of it is there
+        with files_written_aside(run, last="tokenizer.json") as aside:
+            copy_tokenizer(folder, aside)
+    elif not (run / "tokenizer.json").is_file():
         tokenizer = train_tokenizer(
             sentences(pairs),
             vocab_size=recipe.vocab_size,
@@ -273,7 +291,6 @@ def _train(
     if start is not None and _is_final(start, recipe):
         return start
     set_seed(recipe.seed)
-    config = recipe.config(len(tokenizer))
     count = recipe.evaluate_pairs
     texts = data.validation_texts
     if data.validation is None:
@@ -285,7 +302,7 @@ def _train(
         )
     if args.should_save and (data.test_sets or len(texts)):
         installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
-    model = VanillaTransformerForConditionalGeneration(config)
+    model = _model(recipe, len(tokenizer), start, data.sizes)
     for name, pairs in {"validation": texts, **data.test_sets}.items():
         _check_lengths(model, tokenizer, name, pairs)
     trainer = VanillaTransformerTrainer(
@@ -308,6 +325,30 @@ def _train(
             "same command again."
         )
     return final
+
+
+def _model(
+    recipe: Recipe, vocabulary: int, start: Path | None, sizes: dict[str, object]
+) -> VanillaTransformerForConditionalGeneration:
+    """A new model, or the one to go on from: the run's own as soon as there is a checkpoint."""
+    if recipe.init_from is None:
+        return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
+    if start is not None:
+        return load_initial_model(start, recipe)
+    model = load_initial_model(initial_folder(recipe, sizes[INIT_FROM]), recipe)
+    logger.info("The training goes on from %s: its weights and its tokenizer.", recipe.init_from)
+    if recipe.learning_rate is None:
+        rate = peak_rate(
+            d_model=model.config.d_model,
+            warmup_steps=recipe.warmup_steps,
+            factor=recipe.learning_rate_factor,
+        )
+        logger.warning(
+            "The learning rate rises to %.1e, as in a training from nothing, which may undo much "
+            "of what the model has learnt; --learning-rate 2e-4 is a cautious one.",
+            rate,
+        )
+    return model
 
 
 def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
@@ -369,6 +410,7 @@ def _finish(
         "epochs": round(state["epoch"], 3),
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
+        **({} if recipe.init_from is None else {"model": beside_the_recipe(model.config, recipe)}),
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,

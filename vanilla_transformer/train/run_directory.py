@@ -35,9 +35,11 @@ from ..storage.run_files import (
 )
 from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, WEIGHTS_INDEX
 from .checkpoints import MANIFEST, changed_files, checkpoints, digests, last_whole_checkpoint
+from .initial_model import identify_model
 
 logger = logging.getLogger(__name__)
 
+INIT_FROM = "init_from"  # in data.json: which model the run began with
 MODEL_FILES = "model_files"  # in metrics.json: size and SHA-256 of each file of the model
 _MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -243,10 +245,13 @@ def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     """Which pairs the run takes, those of its first start also in all later ones.
 
     Returns:
-        What `data_identity` says, and `held_out_pairs`: how many, or None where the pairs decide.
+        What `data_identity` says, and `held_out_pairs`: how many, or None where the pairs decide;
+        with `init_from` also which model that is, which is not looked at again once the run has
+        learnt, or None where that is lost.
 
     Raises:
-        ValueError: if a file is not what it was when the run began.
+        ValueError: if a file is not what it was when the run began, or there is no model to begin
+            with.
     """
     recorded = recorded_data(run)
     if not _trained(run) and (
@@ -257,6 +262,9 @@ def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     identity["held_out_pairs"] = recipe.held_out_pairs
     if _trained(run):
         identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
+    if recipe.init_from is not None:
+        known = _trained(run)
+        identity[INIT_FROM] = recorded.get(INIT_FROM) if known else identify_model(recipe.init_from)
     changed = _changed_files(identity, recorded)
     if changed and _trained(run):
         names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
@@ -274,6 +282,7 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
             recorded = recorded_data(run)
             held_out = identity["held_out_pairs"]
             another = recorded.get("held_out_pairs", held_out) != held_out
+            another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)
             if differences or another or "train" in _changed_files(identity, recorded):
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
@@ -309,6 +318,8 @@ def _is_identity(recorded: object) -> bool:
         return False
     splits = recorded.get("files", {}).values()
     if not isinstance(recorded.get("held_out_pairs", 0), int):
+        return False
+    if not isinstance(recorded.get(INIT_FROM), dict | None):
         return False
     return isinstance(recorded.get("revision"), str | None) and all(
         isinstance(files, list)

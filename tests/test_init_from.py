@@ -1,0 +1,256 @@
+"""A training that goes on from a trained model: its weights, its tokenizer, new pairs."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import torch
+from test_runs import own_cache, tiny_recipe, write_pairs  # noqa: F401, fixtures
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.publish.card import card_facts, render_card
+from vanilla_transformer.recipes.recipe import Recipe, load_recipe
+from vanilla_transformer.storage import hub_model
+from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
+from vanilla_transformer.train.initial_model import identify_model
+
+RATE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of another shape than the recipes below have."""
+    folder = tmp_path_factory.mktemp("trained")
+    values = {"d_model": 8, "vocab_size": 270, "dropout": 0.3, "split_digits": "true"}
+    run_recipe(load_recipe(str(tiny_recipe(folder, **values))), folder / "first")
+    return folder / "first"
+
+
+def going_on(folder, model, **overrides):
+    """A recipe with pairs of its own that goes on from a model."""
+    path = tiny_recipe(folder)
+    write_pairs(folder / "train.jsonl", 90, 7)
+    given = {"init_from": str(model), "learning_rate": RATE, **overrides}
+    return load_recipe(str(path), given)
+
+
+@pytest.fixture(scope="module")
+def finished(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = going_on(folder, trained)
+    return recipe, folder / "run", run_recipe(recipe, folder / "run")
+
+
+class Begun(Exception):
+    """Ends a run where its training would begin."""
+
+
+@pytest.fixture
+def beginnings(monkeypatch):
+    """The models that trainings would begin with."""
+    seen = []
+
+    def begin(trainer, *args, **kwargs):
+        seen.append(trainer.model)
+        raise Begun
+
+    monkeypatch.setattr(VanillaTransformerTrainer, "train", begin)
+    return seen
+
+
+def test_training_begins_with_the_weights_and_the_tokenizer_of_the_model(
+    trained, tmp_path, beginnings
+):
+    model = shutil.copytree(trained, tmp_path / "model")
+    recipe = going_on(tmp_path, model, dropout=0.25)
+    with pytest.raises(Begun):
+        run_recipe(recipe, tmp_path / "run")
+    (begun,) = beginnings
+    weights = begun.state_dict()
+    expected = AutoModelForSeq2SeqLM.from_pretrained(trained).state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert (begun.config.d_model, begun.config.vocab_size) == (8, 270)
+    assert begun.config.dropout == begun.model.encoder.dropout.p == 0.25
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (trained / name).read_bytes()
+
+    # Nothing is trained yet, and the model is another one now.
+    settings = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["model_max_length"] = 77
+    (model / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(Begun):
+        run_recipe(recipe, tmp_path / "run")
+    assert AutoTokenizer.from_pretrained(tmp_path / "run").model_max_length == 77
+
+
+def test_run_says_what_it_began_with(finished, trained):
+    recipe, run, metrics = finished
+    assert recipe.d_model is recipe.dropout is None
+    assert metrics["recipe"]["init_from"] == str(trained)
+    assert load_recipe(str(run / "recipe.yaml")) == recipe
+    assert metrics["data"]["init_from"] == identify_model(str(trained))
+    names = [file["name"] for file in metrics["data"]["init_from"]["files"]]
+    assert names == ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert metrics["data"]["train_pairs"] == 90
+    told = {"d_model": 8, "vocab_size": 270, "dropout": 0.3, "encoder_layers": 1}
+    assert metrics["model"].items() >= told.items()
+    assert str(trained) not in (run / "config.json").read_text(encoding="utf-8")
+    model = AutoModelForSeq2SeqLM.from_pretrained(run)
+    assert (model.config.dropout, model.generation_config.num_beams) == (0.3, 4)
+    assert len(AutoTokenizer.from_pretrained(run)) == 270
+    history = (run / "history.tsv").read_text(encoding="utf-8").splitlines()
+    column = history[0].split("\t").index("learning_rate")
+    rates = [float(row.split("\t")[column] or 0) for row in history[1:]]
+    assert max(rates) == pytest.approx(RATE * 9 / 10)  # the warm-up has 10 updates
+
+
+def test_run_resumes_to_the_bit_without_the_model_that_it_began_with(finished, trained, tmp_path):
+    _, run, _ = finished
+    model = shutil.copytree(trained, tmp_path / "model")
+    recipe = going_on(tmp_path / "pairs", model)
+    run_recipe(going_on(tmp_path / "pairs", model, max_steps=6), tmp_path / "run")
+    shutil.rmtree(model)
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert metrics["updates"] == 9
+    assert metrics["data"]["init_from"] == identify_model(str(trained))
+    weights = [folder / "model.safetensors" for folder in (run, tmp_path / "run")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+
+
+def test_another_model_to_begin_with_is_another_run(finished, trained, tmp_path):
+    recipe, run, _ = finished
+    folder = recipe.train_file.rpartition("/")[0]
+    for values in ({"init_from": "none"}, {"init_from": str(tmp_path)}, {"learning_rate": 1e-4}):
+        given = {"init_from": str(trained), "learning_rate": RATE, **values}
+        name = next(iter(values))
+        with pytest.raises(RequestError, match=rf"run of another recipe \((.*; )?{name}: "):
+            run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("d_model", 8), ("vocab_size", 37_000), ("preset", "base"), ("split_digits", False)],
+        *[("attention_heads", 4), ("norm_first", True), ("position_encoding", "learned")],
+    ],
+)
+def test_what_the_model_brings_is_refused_where_it_is_typed(tmp_path, name, value):
+    message = f"{name}: got .* beside init_from, whose model brings .*; leave {name} out"
+    with pytest.raises(RequestError, match=message) as caught:
+        load_recipe("demo", {"init_from": "runs/mine", name: value})
+    assert "\n" not in str(caught.value)
+    own = tmp_path / "own.yaml"
+    own.write_text("init_from: runs/mine\nd_model: 64\n", encoding="utf-8")
+    with pytest.raises(RequestError, match="d_model: got 64 beside init_from"):
+        load_recipe(str(own))
+
+
+def test_rates_of_a_file_stay_and_its_shape_goes(monkeypatch):
+    messages = []
+    logger = logging.getLogger("vanilla_transformer.recipes.recipe")
+    monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
+    recipe = load_recipe("multi30k_en_de", {"init_from": "user/en-de"})
+    assert recipe.model_overrides() == {"dropout": 0.2}
+    assert (recipe.bpe_dropout, recipe.vocab_size) == (0.1, Recipe.vocab_size)
+    assert messages == [
+        "The model and the tokenizer of 'user/en-de' replace the recipe's: d_model 256, "
+        "encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, vocab_size 9000."
+    ]
+
+
+def test_the_rate_that_is_typed_takes_the_place_of_the_other(tmp_path):
+    typed = load_recipe("demo", {"learning_rate": "2e-4"})
+    assert (typed.learning_rate, typed.learning_rate_factor) == (2e-4, 1.0)
+    own = tmp_path / "own.yaml"
+    own.write_text(typed.to_yaml(), encoding="utf-8")
+    assert load_recipe(str(own)) == typed
+    factor = load_recipe(str(own), {"learning_rate_factor": 0.5})
+    assert (factor.learning_rate, factor.learning_rate_factor) == (None, 0.5)
+    with pytest.raises(RequestError, match=r"learning_rate: got 0\.0002 and learning_rate_f"):
+        load_recipe("demo", {"learning_rate": 2e-4, "learning_rate_factor": 2})
+
+
+def test_a_rate_as_for_a_training_from_nothing_is_warned_of(trained, tmp_path, caplog, beginnings):
+    logging.getLogger("vanilla_transformer").propagate = True
+    with pytest.raises(Begun):
+        run_recipe(going_on(tmp_path, trained, learning_rate=None), tmp_path / "run")
+    (warning,) = [text for text in caplog.messages if "learning rate rises" in text]
+    assert "rises to 1.1e-01, as in a training from nothing" in warning  # (8 * 10)^-0.5
+    assert "--learning-rate 2e-4" in warning
+
+
+def spoil(folder, **changes):
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: spoil(model, model_type="marian"), "of model_type 'marian', not a model of"),
+        (lambda model: spoil(model, decoder_vocab_size=9), "has a vocabulary for each language"),
+        (lambda model: (model / "tokenizer.json").unlink(), "holds no tokenizer.json"),
+        (lambda model: (model / "model.safetensors").unlink(), "holds no trained model"),
+        (lambda model: (model / "config.json").unlink(), "holds no trained model"),
+    ],
+)
+def test_what_no_training_can_begin_with_is_refused_before_any_work(
+    trained, tmp_path, change, message
+):
+    model = shutil.copytree(trained, tmp_path / "model")
+    change(model)
+    with pytest.raises(RequestError, match=message):
+        run_recipe(going_on(tmp_path / "pairs", model), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_the_hub_is_known_by_its_commit(trained, tmp_path, monkeypatch, beginnings):
+    snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")
+    asked = []
+
+    def download(name, *, revision, **options):
+        asked.append((name, revision))
+        return str(snapshot)
+
+    monkeypatch.setattr(hub_model, "snapshot_download", download)
+    with pytest.raises(Begun):
+        run_recipe(going_on(tmp_path, "user/en-de"), tmp_path / "run")
+    data = json.loads((tmp_path / "run/checkpoints/data.json").read_text(encoding="utf-8"))
+    assert data["init_from"]["revision"] == "c0ffee"
+    assert asked[0] == ("user/en-de", None)
+    assert set(asked[1:]) == {("user/en-de", "c0ffee")}  # whatever is pushed meanwhile
+
+
+def card_of(run):
+    kept = {"license": "mit", "data_license": "CC0", "data_source": "drawn"}
+    facts = card_facts(run, run=None, repo_id="user/de-en", form="native", **kept)
+    for sample in facts["published"]["samples"]:
+        sample["translation"] = sample["reference"]
+    return render_card(facts)
+
+
+def test_the_card_says_what_the_model_was_before(finished, trained, tmp_path):
+    _, run, metrics = finished
+    card = card_of(run)
+    digest = metrics["data"]["init_from"]["files"][0]["sha256"]
+    assert "trained further from\n`first` to translate" in card.text
+    assert f"the tokenizer of `first` (SHA-256 of its weights `{digest}`)" in card.text
+    assert str(trained.parent) not in card.content
+    assert "| `d_model` | 8 | 512 |" in card.text
+    assert "| `learning_rate` | 0.001 | Eq. 3 |" in card.text
+    assert card.data.base_model is None
+
+    copy = shutil.copytree(run, tmp_path / "run")
+    metrics = json.loads(json.dumps(metrics))
+    metrics["recipe"]["init_from"] = "user/en-de"
+    metrics["data"]["init_from"]["revision"] = "c0ffee"
+    (copy / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    card = card_of(copy)
+    assert card.data.base_model == "user/en-de"
+    assert (
+        "the tokenizer of [user/en-de](https://hf.co/user/en-de) (revision `c0ffee`)" in card.text
+    )
