@@ -129,6 +129,21 @@ def test_block_init_from(reader):
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
 
 
+def test_block_train_python(reader):
+    lines = [f"{a} and {b}\t{a} und {b}" for a in range(12) for b in range(12)]
+    (reader / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    small = {"20_000": "2", "d_model=256": "d_model=16"}
+    small |= {'strategy="steps"': 'strategy="steps", eval_steps=1, save_steps=1'}
+    block = BLOCKS["train_python"]
+    for long, short in small.items():
+        assert block.count(long) == 1
+        block = block.replace(long, short)
+    (reader / "train_python.py").write_text(block, encoding="utf-8")
+    assert run(".venv/bin/python train_python.py", reader).stdout.count("\n") >= 3
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert (reader / "runs" / "python" / name).is_file(), name
+
+
 def test_block_tokenized_bleu(tmp_path):
     """Its second command, on files as the first one writes them."""
     page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
