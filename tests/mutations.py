@@ -1013,6 +1013,20 @@ MUTATIONS = [
         "pass",
         "test_runs.py::test_scores_replace_no_file_of_a_run",
     ),
+    # Documents.
+    Mutation(
+        "cli/translate.py",
+        "[first, *itertools.islice(found, len(texts) - 1)]",
+        "[first]",
+        "test_cli_translate.py"
+        "::test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay",
+    ),
+    Mutation(
+        "data/splitting.py",
+        'space = "" if _base(language) in _WITHOUT_SPACES else " "',
+        'space = " "',
+        "test_cli_translate.py::test_paragraphs_are_joined_as_their_language_is_written",
+    ),
     # A training that goes on from a trained model.
     Mutation(
         "train/initial_model.py",

@@ -1,10 +1,13 @@
 """`translate` on the command line: what its options mean, pictures of the attention, progress."""
 
 import io
+import itertools
 import json
+import os
 import re
 import shutil
 import sys
+import types
 
 import pytest
 from test_cli import error_of
@@ -13,6 +16,7 @@ from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 from vanilla_transformer import batch_translation, visualization
 from vanilla_transformer.batch_translation import MAX_SOURCE_CHARACTERS, MAX_SOURCE_TOKENS
 from vanilla_transformer.cli import main
+from vanilla_transformer.data import join_sentences, split_sentences
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
@@ -324,3 +328,108 @@ def test_alignments_are_links_of_the_lines_written(run, tmp_path, capsys):
 def test_what_the_papers_search_alone_has_needs_it(run, source, capsys, option):
     line = error_of(capsys, "translate", run, source, option, "2", "--engine", "onnx")
     assert f"{option} is of the paper's search; leave out --engine." in line
+
+
+@pytest.fixture
+def splitter(monkeypatch):
+    """In place of sentencex: a sentence ends with a full stop, and the spaces after it are its."""
+    calls = []
+
+    def segment(language, text):
+        calls.append(language)
+        return re.findall(r"[^.]+[.]?\s*", text)
+
+    monkeypatch.setitem(sys.modules, "sentencex", types.SimpleNamespace(segment=segment))
+    return calls
+
+
+@pytest.fixture
+def bracketed(monkeypatch):
+    """Translates a sentence by putting it in brackets."""
+
+    def translate_windows(model, tokenizer, windows, **options):
+        for text in itertools.chain.from_iterable(windows):
+            found = f"[{text}]" if text.strip() else ""
+            yield [batch_translation.Translation(found, -1.0)]
+
+    monkeypatch.setattr(batch_translation, "translate_windows", translate_windows)
+
+
+def test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay(
+    run, splitter, bracketed, tmp_path, monkeypatch, capsys
+):
+    lines = ["ein Hund. alt  und. Haus", "", "   ", "ein. ", "alt"]
+    expected = ["[ein Hund.] [alt  und.] [Haus]", "", "", "[ein.]", "[alt]"]
+    document, table = tmp_path / "document.txt", tmp_path / "table.tsv"
+    document.write_text("\n".join(lines))
+    found, said = translated(capsys, run, document, "--split-sentences")
+    assert (found, said, {*splitter}) == (expected, "", {"de"})  # of the run
+    translated(capsys, run, document, "--split-sentences", "--pair", "pt-en")
+    assert {*splitter} == {"de", "pt"}
+
+    table.write_text("".join(f"{line}\t7\n" for line in ["text", *lines]))
+    found, _ = translated(capsys, run, table, "--tsv", "text", "--split-sentences")
+    assert found[0] == "text\t7\ttranslation"
+    assert [row.split("\t")[:2] for row in found[1:]] == [[line, "7"] for line in lines]
+    assert [row.split("\t")[2] for row in found[1:]] == expected
+
+    reading, writing = os.pipe()
+    os.write(writing, document.read_bytes())
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert translated(capsys, run, "--split-sentences")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--nbest", "2"], "--nbest is of one sentence, and --split-sentences makes several"),
+        (["--alignments", "links"], "--alignments is of one sentence"),
+        (["--prefix", "a"], "--prefix is of one sentence"),
+        (["--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as en-de"),
+    ],
+)
+def test_what_is_of_one_sentence_is_refused_for_several(
+    run, source, splitter, capsys, options, message
+):
+    assert message in error_of(capsys, "translate", run, source, "--split-sentences", *options)
+
+
+def test_splitting_needs_languages_and_its_package(run, source, splitter, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "recipe.yaml").unlink()
+    line = error_of(capsys, "translate", copy, source, "--split-sentences")
+    assert "does not say its languages; give --pair, such as --pair en-de." in line
+    assert "--pair is for --split-sentences" in error_of(
+        capsys, "translate", run, source, "--pair", "en-de"
+    )
+    sys.modules["sentencex"] = None
+    line = error_of(capsys, "translate", run, source, "--split-sentences")
+    assert "sentencex" in line
+    assert "pip install '.[documents]'" in line
+
+
+def test_the_picture_of_a_document_is_of_its_first_sentence(
+    run, splitter, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "document.txt").write_text("\nein Hund. alt\n")
+    drawn = recorded(monkeypatch, visualization, "attention_weights")
+    picture = ["--attention", tmp_path / "map.png"]
+    translated(capsys, run, tmp_path / "document.txt", "--split-sentences", *picture)
+    ((_, _, text, _),) = [arguments for arguments, _ in drawn]
+    assert text == "ein Hund."
+
+
+def test_paragraphs_are_joined_as_their_language_is_written():
+    assert join_sentences(["Ja. ", "", " Nein."], "de") == "Ja. Nein."
+    for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
+        assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
+    assert join_sentences([], "en") == join_sentences([""], "en") == ""
+
+
+def test_sentences_are_those_of_the_library():
+    pytest.importorskip("sentencex")
+    assert split_sentences(" Dr. Smith left.  Did he? ", "en-GB") == ["Dr. Smith left.", "Did he?"]
+    assert split_sentences("你好。我是学生。", "zh") == ["你好。", "我是学生。"]
+    assert split_sentences("  ", "en") == ["  "]

@@ -29,6 +29,7 @@ EXTRAS = {
     **dict.fromkeys(("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml"), "demo"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
+    "sentencex": "documents",
 }
 
 _EXAMPLE = """example:

@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, NUM_BEAMS, Range
+from ..recipes.recipe import make_recipe
 from ..storage.reading import LINE_BYTES, errors_naming, read_lines
 
 _TRANSLATE_EXAMPLE = """example:
@@ -26,17 +27,20 @@ _TRANSLATE_EXAMPLE = """example:
       --attention-kind encoder --attention-layer 1 --attention-heads 1,4
   vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
   vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
+  vanilla-transformer translate runs/multi30k_en_de document.txt --split-sentences
   vanilla-transformer translate user/demo-en-de source.txt --revision main
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 With --alignments each line written has a line there, of links such as 0-0 1-2: word of the source,
 word of the translation, from 0, as white space parts them.
+With --split-sentences each line is a paragraph of any number of sentences, and stays one.
 With --tsv each line comes back with its translation as one more column, behind the others.
 A line that is not UTF-8, or longer than 4096 tokens, is refused: in a file before any line is
 translated, in a pipe when it comes.
 """
 _T = TypeVar("_T")
+_SIDES = ("source", "target")
 _PAUSE = 0.2  # seconds without a line after which those that arrived are translated
 
 
@@ -59,6 +63,10 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--prefix", metavar="TEXT", help=text)
     text = "translate this column (from 1, or by its name in the first line) of a table with tabs"
     command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
+    text = "translate the sentences of each line one by one, and join them again"
+    command.add_argument("--split-sentences", action="store_true", help=text)
+    text = "languages of --split-sentences, such as en-de, where no recipe of the model says them"
+    command.add_argument("--pair", metavar="S-T", help=text)
     text = "tokens in a batch"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
     text = "run DIR, an export, with CTranslate2 or ONNX Runtime"
@@ -122,6 +130,7 @@ def _translate(options: argparse.Namespace) -> int:
             raise RequestError(f"--{name} is of the paper's search; leave out --engine.")
     if options.tsv and options.nbest:
         raise RequestError("--nbest prints lines of its own form; leave out --tsv.")
+    languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
         # A pipe or terminal may wait for answers before it sends more; a file does not.
@@ -131,13 +140,13 @@ def _translate(options: argparse.Namespace) -> int:
         name = options.file or "standard input"
         if not waits:
             start = source.tell()
-            _check_texts(_rows(source, name, options.tsv), model, tokenizer)
+            _check_texts(_Sources(_rows(source, name, options.tsv), languages), model, tokenizer)
             source.seek(start)
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
-        sources = _Sources(_rows(source, name, options.tsv))
+        sources = _Sources(_rows(source, name, options.tsv), languages)
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
         search = {
             "batch_tokens": options.batch_tokens,
@@ -153,13 +162,14 @@ def _translate(options: argparse.Namespace) -> int:
             found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
         warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
         awaited = options.attention  # the picture that is yet to be drawn
-        for number, (row, translations) in enumerate(sources.answers(found)):
-            if row.text is not None:
-                warnings.look_at(number + 1, row.text)
-            if awaited and row.text and row.text.strip():
-                pair = (row.text, translations[0].text)
-                _draw_attention(model, tokenizer, pair, Path(awaited), drawn)
-                awaited = None
+        for number, (row, texts, answers) in enumerate(sources.answers(found)):
+            for text, translations in zip(texts, answers, strict=True):
+                warnings.look_at(number + 1, text)
+                if awaited and text.strip():
+                    pair = (text, translations[0].text)
+                    _draw_attention(model, tokenizer, pair, Path(awaited), drawn)
+                    awaited = None
+            translations = _joined(answers, languages)
             if options.tsv:
                 target.write(f"{row.line}\t{row.column_of(translations)}\n")
             else:
@@ -172,6 +182,45 @@ def _translate(options: argparse.Namespace) -> int:
     if awaited:
         raise RequestError("There is no line with text whose attention could be drawn.")
     return 0
+
+
+def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
+    """Source and target of the sentences that lines are split into; None if they are not."""
+    if not options.split_sentences:
+        if options.pair:
+            raise RequestError("--pair is for --split-sentences; give both, or neither.")
+        return None
+    for name in ("nbest", "alignments", "prefix"):
+        if getattr(options, name):
+            raise RequestError(
+                f"--{name} is of one sentence, and --split-sentences makes several of a line; "
+                "leave one of them out."
+            )
+    from ..data.splitting import split_sentences
+
+    if options.pair:
+        recipe = make_recipe({"pair": options.pair})
+        found = (recipe.source_language, recipe.target_language)
+    else:
+        found = tuple(_said_by_recipe(directory, f"{side}_language") for side in _SIDES)
+    if not all(isinstance(language, str) for language in found):
+        raise RequestError(
+            f"--split-sentences: {directory} does not say its languages; give --pair, such as "
+            "--pair en-de."
+        )
+    split_sentences("", found[0])  # says now, not later, what is not installed
+    return found
+
+
+def _joined(
+    answers: Sequence[list[_T]], languages: tuple[str, str] | None
+) -> list[_T] | list[tuple[str, None]]:
+    """The translations of a row: those of its one text, or its sentences' together."""
+    if languages is None or not answers:
+        return answers[0] if answers else []
+    from ..data.splitting import join_sentences
+
+    return [(join_sentences((best[0] for best, *_ in answers), languages[1]), None)]
 
 
 def _translator(directory: Path, engine: str | None) -> object:
@@ -244,26 +293,48 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
 
 
 class _Sources:
-    """An iterator over the texts of rows, which brings them and their translations together."""
+    """An iterator over the texts of rows, which brings them and their translations together.
 
-    def __init__(self, rows: Iterator[_Row]) -> None:
-        self.rows = rows
-        self.waiting: collections.deque[_Row] = collections.deque()
+    Args:
+        rows: each has one text, or its sentences.
+        languages: of source and target, if texts are split into sentences.
+    """
+
+    def __init__(self, rows: Iterator[_Row], languages: tuple[str, str] | None) -> None:
+        self.rows, self.languages = rows, languages
+        self.waiting: collections.deque[tuple[_Row, list[str]]] = collections.deque()
 
     def __iter__(self) -> Iterator[str]:
-        for row in self.rows:
-            self.waiting.append(row)
-            if row.text is not None:
-                yield row.text
+        for row, texts in self.each():
+            self.waiting.append((row, texts))
+            yield from texts
 
-    def answers(self, found: Iterable[list[_T]]) -> Iterator[tuple[_Row, list[_T]]]:
-        """Each row with its translations, none for a head."""
-        for translations in found:
-            if self.waiting[0].text is None:
-                yield self.waiting.popleft(), []
-            yield self.waiting.popleft(), translations
+    def each(self) -> Iterator[tuple[_Row, list[str]]]:
+        """Each row with its texts, none for a head."""
+        for row in self.rows:
+            yield row, self._texts(row)
+
+    def _texts(self, row: _Row) -> list[str]:
+        if row.text is None:
+            return []
+        if self.languages is None:
+            return [row.text]
+        from ..data.splitting import split_sentences
+
+        return split_sentences(row.text, self.languages[0])
+
+    def answers(
+        self, found: Iterable[list[_T]]
+    ) -> Iterator[tuple[_Row, list[str], list[list[_T]]]]:
+        """Each row with its texts and the translations of each of them."""
+        found = iter(found)
+        for first in found:
+            if not self.waiting[0][1]:
+                yield *self.waiting.popleft(), []
+            row, texts = self.waiting.popleft()
+            yield row, texts, [first, *itertools.islice(found, len(texts) - 1)]
         while self.waiting:
-            yield self.waiting.popleft(), []
+            yield *self.waiting.popleft(), []
 
 
 class _Warnings:
@@ -295,15 +366,20 @@ class _Warnings:
 
 def _longest_in_training(directory: Path) -> int | None:
     """Tokens of the longest source that a run may have learnt from; None where nothing says it."""
+    longest = _said_by_recipe(directory, "max_source_length")
+    return longest if longest in COUNT else None
+
+
+def _said_by_recipe(directory: Path, name: str) -> object:
+    """What the recipe of a run says; None where there is none, or a damaged one."""
     from ..storage.reading import read_yaml
     from ..storage.run_files import RECIPE
 
     recipe = directory / RECIPE
     try:
-        longest = read_yaml(recipe).get("max_source_length") if recipe.is_file() else None
-    except RequestError:  # a damaged recipe takes nothing from the model but this warning
+        return read_yaml(recipe).get(name) if recipe.is_file() else None
+    except RequestError:  # the model translates all the same
         return None
-    return longest if longest in COUNT else None
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Iterator[list[str]]:
@@ -394,15 +470,16 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 ) from error
 
 
-def _check_texts(rows: Iterable[_Row], model: object, tokenizer: object) -> None:
+def _check_texts(sources: _Sources, model: object, tokenizer: object) -> None:
     """Refuse lines that cannot be translated, before hours of work on those before them."""
     from ..batch_translation import encode, longest_source
 
     limit = longest_source(model)
-    for number, (_, text) in enumerate(rows, start=1):
-        # A character has four bytes at most, and a token one at least.
-        if text is not None and 4 * len(text) >= limit:
-            encode(model, tokenizer, [text], first=number)
+    for number, (_, texts) in enumerate(sources.each(), start=1):
+        for text in texts:
+            # A character has four bytes at most, and a token one at least.
+            if 4 * len(text) >= limit:
+                encode(model, tokenizer, [text], first=number)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from .dataset import (
 )
 from .readers import read_pairs
 from .selection import clean_pairs, hold_out, pair_report
+from .splitting import join_sentences, split_sentences
 from .tokenizer import train_tokenizer
 
 __all__ = [
@@ -23,12 +24,14 @@ __all__ = [
     "clean_pairs",
     "generate_pairs",
     "hold_out",
+    "join_sentences",
     "load_pairs",
     "pair_lengths",
     "pair_report",
     "read_pairs",
     "reading_report",
     "sentences",
+    "split_sentences",
     "tokenize_pairs",
     "train_tokenizer",
 ]
