@@ -1013,6 +1013,14 @@ MUTATIONS = [
         "pass",
         "test_runs.py::test_scores_replace_no_file_of_a_run",
     ),
+    # Plain `generate` of a young model.
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "generation_config.max_new_tokens = min(own, longest)",
+        "pass",
+        "test_modeling.py"
+        "::test_generation_ends_where_it_is_told_and_else_50_tokens_behind_the_source",
+    ),
     # Documents.
     Mutation(
         "cli/translate.py",

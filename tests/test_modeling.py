@@ -358,6 +358,27 @@ def test_generation_runs_to_the_end_of_a_learned_table(variant):
     assert model.generate(batch()["input_ids"], suppress_tokens=[0, 1, 2, 3]).size(1) == 1 + 9
 
 
+def test_generation_ends_where_it_is_told_and_else_50_tokens_behind_the_source():
+    """Section 6.1, for a young model that knows no end."""
+    model = tiny_model(max_position_embeddings=1024)
+    never, ids = {"suppress_tokens": [0, 1, 2, 3]}, batch()["input_ids"]
+    length = ids.size(1)
+    for bound, size in (
+        ({}, 1 + length + 50),
+        ({"num_beams": 2}, 1 + length + 50),
+        ({"max_length": 9}, 9),
+        ({"generation_config": GenerationConfig(max_length=9)}, 9),
+        ({"max_length": 90}, 90),
+        ({"max_new_tokens": 80}, 1 + 80),
+    ):
+        assert model.generate(ids, **never, **bound).size(1) == size, bound
+    encoded = model.get_encoder()(ids)
+    assert model.generate(encoder_outputs=encoded, **never).size(1) == 1 + length + 50
+    model.generation_config.max_new_tokens = 7
+    assert model.generate(ids, **never).size(1) == 1 + 7
+    assert model.generation_config.max_new_tokens == 7
+
+
 def test_generation_defaults_survive_saving(tmp_path):
     model = tiny_model()
     model.generation_config.num_beams = 3

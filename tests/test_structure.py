@@ -28,6 +28,7 @@ HUB = {
         "errors",
         "input_checks",
         "loss",
+        "ranges",
     },
     "target_tokenizer": set(),
     "beam_search": {"errors", "modeling_vanilla_transformer", "ranges"},

@@ -45,11 +45,10 @@ from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     eager_attention_forward,
 )
-from .ranges import COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, Range
+from .ranges import COUNT_OR_NONE, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
 # Section 6.1; those of `beam_search` where the generation config says nothing.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
-EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
 # What `generate` makes of settings that this search has too.
 _SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}

@@ -14,7 +14,14 @@ from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -30,6 +37,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .input_checks import check_ids, check_mask, check_states
 from .loss import smoothed_cross_entropy
+from .ranges import EXTRA_TOKENS
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -603,3 +611,16 @@ class VanillaTransformerForConditionalGeneration(
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def _prepare_generated_length(
+        self, generation_config: GenerationConfig, *args: object, **kwargs: object
+    ) -> GenerationConfig:
+        """As the host's; without a bound of the caller's the longest source + 50 (Section 6.1)."""
+        own = self.generation_config.max_new_tokens
+        if own is not None and generation_config.max_new_tokens == own:
+            if not kwargs["has_default_max_length"]:  # which the host would not obey
+                generation_config.max_new_tokens = None
+            else:
+                longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
+                generation_config.max_new_tokens = min(own, longest)
+        return super()._prepare_generated_length(generation_config, *args, **kwargs)

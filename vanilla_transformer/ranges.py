@@ -60,6 +60,7 @@ class Range:
 
 COUNT = Range(1, 10**9)
 COUNT_OR_NONE = Range(0, 10**9)
+EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 # As wide as beams have been studied (Koehn and Knowles, 2017, arXiv 1706.03872).
 NUM_BEAMS = Range(1, 1000)
 # Of 40,000 tokens, ((5 + L) / 6)^10 is near the largest number that float32 has.
@@ -75,4 +76,12 @@ SIZES = {
     "position_offset": Range(0, 10_000_000),
 }
 
-__all__ = ["COUNT", "COUNT_OR_NONE", "LENGTH_PENALTY", "NUM_BEAMS", "SIZES", "Range"]
+__all__ = [
+    "COUNT",
+    "COUNT_OR_NONE",
+    "EXTRA_TOKENS",
+    "LENGTH_PENALTY",
+    "NUM_BEAMS",
+    "SIZES",
+    "Range",
+]
