@@ -25,7 +25,7 @@ test-hostile: $(VENV)/.installed
 # Exports with the engines that run them, which the other tests do without.
 test-export: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]"
-	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py
+	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py tests/test_serving.py
 
 # Imports with the tokenizers of their sources, which the other tests do without.
 test-import: $(VENV)/.installed
@@ -48,6 +48,7 @@ benchmarks: $(VENV)/.installed
 	$(if $(EXPORT),$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]")
 	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))
+	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/serving.py $(RUN))
 	$(BIN)/python $(BENCHMARKS)/report.py
 
 # The paper as a notebook, run in both languages; some minutes each.

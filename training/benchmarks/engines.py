@@ -87,7 +87,10 @@ def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], list[s
 
 
 def table(
-    answers: dict[str, list[Answer]], references: Sequence[str], language: str
+    answers: dict[str, list[Answer]],
+    references: Sequence[str],
+    language: str,
+    baseline: str = BASELINE,
 ) -> dict[str, object]:
     """The figures of every contender in a row."""
     first = next(iter(answers.values()))[0].output
@@ -99,24 +102,24 @@ def table(
             [
                 name,
                 round(len(references) / min(answer.seconds for answer in rounds), 1),
-                ratio(answers, name),
+                ratio(answers, name, baseline),
                 round(bleu_score(translations, references, target_language=language)["bleu"], 2),
                 f"{100 * same / len(references):.1f} %",
                 round(rounds[-1].peak_mib),
                 round(rounds[-1].own_mib),
             ]
         )
-    columns = ["Contender", "sentences/s", f"it / {BASELINE}", "BLEU", "same as the first"]
+    columns = ["Contender", "sentences/s", f"it / {baseline}", "BLEU", "same as the first"]
     columns += ["peak RSS, MiB", "own, MiB"]
     title = "Text to text, beam 4, a process each"
     return {"title": title, "columns": columns, "rows": rows}
 
 
-def ratio(answers: dict[str, list[Answer]], name: str) -> float | None:
+def ratio(answers: dict[str, list[Answer]], name: str, baseline: str) -> float | None:
     """How many times as fast as the baseline: the median of the ratios within a round."""
-    if BASELINE not in answers:
+    if baseline not in answers:
         return None
-    pairs = zip(answers[BASELINE], answers[name], strict=True)
+    pairs = zip(answers[baseline], answers[name], strict=True)
     return round(statistics.median(base.seconds / own.seconds for base, own in pairs), 2)
 
 
