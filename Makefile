@@ -49,6 +49,7 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/serving.py $(RUN))
+	$(BIN)/python $(BENCHMARKS)/bad_runs.py
 	$(BIN)/python $(BENCHMARKS)/report.py
 
 # The paper as a notebook, run in both languages; some minutes each.

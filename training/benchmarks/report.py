@@ -20,14 +20,14 @@ from vanilla_transformer.storage.reading import read_json
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PAGES = (
-    *("README.md", "training/README.md", "training/serving.md"),
+    *("README.md", "training/README.md", "training/diagnosis.md", "training/serving.md"),
     "vanilla_transformer/convert/README.md",
 )
 CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
-ORDER += ("serving",)
+ORDER += ("serving", "bad_runs")
 OLD_MODEL = (
     "RUN is the model of seed 0 that `multi30k_en_de` gave before it had 9,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives another BLEU."
@@ -47,6 +47,7 @@ COMMANDS = {
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
     "serving": ("serving.py RUN", "RUN is what `train demo --max-minutes 1` gives."),
+    "bad_runs": ("bad_runs.py", ""),
 }
 PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
 

@@ -1,0 +1,135 @@
+"""The page on bad runs: what it quotes is what the package writes, and its figures bear it out."""
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from test_readme import BLOCK, SMALL, run
+from test_runs import own_cache  # noqa: F401, fixture
+
+import bad_runs
+from vanilla_transformer.cli import main
+from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "training/diagnosis.md").read_text(encoding="utf-8")
+PAIRS = [(f"{number} dogs", f"{number} Hunde") for number in range(40)]
+
+
+def logged_formats():
+    """What the package hands to its loggers, as patterns of whole lines."""
+    for path in (ROOT / "vanilla_transformer").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = isinstance(node, ast.Call) and ast.unparse(node.func)
+            if called in ("logger.info", "logger.warning") and isinstance(
+                node.args[0], ast.Constant
+            ):
+                text = re.escape(node.args[0].value)
+                yield re.compile(re.sub(r"%(\\\.\d)?[dsefg]", ".*?", text))
+
+
+def test_lines_of_the_log_are_those_that_the_package_writes():
+    formats = list(logged_formats())
+    blocks = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) >= 3
+    for line in lines:
+        text = re.fullmatch(r"\d\d:\d\d:\d\d (.+)", line)[1]
+        assert any(pattern.fullmatch(text) for pattern in formats), line
+
+
+def test_block_look(tmp_path, monkeypatch):
+    """Also: what the page says is in metrics.json is there."""
+    monkeypatch.chdir(tmp_path)
+    for part in ("train", "valid"):
+        bad_runs.write_texts(PAIRS, tmp_path, part)
+    options = ["--vocab-size", "300", "--validation-file", "valid.en,valid.de", *SMALL]
+    train = ["train", "multi30k_en_de", "--train-file", "train.en,train.de", *options]
+    assert main([*train, "--output-dir", "runs/mine"]) == 0
+    (block,) = [text for name, _, _, text in BLOCK.findall(PAGE) if name == "look"]
+    printed = run(block, tmp_path).stdout
+    assert "validation: BLEU" in printed
+    metrics = json.loads((tmp_path / "runs/mine/metrics.json").read_text(encoding="utf-8"))
+    for key in re.findall(r"`data\.(\w+)`", PAGE):
+        assert key in metrics["data"], key
+    for key in ("updates", "epochs", "target_tokens_per_second"):
+        assert f"`{key}`" in PAGE
+        assert key in metrics
+    assert "copy_baseline" in metrics["scores"]["validation"]
+
+
+def test_peaks_of_the_recipes_lie_where_the_page_says():
+    recipes = [load_recipe(name) for name in shipped_recipes()]
+    peaks = [
+        recipe.learning_rate_factor
+        / (recipe.config(recipe.vocab_size).d_model * recipe.warmup_steps) ** 0.5
+        for recipe in recipes
+    ]
+    told = re.search(r"peak between (\S+) \(.*?\) and (\S+) ", " ".join(PAGE.split()))
+    assert [float(number) for number in told.groups()] == [
+        float(f"{peak:.1e}") for peak in (min(peaks), max(peaks))
+    ]
+
+
+def test_every_bad_run_is_explained_on_the_page():
+    emphasised = re.findall(r"^\*(.+)\.\* ", PAGE, re.MULTILINE)
+    named = [name for names in emphasised for name in names.split("; ")]
+    assert sorted(["healthy", *named]) == sorted(bad_runs.FAULTS)
+
+
+def test_faults_change_what_their_names_say():
+    assert bad_runs.shifted(PAIRS)[:2] == [("1 dogs", "0 Hunde"), ("2 dogs", "1 Hunde")]
+    assert bad_runs.swapped(PAIRS)[3] == ("3 Hunde", "3 dogs")
+    assert bad_runs.half_copied(PAIRS)[:2] == [("0 dogs", "0 Hunde"), ("1 dogs", "1 dogs")]
+    assert bad_runs.short([("a", "b"), ("a" * 25, "b")]) == [("a", "b")]
+    assert bad_runs.tokenised([("3:20 p.m.", "3.20 Uhr")]) == [("3 : 20 p . m .", "3 . 20 Uhr")]
+
+
+def test_the_script_trains_a_bad_run_and_writes_its_row(tmp_path, monkeypatch):
+    output = tmp_path / "bad.json"
+    words = ["--pairs", "40", "--test-pairs", "4", "--updates", "10", "--only"]
+    name = "source and target swapped"
+    monkeypatch.setattr(sys, "argv", ["bad_runs.py", *words, name, "--output", str(output)])
+    small = {"vocab_size": 300, "d_model": 16, "ffn_dim": 16, "warmup_steps": 5}
+    monkeypatch.setattr(bad_runs, "OPTIONS", bad_runs.OPTIONS | small)
+    pairs = [SimpleNamespace(source=a, target=b, kinds=("duration",)) for a, b in PAIRS]
+    monkeypatch.setattr(bad_runs, "generate_pairs", lambda *languages, **which: pairs)
+    bad_runs.main()
+    (table,) = json.loads(output.read_text(encoding="utf-8"))["tables"]
+    (row,) = table["rows"]
+    assert row[0] == name
+    assert len(row) == len(table["columns"])
+
+
+def measured():
+    (table,) = json.loads(bad_runs.RESULTS.read_text(encoding="utf-8"))["tables"]
+    return {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
+
+
+def test_the_figures_bear_out_what_the_page_says():
+    runs = measured()
+    assert list(runs) == list(bad_runs.FAULTS)
+    training, best, last = (
+        f"{which} perplexity" for which in ("training", "best validation", "last validation")
+    )
+    healthy = runs.pop("healthy")
+    assert all(run["BLEU"] < 0.9 * healthy["BLEU"] for run in runs.values())
+    late = runs["targets a line too late"]
+    assert late["BLEU"] < 5
+    assert late[training] > 2 * healthy[training]
+    for name in ("source and target swapped", "spaces around punctuation"):
+        assert runs[name][training] < 1.3 * healthy[training]
+        assert runs[name][best] > 4 * healthy[best]
+    few = runs["100 pairs"]
+    assert few[training] < healthy[training]
+    assert few[last] > few[best] > 4 * healthy[best]
+    assert few["epochs"] > 100
+    assert runs["short pairs alone"][best] > 2 * healthy[best]
+    assert runs["warm-up beyond the end"]["BLEU"] < 5
+    steep = runs["rate ten times too high"]
+    assert steep["BLEU"] < 5
+    assert steep[training] > steep[best]
+    assert runs["270 pieces"]["epochs"] < healthy["epochs"]
