@@ -199,6 +199,9 @@ def options_of(parser):
             yield from options_of(command)
 
 
+OTHERS = ("pip ", "python ", "make ", "accelerate ")  # programs with options of their own
+
+
 def test_every_option_told_in_the_text_is_one_of_a_command():
     known = set(options_of(_parser()))
     scripts = ROOT.glob("training/benchmarks/*.py")
@@ -206,7 +209,7 @@ def test_every_option_told_in_the_text_is_one_of_a_command():
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for code in re.findall(r"`([^`]+)`", text):
-            if not code.startswith(("pip ", "python ", "make ")) and "index-url" not in code:
+            if not code.startswith(OTHERS) and "index-url" not in code:
                 for option in re.findall(r"(?:^|\s)(--[\w-]+)", code):
                     assert option in known, (page, code)
 
