@@ -46,7 +46,7 @@ HUB = {
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import, beside the top level and itself.
 FOLDERS = {
-    "fast": set(),
+    "fast": {"storage"},
     "storage": set(),
     "data": {"storage"},
     "evaluation": set(),

@@ -34,6 +34,7 @@ from .onednn import packable, packed_linear, packed_linears, packed_together
 from .plain import is_plain
 
 FIRST_POSITIONS = 32  # for which keys and values have room at first
+MANY_HEADS = 32  # of all sources of a batch; for fewer the host's fused attention is faster
 FORGET_EVERY = 8  # positions between two looks for keys and values that are of no more use
 
 
@@ -432,7 +433,7 @@ class LayerMemory:
         written behind the others; the mask, (B, 1, w, R), is added to the scores.
         """
         keys, values = self.rows.append(rows).split_with_sizes((self.own.d_k, self.own.d_v), dim=-1)
-        return _attend(query, keys, values, mask, self.own.scaling)
+        return _attend(self.own, query, keys, values, mask)
 
     def attend_to_source(
         self, query: Tensor, mask: Tensor | None, alignments: GrowingRows | None
@@ -442,7 +443,7 @@ class LayerMemory:
         The mean of the heads' weights, (B, w, S), is added to the alignments, if there are any.
         """
         if alignments is None:
-            return _attend(query, *self.source, mask, self.cross.scaling)
+            return _attend(self.cross, query, *self.source, mask)
         heads, weights = eager_attention_forward(
             self.cross, query, *self.source, mask, scaling=self.cross.scaling
         )  # (B, w, h, d_v), (B, h, w, S)
@@ -458,8 +459,14 @@ class LayerMemory:
 
 
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float
+    attention: MultiHeadAttention, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 ) -> Tensor:
+    """Eq. 1 for the rows of one query a source, all heads: (B, w, h * d_v)."""
+    scaling = attention.scaling
+    if query.device.type == "cpu" and query.size(0) * query.size(1) >= MANY_HEADS:
+        # The fused attention of a CPU multiplies each head of each source by itself.
+        heads, _ = eager_attention_forward(attention, query, keys, values, mask, scaling=scaling)
+        return heads.flatten(2)
     # A whole formula in one call: for so few rows, calls are a good part of the time.
     heads = nn.functional.scaled_dot_product_attention(
         query, keys, values, mask, scale=scaling

@@ -20,10 +20,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from ..storage.environment import cpu_flags
 from .plain import TemporaryForward, change_of
 
-SMALLEST = 2**18  # entries of a weight; for smaller ones the call costs more than it gains
-MOST_ROWS = 192  # of an input; more are multiplied faster by the weight as it is
+# torch's own products, by MKL, make little of AMD's AVX-512: there the packed weight always wins.
+_ALWAYS = (
+    torch.backends.cpu.get_cpu_capability() == "AVX512"
+    and cpu_flags().get("vendor_id") == "AuthenticAMD"
+)
+SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; for smaller weights a call costs what it gains
+MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; more gain nothing from the packed weight
 _ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any number
 _WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits: one pass at full speed
 
