@@ -210,12 +210,12 @@ def test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole(tmp_path, 
 
 
 def test_progress_comes_back_as_it_was_saved(tmp_path):
-    progress = Progress(12.5, 2.0, "5eed", "medium", 2, "bf16", 77)
+    progress = Progress(12.5, 2.0, "5eed", "medium", 2, 8, "bf16", 77)
     progress.save(tmp_path)
     assert Progress.load(tmp_path) == progress
     older = {"training_seconds": 3, "evaluation_seconds": 0, "target_tokens": 5}
     (tmp_path / PROGRESS).write_text(json.dumps(older))
-    assert Progress.load(tmp_path) == Progress(3, _tokens=5)
+    assert Progress.load(tmp_path) == Progress(3, world_size=1, _tokens=5)
 
 
 def test_broken_checkpoints_that_the_average_lacks_are_named(tmp_path, caplog):

@@ -478,6 +478,8 @@ def test_processes_that_try_a_model_out_find_no_secret(run, tmp_path, monkeypatc
     }.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "space").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # what hunts reads all that is there
     hunt = functools.partial(hunted, run=subprocess.run)
     assert TOKEN in hunt([], env=dict(os.environ), input="", capture_output=True, text=True).stderr
     monkeypatch.setattr(subprocess, "run", hunt)

@@ -199,7 +199,14 @@ def options_of(parser):
             yield from options_of(command)
 
 
-OTHERS = ("pip ", "python ", "make ", "accelerate ")  # programs with options of their own
+# Programs with options of their own.
+OTHERS = ("pip ", "python ", "make ", "accelerate ", "torchrun ")
+    "pip ",
+    "python ",
+    "make ",
+    "accelerate ",
+    "torchrun ",
+)  # programs with options of their own
 
 
 def test_every_option_told_in_the_text_is_one_of_a_command():
