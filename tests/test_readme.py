@@ -201,12 +201,6 @@ def options_of(parser):
 
 # Programs with options of their own.
 OTHERS = ("pip ", "python ", "make ", "accelerate ", "torchrun ")
-    "pip ",
-    "python ",
-    "make ",
-    "accelerate ",
-    "torchrun ",
-)  # programs with options of their own
 
 
 def test_every_option_told_in_the_text_is_one_of_a_command():
