@@ -46,7 +46,11 @@ COMMANDS = {
         OLD_MODEL,
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
-    "serving": ("serving.py RUN", "RUN is what `train demo --max-minutes 1` gives."),
+    "serving": (
+        "serving.py RUN --sentences 160 --rounds 2",
+        "RUN is a model of `multi30k_en_de` after 3,400 updates, with `early_stopping` in its "
+        "generation config.",
+    ),
     "bad_runs": ("bad_runs.py", ""),
 }
 PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
