@@ -722,7 +722,10 @@ def test_the_example_of_a_card_is_right_if_a_sample_is():
         assert "The last one is" not in text
     assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
     content["published"]["samples"].append(last)
-    assert "The last one is the first that is as its reference" in render_card(content).text
+    assert (
+        "The last one is the first whose translation equals its reference"
+        in render_card(content).text
+    )
 
 
 @pytest.mark.parametrize("more", [["--license", "mit"], ["--space"]])

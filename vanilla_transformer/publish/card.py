@@ -424,8 +424,8 @@ def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict
 def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[dict[str, str]]:
     """Choose the first short sources, each test set in turn, with their references.
 
-    Where the run has translated none of them as its reference has it, the first short one that it
-    has comes behind them: what shows how to use a model should not be a mistake of its.
+    If the run has translated none of them as its reference has it, the first short one that it did
+    translate so comes behind them: the example of a card should not be a mistake of the model.
     """
     in_turn = [
         of_one_set[i]
