@@ -10,11 +10,11 @@ rendered from the metrics.json beside it.
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from vanilla_transformer.storage.atomic import write_text
-from vanilla_transformer.storage.environment import git_commit, hardware, versions
+from vanilla_transformer.storage.environment import describe_provenance, provenance
+from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.storage.reading import read_json
 
 FOLDER = Path(__file__).parent
@@ -53,51 +53,28 @@ COMMANDS = {
     ),
     "bad_runs": ("bad_runs.py", ""),
 }
-PACKAGES = ("torch", "transformers", "ctranslate2", "onnxruntime")  # of which versions are told
 
 
 def write_results(path: Path, title: str, **measured: object) -> None:
     """Write what a script has measured, with where and when, and print its tables."""
     results = {
         "title": title,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit("training/benchmarks/results"),  # one script after the other
-        "hardware": hardware(),
-        "versions": versions(),
+        **provenance("training/benchmarks/results"),  # one script after the other
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(results, indent=1) + "\n")
     for table in results["tables"]:
-        print(*markdown_table(table), "", sep="\n")
+        print(*markdown_table(table["columns"], table["rows"]), "", sep="\n")
 
 
-def provenance(results: dict[str, object]) -> str:
+def origin(results: dict[str, object]) -> str:
     """What was measured, on what, with what, and when."""
-    hardware, versions = results.get("hardware", {}), results.get("versions", {})
-    parts = [str(hardware.get("cpu", "unknown processor"))]
-    parts += [f"{hardware['threads']} threads"] if "threads" in hardware else []
-    parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
-    parts += [hardware["gpu"]] if "gpu" in hardware else []
-    parts += [f"{name} {versions[name]}" for name in PACKAGES if name in versions]
-    parts.append(f"commit {str(results.get('commit'))[:12]}")
-    parts.append(str(results.get("date"))[:10])
+    parts = describe_provenance(results)
     parts += [f"data {results['data']}"] if "data" in results else []
     settings = results.get("settings", {})
     parts += [f"{name.replace('_', ' ')} {value}" for name, value in settings.items()]
     return "; ".join(parts) + "."
-
-
-def markdown_table(table: dict[str, object]) -> list[str]:
-    """The lines of a table, numbers with commas."""
-
-    def cell(value: object) -> str:
-        return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
-
-    columns = table["columns"]
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in table["rows"]]
-    return lines
 
 
 def chart(results: dict[str, object]) -> str | None:
@@ -132,10 +109,10 @@ def section(name: str, results: dict[str, object]) -> list[str]:
         return [*lines, f"See [results/{name}.json](results/{name}.json).", ""]
     for table in results["tables"]:
         lines += [f"{table['title']}:", ""] if table.get("title") else []
-        lines += [*markdown_table(table), ""]
+        lines += [*markdown_table(table["columns"], table["rows"]), ""]
     if chart(results) is not None:
         lines += [f"![{results['title']}](results/{name}.svg)", ""]
-    lines += [f"[{name}.json](results/{name}.json): {provenance(results)}", ""]
+    lines += [f"[{name}.json](results/{name}.json): {origin(results)}", ""]
     if name in COMMANDS:
         command, known = COMMANDS[name]
         lines += [f"`python training/benchmarks/{command}`{'. ' + known if known else ''}", ""]
@@ -217,7 +194,7 @@ def filled(page: str) -> str:
         columns, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
         cells_of = _cells_of_run if path == CARDS else _cells_of_results(ROOT / path)
         new = [cells_of(columns, row) for row in rows]
-        return before + "\n".join(markdown_table({"columns": columns, "rows": new})) + "\n"
+        return before + "\n".join(markdown_table(columns, new)) + "\n"
 
     return MARKED_TABLE.sub(table, page)
 

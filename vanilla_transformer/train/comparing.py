@@ -15,6 +15,7 @@ from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.environment import hardware
+from ..storage.markdown import markdown_table
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
@@ -253,14 +254,10 @@ def comparison_page(comparison: dict[str, object]) -> str:
     """
     lines = ["# Comparison", ""]
     for name, test_set in comparison["test_sets"].items():
-        heading, *rows = [
-            " | ".join(cell.replace("|", "\\|") for cell in row)
-            for row in comparison_table(comparison, name)
-        ]
-        rule = "|".join(["---", *["---:"] * len(_COLUMNS)])
+        columns, *rows = comparison_table(comparison, name)
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
         lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
-        lines += ["", f"| {heading} |", f"|{rule}|", *(f"| {row} |" for row in rows), ""]
+        lines += ["", *markdown_table(columns, rows, right=True), ""]
         lines += [f"- {note}" for note in comparison_notes(test_set)]
         if test_set["differences"]:
             lines += ["", "The sentences that differ most, with their chrF:"]

@@ -1,0 +1,136 @@
+"""What the experiments of this folder share: rows that are measured once, and three files.
+
+    python training/paper/table_1.py --size cpu
+
+measures the rows that results/table_1.cpu.json does not hold yet, and writes that file after each
+of them: stopped at any time, the same command goes on. The page table_1.cpu.md and the picture
+table_1.cpu.png beside it are made from that file and nothing else.
+"""
+
+import argparse
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from vanilla_transformer.storage.atomic import write_json, write_text
+from vanilla_transformer.storage.environment import describe_provenance, provenance
+from vanilla_transformer.storage.markdown import markdown_table
+from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.visualization import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
+
+RESULTS = Path(__file__).parent / "results"
+Settings = dict[str, object]
+Rows = dict[str, dict[str, object]]  # what was measured, by the name of the row
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # columns, rows
+
+
+class Experiment:
+    """One experiment: what its rows are, how one is measured, and how all are shown.
+
+    A subclass sets the class variables and defines `rows`, `measure`, `tables` and `draw`; one that
+    needs more than the sizes say adds options in `add_options` and finds them in `self.options`.
+    """
+
+    name: ClassVar[str]  # of the files: table_1
+    title: ClassVar[str]  # of the page and the picture
+    about: ClassVar[str]  # what was measured, and how to read it: a paragraph of the page
+    sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
+    options: argparse.Namespace
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """Return the names of all rows, in the order in which they are measured and shown."""
+        raise NotImplementedError
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """Measure one row; what is returned must be JSON."""
+        raise NotImplementedError
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """Return the tables of the page by heading, of the rows that are there already."""
+        raise NotImplementedError
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Draw the picture, of the rows that are there already."""
+        raise NotImplementedError
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the experiment's own options to the command line."""
+
+    def main(self, arguments: Sequence[str] | None = None) -> None:
+        """Measure what is missing and write the three files.
+
+        Raises:
+            ValueError: the results were measured with other settings, or no row has that name.
+        """
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
+        )
+        parser = argparse.ArgumentParser(description=f"{self.title}. {self.about}")
+        parser.add_argument("--size", choices=self.sizes, default="cpu")
+        parser.add_argument(
+            "--rows", help="measure these alone, with commas between; '' only draws"
+        )
+        parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+        self.add_options(parser)
+        self.options = parser.parse_args(arguments)
+        path = self.options.results / f"{self.name}.{self.options.size}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        settings = json.loads(json.dumps(self.sizes[self.options.size]))
+        results = read_json(path) if path.is_file() else {"settings": settings, "rows": {}}
+        if results["settings"] != settings:
+            parser.error(f"{path} has other settings; move it away to measure all rows anew.")
+        done: Rows = results["rows"]
+        names = list(self.rows(settings))
+        wanted = names if self.options.rows is None else self.options.rows.split(",")
+        wanted = [name for name in wanted if name]
+        if unknown := [name for name in wanted if name not in names]:
+            parser.error(f"--rows: got {', '.join(unknown)}; there are {', '.join(names)}.")
+        for name in (name for name in wanted if name not in done):
+            origin = provenance("training/paper/results")
+            started = time.perf_counter()
+            facts = self.measure(name, settings)
+            origin["seconds"] = round(time.perf_counter() - started, 1)
+            done[name] = {**facts, "provenance": origin}
+            done = {name: done[name] for name in names if name in done}
+            write_json(path, {"title": self.title, "settings": settings, "rows": done})
+            self._show(path, done, settings)
+            left = sum(name not in done for name in wanted)
+            logger.info("%s: %.0f s; rows left: %d.", name, origin["seconds"], left)
+        self._show(path, done, settings)
+        logger.info("%s", path.with_suffix(".md"))
+
+    def _show(self, path: Path, rows: Rows, settings: Settings) -> None:
+        """Write the page and the picture."""
+        picture = path.with_suffix(".png")
+        lines = [f"# {self.title}", "", self.about, ""]
+        for heading, (columns, cells) in self.tables(rows, settings).items():
+            lines += [f"{heading}:", "", *markdown_table(columns, cells, right=True), ""]
+        save_figure(self.draw(rows, settings), picture)
+        lines += [f"![{self.title}]({picture.name})", ""]
+        command = f"python training/paper/{self.name}.py --size {self.options.size}"
+        lines += [f"`{command}`; measured on:", "", *(f"- {origin}" for origin in _origins(rows))]
+        write_text(path.with_suffix(".md"), "\n".join([*lines, ""]))
+
+
+def _origins(rows: Rows) -> list[str]:
+    """One line for each machine, set of versions and commit, with its rows and their time."""
+    found: dict[str, list[str]] = {}
+    minutes: dict[str, float] = {}
+    for name, facts in rows.items():
+        origin = "; ".join(describe_provenance(facts["provenance"]))
+        found.setdefault(origin, []).append(name)
+        minutes[origin] = minutes.get(origin, 0) + facts["provenance"]["seconds"] / 60
+    if len(found) == 1:
+        return [f"{origin}; {minutes[origin]:.1f} minutes." for origin in found]
+    return [
+        f"{', '.join(names)}: {origin}; {minutes[origin]:.1f} minutes."
+        for origin, names in found.items()
+    ]
