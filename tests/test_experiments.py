@@ -1,10 +1,19 @@
 """The experiments of training/paper: what they share, and each of them in its tiny size."""
 
 import json
+import math
 
+import numpy as np
 import pytest
+import torch
+from test_runs import own_cache  # noqa: F401, fixture
 
+import attention
+import figures
+import table_3
 from experiment import Experiment
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.visualization.figure import new_figure
 
 
@@ -71,3 +80,166 @@ def test_other_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatc
     with pytest.raises(SystemExit):
         squares()
     assert "other settings" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ translation models of all kinds
+
+
+def tiny_model(**config):
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "attention_heads": 2, "ffn_dim": 32, "encoder_layers": 2}
+    config = VanillaTransformerConfig(vocab_size=50, decoder_layers=2, **{**sizes, **config})
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def run_tiny(experiment, tmp_path, *arguments):
+    """The content of the results, and the page."""
+    places = ["--results", str(tmp_path / "results")]
+    if arguments[:1] != ("--run",):
+        places += ["--runs", str(tmp_path / "runs")]
+    experiment.main(["--size", "tiny", *places, *arguments])
+    path = tmp_path / "results" / f"{experiment.name}.tiny.json"
+    assert path.with_suffix(".png").is_file()
+    results = json.loads(path.read_text(encoding="utf-8"))
+    return results["rows"], path.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_formulas_are_those_of_the_paper():
+    """Scaled: the package's own. Additive: one score after the other, by its definition."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    mask = torch.zeros(2, 1, 5, 5).masked_fill(torch.ones(5, 5).triu(1) == 1, -1e9)
+    module = torch.nn.Module().eval()
+    module.v = torch.randn(3, 4, generator=generator)
+    inputs = (module, query, key, value, mask)
+    ours, weights = eager_attention_forward(*inputs, scaling=0.5)
+    found = attention.scaled_dot_product(*inputs, scaling=0.5)
+    assert torch.equal(found[0], ours)
+    assert torch.equal(found[1], weights)
+    unscaled = attention.dot_product(*inputs, scaling=0.5)
+    assert torch.equal(unscaled[1], eager_attention_forward(*inputs, scaling=1.0)[1])
+    heads, weights = attention.additive(*inputs, scaling=0.5)
+    for b, h, t in np.ndindex(2, 3, 5):
+        scores = [
+            sum(module.v[h, i] * math.tanh(query[b, h, t, i] + key[b, h, j, i]) for i in range(4))
+            for j in range(t + 1)
+        ]
+        expected = torch.stack(scores).softmax(0)
+        assert torch.allclose(weights[b, h, t, : t + 1], expected, atol=1e-6)
+        assert torch.allclose(heads[b, t, h], expected @ value[b, h, : t + 1], atol=1e-5)
+
+
+def test_scores_and_gradients_follow_the_paper_s_footnote():
+    """Scores have variance d_k, or 1 with the scale; the gradient is the Jacobian's."""
+    for d_k in (16, 256):
+        dot = attention.scores_and_gradients("dot-product", 64, d_k)
+        scaled = attention.scores_and_gradients("scaled dot-product", 64, d_k)
+        assert dot["variance"] == pytest.approx(d_k, rel=0.1)
+        assert scaled["variance"] == pytest.approx(1, rel=0.1)
+        assert dot["gradient"] < scaled["gradient"]
+    scores = torch.randn(6, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(0), scores)
+    weights = scores.softmax(0)
+    assert jacobian.abs().sum() == pytest.approx((2 * weights * (1 - weights)).sum())
+
+
+def test_attention_is_trained_by_each_formula(tmp_path, own_cache):  # noqa: F811
+    rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
+    assert rows["trained additive d_k=4"]["perplexity"] > 1
+    assert "| additive | 4 |" in page
+    run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "additive d_k=4,dot-product d_k=4")
+
+
+def test_rows_of_table_3_are_the_paper_s_divided():
+    assert set(table_3.PAPER) == set(table_3.PRESETS)
+    base = table_3.scaled("base", 4, 2)
+    assert (base["d_model"], base["encoder_ffn_dim"], base["decoder_layers"]) == (128, 512, 3)
+    assert table_3.scaled("B_dk16", 4, 2) == {**base, "d_k": 4}
+    assert table_3.scaled("C_N8", 4, 2)["encoder_layers"] == 4
+    big = table_3.scaled("big", 4, 2)
+    assert (big["d_model"], big["decoder_ffn_dim"], big["dropout"]) == (256, 1024, 0.3)
+    settings = {"width": 4, "depth": 2}
+    assert table_3.changed("C_ff4096", settings) == "d_ff 1024"
+    assert table_3.changed("big", settings) == "d 256, d_ff 1024, h 16, P_drop 0.3"
+
+
+@pytest.mark.parametrize("row", table_3.OF_READERS)
+def test_each_change_of_table_3_is_what_it_says(row):
+    change = table_3.OF_READERS[row]
+    model = tiny_model(**(change if isinstance(change, dict) else {}))
+    if callable(change):
+        change(model)
+    model.eval()
+    generator = torch.Generator().manual_seed(1)
+    source, target = torch.randint(4, 50, (2, 2, 6), generator=generator)
+    loss = model.train()(input_ids=source, labels=target).loss
+    loss.backward()
+    untrained = [n for n, p in model.named_parameters() if p.grad is None]
+    assert untrained == (["model.shared.weight"] if row == "untied" else [])
+    model.eval()
+    states = model(input_ids=source, labels=target).logits
+    ours = tiny_model().eval()(input_ids=source, labels=target).logits
+    assert row == "no scale" or not torch.allclose(states, ours, atol=1e-3)
+
+    reverse = model(input_ids=source.flip(1), labels=target).logits
+    assert torch.allclose(states, reverse, atol=1e-5) == (row == "no positions")
+    other = target.clone()
+    other[:, -2] = 7  # read by the last position alone
+    seen = model(input_ids=source, labels=other).logits[:, :-1]
+    assert torch.allclose(states[:, :-1], seen, atol=1e-5) == (row != "no causal mask")
+    names = " ".join(name for name, _ in model.named_parameters())
+    assert ("feed_forward" in names) == (row != "no feed-forward network")
+    norms = sum(isinstance(module, torch.nn.LayerNorm) for module in model.modules())
+    expected = {"no norm": 0, "BatchNorm": 0, "no feed-forward network": 6, "norm first": 12}
+    assert norms == expected.get(row, 10)
+    if row == "no scale":
+        assert model.config._attn_implementation == "dot-product"
+    if row == "no residual":
+        layer = model.model.encoder.layers[0]
+        x = torch.randn(1, 3, 16)
+        assert torch.equal(layer.residual(x, torch.zeros_like, torch.nn.Identity()), x * 0)
+
+
+def test_verdicts_of_table_3():
+    seeds = {
+        f"base {n}": {"perplexity": p, "bleu": 30.0, "parameters": 1}
+        for n, p in enumerate((9, 10, 11))
+    }
+    base = table_3.base_of(seeds)
+    assert base["spread"] == pytest.approx(np.std(np.log([9, 10, 11]), ddof=1))
+
+    def verdict(row, perplexity):
+        return table_3.compared(row, table_3.distance({"perplexity": perplexity}, base))[-1]
+
+    assert verdict("A_h1", 15) == "as in the paper"
+    assert verdict("A_h1", 10.5) == "not distinguishable"
+    assert verdict("A_h1", 7) == "otherwise"
+    assert verdict("C_d1024", 7) == "as in the paper"
+    assert verdict("E_learned", 10) == "as in the paper"
+    assert verdict("E_learned", 15) == "otherwise"
+    failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
+    assert table_3.distance(failed, base) == 1
+    settings = {"width": 4, "depth": 2, "values": {"max_steps": 1}}
+    page = table_3.Table3().tables({**seeds, "A_h1": failed, "no norm": failed}, settings)
+    assert all("the loss was no number any more" in str(cells) for _, cells in page.values())
+    table_3.Table3().draw({**seeds, "A_h1": failed}, settings)
+
+
+def test_table_3_trains_a_row_of_each_sort(tmp_path, own_cache):  # noqa: F811
+    rows, page = run_tiny(
+        table_3.Table3(), tmp_path, "--rows", "base 0,base 1,D_dropout0.0,BatchNorm"
+    )
+    assert rows["base 0"]["perplexity"] != rows["base 1"]["perplexity"]
+    assert "| D_dropout0.0 | P_drop 0.0 |" in page
+    assert not list((tmp_path / "runs").glob("*/*"))
+
+
+def test_measures_of_heads():
+    """A head on the previous position, one on itself, and one that spreads its weight evenly."""
+    previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)
+    previous[0, 0] = 1
+    special = np.array([False, False, False, True])
+    found = figures.measures(np.stack([previous, itself, even])[None], special)[0] / 4
+    assert found[0] == pytest.approx([0, 0.75, 0.75, 0.25, 0, 0])
+    assert found[1] == pytest.approx([0, 0, 0, 1, 0, 0.25])
+    assert found[2] == pytest.approx([math.log(4), 1.25, 3 / 16, 0.25, 3 / 16, 0.25])

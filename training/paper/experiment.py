@@ -43,6 +43,7 @@ class Experiment:
     title: ClassVar[str]  # of the page and the picture
     about: ClassVar[str]  # what was measured, and how to read it: a paragraph of the page
     sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
+    arguments: ClassVar[str] = ""  # that the command needs beside a size, as the page shows them
     options: argparse.Namespace
 
     def rows(self, settings: Settings) -> Iterable[str]:
@@ -60,6 +61,10 @@ class Experiment:
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw the picture, of the rows that are there already."""
         raise NotImplementedError
+
+    def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
+        """Return the pictures of the page by caption, if there is more than the one."""
+        return {self.title: self.draw(rows, settings)}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the experiment's own options to the command line."""
@@ -108,14 +113,16 @@ class Experiment:
         logger.info("%s", path.with_suffix(".md"))
 
     def _show(self, path: Path, rows: Rows, settings: Settings) -> None:
-        """Write the page and the picture."""
-        picture = path.with_suffix(".png")
+        """Write the page and its pictures."""
         lines = [f"# {self.title}", "", self.about, ""]
         for heading, (columns, cells) in self.tables(rows, settings).items():
             lines += [f"{heading}:", "", *markdown_table(columns, cells, right=True), ""]
-        save_figure(self.draw(rows, settings), picture)
-        lines += [f"![{self.title}]({picture.name})", ""]
+        for number, (caption, figure) in enumerate(self.pictures(rows, settings).items(), 1):
+            picture = path.with_suffix(".png" if number == 1 else f".{number}.png")
+            save_figure(figure, picture)
+            lines += [f"![{caption}]({picture.name})", ""]
         command = f"python training/paper/{self.name}.py --size {self.options.size}"
+        command = f"{command} {self.arguments}".strip()
         lines += [f"`{command}`; measured on:", "", *(f"- {origin}" for origin in _origins(rows))]
         write_text(path.with_suffix(".md"), "\n".join([*lines, ""]))
 

@@ -1,0 +1,362 @@
+"""Section 3.2.1: additive, dot-product and scaled dot-product attention.
+
+    python training/paper/attention.py --size cpu
+
+This is the package's worked example of changing one formula. Each formula below is a function with
+the signature of the package's own `eager_attention_forward`; `AttentionInterface` makes it known by
+a name, and a model with `attn_implementation="that name"` trains, translates and is saved with it.
+"""
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from experiment import Experiment, Rows, Settings, Table
+from translation import Translation, add_options
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# ------------------------------------------------------------------------------ the three formulas
+
+
+def weigh(
+    module: nn.Module, scores: Tensor, value: Tensor, mask: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Softmax over the keys, and the values weighed by it: what all three have in common.
+
+    Scores are (B, h, T, L), values (B, h, L, d_v), the mask is 0 where attention is allowed and the
+    most negative number elsewhere. Returns (B, T, h, d_v) and the weights, (B, h, T, L).
+    """
+    if mask is not None:
+        scores = scores + mask
+    weights = nn.functional.dropout(scores.softmax(-1), p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+def scaled_dot_product(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: object,
+) -> tuple[Tensor, Tensor]:
+    """Eq. 1, with scores q . k / sqrt(d_k); `scaling` is 1 / sqrt(d_k)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    return weigh(module, scores, value, attention_mask, dropout)
+
+
+def dot_product(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: object,
+) -> tuple[Tensor, Tensor]:
+    """Scores q . k, without the scale."""
+    scores = torch.matmul(query, key.transpose(2, 3))
+    return weigh(module, scores, value, attention_mask, dropout)
+
+
+def additive(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: object,
+) -> tuple[Tensor, Tensor]:
+    """Scores v . tanh(q + k) of Bahdanau et al. (2015), a feed-forward network of one hidden layer.
+
+    Its first matrix is the two projections that query and key went through; `module.v`, (h, d_k),
+    is its second.
+    """
+    hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
+    scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
+    return weigh(module, scores, value, attention_mask, dropout)
+
+
+KINDS = {"scaled dot-product": scaled_dot_product, "dot-product": dot_product, "additive": additive}
+SCORES = ("perplexity", "bleu")
+for name, function in KINDS.items():
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, eager_mask)  # as numbers that are added to the scores
+
+
+def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> None:
+    """Let a new model compute its attention by one of `KINDS`."""
+    model.set_attn_implementation(kind)
+    if kind == "additive":
+        for module in model.modules():
+            if isinstance(module, MultiHeadAttention):
+                v = torch.randn(module.num_heads, module.d_k) / math.sqrt(module.d_k)
+                module.v = nn.Parameter(v)
+
+
+# ---------------------------------------------------------------------------------- the experiment
+
+
+class AttentionKinds(Experiment):
+    """Each kind at several d_k: its cost, its scores, its gradients, and a translation model."""
+
+    name = "attention"
+    title = "Section 3.2.1: additive, dot-product and scaled dot-product attention"
+    about = (
+        "The paper says that dot-product attention is much faster and more space-efficient than "
+        "additive attention, that the two perform alike for small d_k, and that for large d_k dot "
+        "products grow until the softmax has extremely small gradients, which the scale prevents. "
+        "Cost is that of one head's formula, forward and backward, without projections. Scores and "
+        "gradients are those of queries and keys with components of mean 0 and variance 1, as the "
+        "paper's footnote has them. The models are trained alike but for the formula; two heads of "
+        "width d_k in each attention, whatever d_model is."
+    )
+    sizes = {
+        "tiny": {
+            "length": 8,
+            "d_k": (4, 64),
+            "repeats": 1,
+            "recipe": "demo",
+            "values": {
+                "generated_pairs": 300,
+                "generated_test_pairs": 8,
+                "vocab_size": 400,
+                "max_steps": 4,
+                "max_minutes": None,
+            },
+            "model": {"d_model": 16, "layers": 1, "ffn_dim": 32},
+            "trained_d_k": (4, 64),
+        },
+        "cpu": {
+            "length": 128,
+            "d_k": (4, 16, 64, 256, 1024),
+            "repeats": 20,
+            "recipe": "multi30k_en_de",
+            "values": {
+                "vocab_size": 4000,
+                "bpe_dropout": 0.0,
+                "batch_tokens": 2048,
+                "warmup_steps": 500,
+                "learning_rate_factor": 0.5,
+                "max_steps": 1500,
+                "max_minutes": None,
+                "precision": "fp32",
+            },
+            "model": {"d_model": 128, "layers": 2, "ffn_dim": 512},
+            "trained_d_k": (8, 512),
+        },
+        "gpu": {
+            "length": 512,
+            "d_k": (4, 16, 64, 256, 1024),
+            "repeats": 50,
+            "recipe": "multi30k_en_de",
+            "values": {
+                "vocab_size": 4000,
+                "bpe_dropout": 0.0,
+                "batch_tokens": 4096,
+                "warmup_steps": 1000,
+                "learning_rate_factor": 0.7,
+                "max_steps": 10000,
+                "max_minutes": None,
+            },
+            "model": {"d_model": 256, "layers": 3, "ffn_dim": 1024},
+            "trained_d_k": (8, 64, 512),
+        },
+    }
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Files of pairs, and where the models lie while they are trained."""
+        add_options(parser)
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """The formulas alone by d_k, then the trained models."""
+        for d_k in settings["d_k"]:
+            yield from (f"{kind} d_k={d_k}" for kind in KINDS)
+        for d_k in settings["trained_d_k"]:
+            yield from (f"trained {kind} d_k={d_k}" for kind in KINDS)
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """One formula at one d_k."""
+        kind, d_k = row.removeprefix("trained ").split(" d_k=")
+        if not row.startswith("trained "):
+            return {
+                **cost(kind, settings["length"], int(d_k), settings["repeats"]),
+                **scores_and_gradients(kind, settings["length"], int(d_k)),
+            }
+        model = settings["model"]
+        config = {
+            **{"d_model": model["d_model"], "ffn_dim": model["ffn_dim"], "attention_heads": 2},
+            **dict.fromkeys(("encoder_layers", "decoder_layers"), model["layers"]),
+            **dict.fromkeys(("d_k", "d_v"), int(d_k)),
+        }
+        self.translation = getattr(self, "translation", None) or Translation(
+            self.name, settings["recipe"], settings["values"], self.options
+        )
+        return self.translation.train(row, config, lambda model: attend_by(kind, model))
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """The formulas, then the models."""
+        length = settings["length"]
+        columns = ("Attention", "d_k", "Time, ms", "Memory, MB", "Variance of scores")
+        columns += ("Largest weight, mean", "Gradient of the scores")
+        formulas, models = [], []
+        for row, facts in rows.items():
+            kind, d_k = row.removeprefix("trained ").split(" d_k=")
+            if row.startswith("trained "):
+                models.append([kind, d_k, *(facts.get(key, "none") for key in SCORES)])
+            else:
+                keys = ("milliseconds", "megabytes", "variance", "largest_weight", "gradient")
+                formulas.append([kind, d_k, *(facts[key] for key in keys)])
+        return {
+            "What the paper says, and what came out": (
+                ("The paper", "Here"),
+                [[claim, found] for claim, found in claims(rows, settings)],
+            ),
+            f"The formulas, {length} queries and keys, 8 sentences, forward and backward. The "
+            "gradient is the sum of the softmax's Jacobian, without signs; of equal weights 2": (
+                columns,
+                formulas,
+            ),
+            f"Models after {settings['values']['max_steps']:,} updates, on validation pairs": (
+                ("Attention", "d_k", "Perplexity", "BLEU"),
+                models,
+            ),
+        }
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Variance, gradient and time over d_k; perplexity of the models."""
+        panels = {
+            "variance": "variance of the scores",
+            "gradient": "gradient of the softmax",
+            "milliseconds": "time, ms",
+            "perplexity": "validation perplexity of the models",
+        }
+        from matplotlib.lines import Line2D
+
+        figure = new_figure(11, 3.2)
+        for axis, (key, label) in zip(figure.subplots(1, 4), panels.items(), strict=True):
+            for place, kind in enumerate(KINDS):
+                points = [
+                    (int(row.rpartition("=")[2]), facts[key])
+                    for row, facts in rows.items()
+                    if row.removeprefix("trained ").rpartition(" ")[0] == kind and key in facts
+                ]
+                if points:
+                    x, y = zip(*points, strict=True)
+                    axis.plot(x, y, f"C{place}", marker="o", markersize=4)
+            axis.set(title=label, xlabel=r"$d_k$")
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            tidy(axis)
+        handles = {kind: Line2D([], [], color=f"C{place}") for place, kind in enumerate(KINDS)}
+        figure.legend(
+            handles.values(),
+            handles,
+            loc="outside lower center",
+            ncols=3,
+            fontsize=8,
+            frameon=False,
+        )
+        return figure
+
+
+def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
+    """Each claim of Section 3.2.1 as far as its rows are there, and their figures."""
+    keys = ("milliseconds", "megabytes")
+    pairs = [
+        [rows.get(f"{kind} d_k={d_k}") for kind in ("additive", "scaled dot-product")]
+        for d_k in settings["d_k"]
+    ]
+    for key, claim in zip(keys, ("much faster", "more space-efficient"), strict=True):
+        ratios = [ours[key] / max(base[key], 1e-9) for ours, base in pairs if ours and base]
+        if ratios:
+            found = f"additive takes {min(ratios):.1f} to {max(ratios):.1f} times the "
+            yield (
+                f"dot-product attention is {claim}",
+                found + {keys[0]: "time", keys[1]: "memory"}[key],
+            )
+    small, large = settings["trained_d_k"][0], settings["trained_d_k"][-1]
+    for d_k, kinds, claim in (
+        (small, ("dot-product", "additive"), "for small d_k the two perform similarly"),
+        (large, ("dot-product", "additive"), "for larger d_k additive outperforms dot-product"),
+        (large, ("dot-product", "scaled dot-product"), "the scale counteracts this"),
+    ):
+        found = [rows.get(f"trained {kind} d_k={d_k}") for kind in kinds]
+        if all(found):
+            texts = [
+                f"{kind} {facts.get('perplexity', math.inf):.2f}"
+                for kind, facts in zip(kinds, found, strict=True)
+            ]
+            yield claim, f"perplexity at d_k {d_k}: {', '.join(texts)}"
+
+
+def cost(kind: str, length: int, d_k: int, repeats: int) -> dict[str, object]:
+    """Time and memory of one head's formula, forward and backward, for 8 sentences.
+
+    Memory is that of the tensors kept for the backward pass, in 10^6 bytes.
+    """
+    module = nn.Module()
+    module.v = nn.Parameter(torch.randn(1, d_k))
+    shape = (8, 1, length, d_k)
+    inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    times = []
+    for _ in range(repeats + 1):  # the first one warms up
+        started = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            heads, _ = KINDS[kind](module, *inputs, None, scaling=d_k**-0.5)
+        heads.sum().backward()
+        times.append(time.perf_counter() - started)
+    return {
+        "milliseconds": round(1000 * statistics.median(times[1:] or times), 2),
+        "megabytes": round(sum(kept.values()) / 1e6, 2),
+    }
+
+
+def scores_and_gradients(kind: str, length: int, d_k: int) -> dict[str, object]:
+    """Variance of the scores of random queries and keys, and what the softmax makes of it.
+
+    The gradient is the sum of |d weight_j / d score_i| over all i and j: 2 - 2 / length for equal
+    weights, 0 where one key has all of it.
+    """
+    options = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    module = nn.Module().eval()
+    module.v = torch.randn(1, d_k, **options) / math.sqrt(d_k)
+    query, key = (torch.randn(32, 1, length, d_k, **options) for _ in range(2))
+    weights = KINDS[kind](module, query, key, key, None, scaling=d_k**-0.5)[1]
+    scores = weights.log()  # but for a constant in each row; in float64 no weight here is 0
+    # |dw_j/ds_i| is w_i (1 - w_i) for i = j, else w_i w_j; summed over j it is 2 w_i (1 - w_i).
+    gradient = (2 * weights * (1 - weights)).sum(-1)
+    return {
+        "variance": round(scores.var(-1).mean().item(), 3),
+        "largest_weight": round(weights.amax(-1).mean().item(), 3),
+        "gradient": round(gradient.mean().item(), 4),
+    }
+
+
+if __name__ == "__main__":
+    AttentionKinds().main()

@@ -1,0 +1,250 @@
+"""Figures 3 to 5: what the attention heads of a trained model look at.
+
+    python training/paper/figures.py --run runs/multi30k_en_de --test-file test.jsonl.gz
+
+Figures 3 to 5 of the paper show a few heads on one sentence each. Here the sentences are chosen by
+rules, so that nobody picks the pretty ones, and every head is measured on many of them.
+"""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import combinations, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiment import Experiment, Rows, Settings, Table
+from vanilla_transformer.recipes.pairs import evaluation_sets
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
+from vanilla_transformer.visualization.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = {"encoder": "self-attention", "decoder": "masked self-attention", "cross": "to the source"}
+POSSESSIVES = {"his", "her", "its", "their"}
+SPECIAL = {"<s>", "</s>"}
+
+
+class Figures(Experiment):
+    """Three figures of single sentences, and what all heads do on many."""
+
+    name = "figures"
+    title = "Figures 3 to 5: what attention heads look at"
+    about = (
+        "The paper shows encoder self-attention in layer 5 of 6; here it is the last but one too. "
+        "Figure 3: of all words of more than three letters, the one whose heads together attend "
+        "most to another such word at least five away. Figure 4: two heads from a possessive, the "
+        "one that attends most to an earlier word. Figure 5: the two heads that differ most on one "
+        "sentence. Pieces are joined to words. The table and the first picture measure every head, "
+        "in pieces: entropy of its weights in nats, mean distance in positions, and the share of "
+        "its weight on the previous position, its own, the next one, and the symbol that ends the "
+        "source or starts the target. In attention to the source, positions are those of target "
+        "and source, which in translation run alike only roughly."
+    )
+    arguments = "--run RUN --test-file FILE"
+    sizes = {
+        "tiny": {"sentences": 4, "longest": 30},
+        "cpu": {"sentences": 500, "longest": 16},
+        "gpu": {"sentences": 500, "longest": 16},
+    }
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """The model, and sentences that it was not trained on."""
+        parser.add_argument("--run", type=Path, required=True, help="a run directory")
+        parser.add_argument("--test-file", help="pairs in the place of the run's own test set")
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """The figures, then the three kinds of attention."""
+        return ("Figure 3", "Figure 4", "Figure 5", *KINDS)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str]]:
+        given = {} if self.options.test_file is None else {"test_file": self.options.test_file}
+        recipe = load_recipe(str(self.options.run / "recipe.yaml"), given)
+        texts = next(iter(evaluation_sets(recipe).values()))
+        return [*zip(texts.sources, texts.targets, strict=True)]
+
+    @cached_property
+    def _model(self) -> tuple[object, object]:
+        run = self.options.run
+        return load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+
+    def _attention(self, settings: Settings, *, merge_words: bool) -> Iterator[Attention]:
+        for source, target in islice(self._pairs, settings["sentences"]):
+            yield attention_weights(*self._model, source, target, merge_words=merge_words)
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """Choose a sentence for a figure, or measure all heads of one kind."""
+        if row in KINDS:
+            return what_heads_do(row, self._attention(settings, merge_words=False))
+        candidates = (
+            (score, attention, facts)
+            for attention in self._attention(settings, merge_words=True)
+            if len(attention.source_words) <= settings["longest"]
+            for score, facts in [CHOICES[row](attention)]
+            if facts
+        )
+        score, attention, facts = max(candidates, key=lambda found: found[0], default=(0, None, {}))
+        if attention is None:
+            return {"sentence": None}
+        return {
+            **facts,
+            "score": round(score, 3),
+            "sentence": attention.source,
+            "words": attention.source_words,
+            "weights": np.round(attention.encoder, 4).tolist(),
+        }
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """What is in the figures, then every head."""
+        shown = [
+            [row, facts["sentence"] or "no sentence has one", facts.get("what", "")]
+            for row, facts in rows.items()
+            if row not in KINDS
+        ]
+        heads = [
+            [f"{kind}: {KINDS[kind]}", layer + 1, head + 1, *values]
+            for kind in KINDS
+            for layer, heads in enumerate(rows.get(kind, {}).get("heads", []))
+            for head, values in enumerate(heads)
+        ]
+        return {
+            "The sentences": (("Figure", "Sentence", "What it shows"), shown),
+            "All heads": (("Attention", "Layer", "Head", *MEASURES), heads),
+        }
+
+    def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
+        """The figures that a sentence was found for, and all heads."""
+        found = {"Every head, and how much of what it does": draw_heads(rows)}
+        for row, facts in rows.items():
+            if facts.get("sentence"):
+                weights = np.array(facts["weights"])
+                attention = Attention(facts["words"], [], [], weights, weights, weights)
+                found[f"{row}: {facts['what']}"] = plot_attention_lines(
+                    attention,
+                    layer=-2 if len(weights) > 1 else -1,
+                    heads=facts["heads"],
+                    words=facts["from"],
+                    title=f"{row}: {facts['what']}",
+                )
+        return found
+
+
+# ---------------------------------------------------------- the sentences, and what is shown there
+
+
+def _weights(attention: Attention) -> np.ndarray:
+    """The encoder's last layer but one, (h, S, S)."""
+    return attention.encoder[-2 if len(attention.encoder) > 1 else -1]
+
+
+def is_long(word: str) -> bool:
+    """Whether it is likely to be a word with a meaning of its own."""
+    return word.isalpha() and len(word) > 3
+
+
+def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
+    """Figure 3: all heads from one word, which together look at one far away."""
+    words, together = attention.source_words, _weights(attention).sum(axis=0)
+    far = [
+        (together[query, key], query, key)
+        for query, key in np.ndindex(*together.shape)
+        if abs(query - key) >= 5 and is_long(words[query]) and is_long(words[key])
+    ]
+    if not far:
+        return 0.0, {}
+    score, query, key = max(far)
+    what = f"from “{words[query]}” to “{words[key]}”, {abs(query - key)} words away"
+    return float(score), {"from": [query], "heads": None, "what": what}
+
+
+def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
+    """Figure 4: the two heads that attend most to an earlier word from a possessive."""
+    words, weights = attention.source_words, _weights(attention)
+    places = [place for place, word in enumerate(words) if word in POSSESSIVES and place > 1]
+    if not places or len(weights) < 2:
+        return 0.0, {}
+    score, query, key = max(
+        (float(weights[:, place, key].max()), place, key)
+        for place in places
+        for key in range(place - 1)  # the word right before is no antecedent
+    )
+    heads = sorted(np.argsort(-weights[:, query, key])[:2].tolist())
+    what = f"two heads from “{words[query]}”, of which one looks at “{words[key]}”"
+    return score, {"from": [query], "heads": heads, "what": what}
+
+
+def structure(attention: Attention) -> tuple[float, dict[str, object]]:
+    """Figure 5: the two heads whose weights differ most, over all words of a sentence."""
+    weights = _weights(attention)
+    if len(weights) < 2:
+        return 0.0, {}
+    score, *heads = max(
+        (float(np.abs(weights[one] - weights[other]).sum(-1).mean() / 2), one, other)
+        for one, other in combinations(range(len(weights)), 2)
+    )
+    what = f"heads {heads[0] + 1} and {heads[1] + 1}, which differ most"
+    return score, {"from": None, "heads": heads, "what": what}
+
+
+CHOICES = {"Figure 3": long_distance, "Figure 4": possessive, "Figure 5": structure}
+
+# ----------------------------------------------------------------------------- what all heads do
+
+MEASURES = ("Entropy", "Distance", "Previous", "Itself", "Next", "Start or end")
+
+
+def measures(weights: np.ndarray, special: np.ndarray) -> np.ndarray:
+    """Sum `MEASURES` over the queries of one sentence: (N, h, Q, K) -> (N, h, 6).
+
+    Args:
+        weights: rows that sum to one.
+        special: (K,), whether a key is the start or the end symbol.
+    """
+    queries, keys = (np.arange(size) for size in weights.shape[2:])
+    step = keys - queries[:, None]  # (Q, K)
+    entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
+    shares = [weights * mask for mask in (step == -1, step == 0, step == 1, special)]
+    parts = [entropy, (weights * np.abs(step)).sum(-1), *(share.sum(-1) for share in shares)]
+    return np.stack([part.sum(-1) for part in parts], axis=-1)
+
+
+def what_heads_do(kind: str, sentences: Iterable[Attention]) -> dict[str, object]:
+    """Means of `MEASURES` over all queries of some sentences, for each layer and head."""
+    total, queries = 0.0, 0
+    for attention in sentences:
+        attended = attention.words(kind)[1]
+        weights = getattr(attention, kind)
+        total = total + measures(weights, np.array([word in SPECIAL for word in attended]))
+        queries += weights.shape[2]
+    return {"heads": np.round(total / queries, 3).tolist(), "queries": queries}
+
+
+def draw_heads(rows: Rows) -> "Figure":
+    """A panel for each kind of attention: heads below each other, measures side by side."""
+    kinds = {kind: np.array(rows[kind]["heads"]) for kind in KINDS if kind in rows}
+    count = max((heads.shape[0] * heads.shape[1] for heads in kinds.values()), default=1)
+    figure = new_figure(4.4 * max(len(kinds), 1), 0.3 * count + 1.2)
+    axes = figure.subplots(1, max(len(kinds), 1), squeeze=False)[0]
+    for axis, (kind, heads) in zip(axes, kinds.items(), strict=False):
+        cells = heads.reshape(-1, len(MEASURES))
+        # Shares as they are; entropy and distance by the largest of the column.
+        shades = np.concatenate([cells[:, :2] / cells[:, :2].max(axis=0), cells[:, 2:]], axis=1)
+        axis.imshow(shades, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
+        for (row, column), value in np.ndenumerate(cells):
+            axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
+        names = [f"layer {n + 1}, head {h + 1}" for n, h in np.ndindex(heads.shape[:2])]
+        axis.set_yticks(range(len(names)), names, fontsize=8)
+        axis.set_xticks(range(len(MEASURES)), MEASURES, fontsize=8)
+        axis.tick_params(length=0)
+        axis.set_title(f"{kind}: {KINDS[kind]}", fontsize=10)
+    return figure
+
+
+if __name__ == "__main__":
+    Figures().main()

@@ -1,0 +1,396 @@
+"""Table 3: variations of the Transformer, and the changes that its readers ask for.
+
+    python training/paper/table_3.py --size cpu
+
+The rows are those of `PRESETS`, with all widths and depths divided by the same numbers. Below them
+stand changes that the paper does not have; each is a function that changes a new model.
+"""
+
+import argparse
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from attention import attend_by, scaled_dot_product
+from experiment import Experiment, Rows, Settings, Table
+from translation import Translation, add_options
+from vanilla_transformer import PRESETS, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.modeling_vanilla_transformer import Layer, PositionalEncoding
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Model = VanillaTransformerForConditionalGeneration
+
+# Perplexity and BLEU on newstest2013, as Table 3 has them.
+PAPER = {
+    "base": (4.92, 25.8),
+    "A_h1": (5.29, 24.9),
+    "A_h4": (5.00, 25.5),
+    "A_h16": (4.91, 25.8),
+    "A_h32": (5.01, 25.4),
+    "B_dk16": (5.16, 25.1),
+    "B_dk32": (5.01, 25.4),
+    "C_N2": (6.11, 23.7),
+    "C_N4": (5.19, 25.3),
+    "C_N8": (4.88, 25.5),
+    "C_d256": (5.75, 24.5),
+    "C_d1024": (4.66, 26.0),
+    "C_ff1024": (5.12, 25.4),
+    "C_ff4096": (4.75, 26.2),
+    "D_dropout0.0": (5.77, 24.6),
+    "D_dropout0.2": (4.95, 25.5),
+    "D_smoothing0.0": (4.67, 25.3),
+    "D_smoothing0.2": (5.47, 25.7),
+    "E_learned": (4.92, 25.7),
+    "big": (4.33, 26.4),
+}
+BASE = {"d_model": 512, "ffn_dim": 2048, "layers": 6}
+WIDTHS = ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v")
+DEPTHS = ("encoder_layers", "decoder_layers")
+SYMBOLS = {
+    "encoder_layers": "N",
+    "d_model": "d",
+    "encoder_ffn_dim": "d_ff",
+    "encoder_attention_heads": "h",
+    "d_k": "d_k",
+    "dropout": "P_drop",
+    "label_smoothing": "eps_ls",
+    "position_encoding": "positions",
+}
+
+
+def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
+    """Return what a row's config has otherwise than the base model, all sizes divided."""
+    config = {
+        **dict.fromkeys(DEPTHS, BASE["layers"]),
+        "d_model": BASE["d_model"],
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), BASE["ffn_dim"]),
+        **PRESETS[preset],
+    }
+    divisors = {**dict.fromkeys(WIDTHS, width), **dict.fromkeys(DEPTHS, depth)}
+    return {
+        key: value // divisors[key] if key in divisors else value for key, value in config.items()
+    }
+
+
+# ------------------------------------------------------------- changes that the paper does not have
+
+
+def layers(model: Model) -> Iterator[Layer]:
+    """All layers of both stacks."""
+    yield from (*model.model.encoder.layers, *model.model.decoder.layers)
+
+
+def mix_in(kind: type, modules: Iterable[nn.Module]) -> None:
+    """Let modules have the methods of a class before those of their own."""
+    for module in modules:
+        own = type(module)
+        module.__class__ = type(f"{kind.__name__}{own.__name__}", (kind, own), {})
+
+
+class WithoutResidual:
+    """LayerNorm(Sublayer(x)) instead of LayerNorm(x + Sublayer(x))."""
+
+    def residual(self, x: Tensor, sublayer: nn.Module, norm: nn.Module) -> Tensor:
+        """What a layer does with each of its sub-layers."""
+        return norm(self.dropout(sublayer(x)))
+
+
+def no_residual(model: Model) -> None:
+    """Take out the residual connections."""
+    mix_in(WithoutResidual, layers(model))
+
+
+def replace_norms(model: Model, norm: type[nn.Module]) -> None:
+    """Put another module in the place of each LayerNorm."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.LayerNorm):
+                setattr(module, name, norm(*child.normalized_shape))
+
+
+class NoNorm(nn.Identity):
+    """Leaves states as they are."""
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Normalises each feature over all positions of the batch, padding included."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d) -> (B, T, d)."""
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+class WithoutFeedForward:
+    """Leaves out the sub-layer that is not there."""
+
+    def residual(self, x: Tensor, sublayer: nn.Module | None, norm: nn.Module | None) -> Tensor:
+        """What a layer does with each of its sub-layers."""
+        return x if sublayer is None else super().residual(x, sublayer, norm)
+
+
+def no_feed_forward(model: Model) -> None:
+    """Take out the feed-forward networks, and the norms after them."""
+    for layer in layers(model):
+        layer.feed_forward = layer.feed_forward_norm = None
+    mix_in(WithoutFeedForward, layers(model))
+
+
+class WithoutPositions(PositionalEncoding):
+    """Adds nothing to the embeddings."""
+
+    def forward(self, x: Tensor, attention_mask: Tensor | None, past_length: object) -> Tensor:
+        """Zeros, (B, T, d)."""
+        return torch.zeros_like(x)
+
+
+def no_positions(model: Model) -> None:
+    """Take out the positional encodings of both stacks."""
+    for stack in (model.model.encoder, model.model.decoder):
+        stack.embed_positions = WithoutPositions(model.config)
+
+
+def looking_ahead(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    **kwargs: object,
+) -> tuple[Tensor, Tensor]:
+    """Eq. 1 with a decoder that sees the whole target, padding apart."""
+    if module.is_causal and attention_mask is not None:
+        attention_mask = attention_mask[:, :, -1:]  # the last position may see all tokens
+    return scaled_dot_product(module, query, key, value, attention_mask, scaling, **kwargs)
+
+
+AttentionInterface.register("looking ahead", looking_ahead)
+AttentionMaskInterface.register("looking ahead", eager_mask)
+
+
+def no_causal_mask(model: Model) -> None:
+    """Let every target position see all others: it can read the word that it is to predict."""
+    model.set_attn_implementation("looking ahead")
+
+
+# Config fields that differ from base, or a function that changes a new model.
+OF_READERS = {
+    "norm first": {"norm_first": True},
+    "no residual": no_residual,
+    "no norm": functools.partial(replace_norms, norm=NoNorm),
+    "BatchNorm": functools.partial(replace_norms, norm=BatchNorm),
+    "no feed-forward network": no_feed_forward,
+    "no positions": no_positions,
+    "no causal mask": no_causal_mask,
+    "untied": {"tie_word_embeddings": False},
+    "no scale": functools.partial(attend_by, "dot-product"),
+}
+
+# ---------------------------------------------------------------------------------- the experiment
+
+SMALL = {
+    "vocab_size": 4000,
+    "bpe_dropout": 0.0,
+    "batch_tokens": 2048,
+    "warmup_steps": 600,
+    "learning_rate_factor": 0.5,
+    "max_steps": 2400,
+    "max_minutes": None,
+    "save_every_steps": 400,
+    "checkpoints_to_average": 1,
+    "evaluate_every_steps": 1200,
+    "precision": "fp32",
+}
+
+
+class Table3(Experiment):
+    """A row is a model trained like the small base model but for one thing."""
+
+    name = "table_3"
+    title = "Table 3: variations of the Transformer"
+    sizes = {
+        "tiny": {
+            "recipe": "demo",
+            "values": {
+                **{"generated_pairs": 300, "generated_test_pairs": 8, "vocab_size": 400},
+                **{"max_steps": 2, "max_minutes": None},
+            },
+            "width": 16,
+            "depth": 2,
+            "seeds_of_base": 2,
+        },
+        "cpu": {
+            "recipe": "multi30k_en_de",
+            "values": SMALL,
+            "width": 4,
+            "depth": 2,
+            "seeds_of_base": 5,
+        },
+        "gpu": {
+            "recipe": "multi30k_en_de",
+            "values": {**SMALL, "max_steps": 10000, "precision": "auto"},
+            "width": 2,
+            "depth": 1,
+            "seeds_of_base": 5,
+        },
+    }
+    about = (
+        "Each row changes the base model in one thing, as Table 3 does. The models are the paper's "
+        "with all widths and depths divided, trained on Multi30k, English to German, for the same "
+        "number of updates, and evaluated on the validation captions with a beam of 4, length "
+        "penalty 0.6 and no averaging. Perplexity comes first: it is far less noisy than BLEU. A "
+        "row counts as worse or better where its log-perplexity lies more than two standard "
+        "deviations of base's seeds from their mean. The paper's figures are of newstest2013 after "
+        "100,000 updates (300,000 for big), so that only the signs compare."
+    )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Files of pairs, and where the models lie while they are trained."""
+        add_options(parser)
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """All seeds of base, the paper's other rows, then those of its readers."""
+        yield from (f"base {seed}" for seed in range(settings["seeds_of_base"]))
+        yield from (name for name in PAPER if name != "base")
+        yield from OF_READERS
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """Train one model."""
+        self.translation = getattr(self, "translation", None) or Translation(
+            self.name, settings["recipe"], settings["values"], self.options
+        )
+        preset, _, seed = row.partition(" ") if row.startswith("base") else (row, "", "0")
+        change = OF_READERS.get(row, {})
+        config = scaled(
+            preset if preset in PRESETS else "base", settings["width"], settings["depth"]
+        )
+        if isinstance(change, dict):
+            return self.translation.train(row, {**config, **change}, seed=int(seed))
+        return self.translation.train(row, config, change)
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """The paper's rows with its figures beside ours, then those of its readers."""
+        base = base_of(rows)
+        ours, readers = [], []
+        for row, facts in {"base": base, **rows}.items():
+            if row.startswith("base ") or not facts:
+                continue
+            cells = [row, changed(row, settings), f"{facts['parameters'] / 1e6:.2f}"]
+            cells += figures(facts)
+            apart = distance(facts, base)
+            if row in PAPER:
+                cells += ["" if row == "base" else sign(apart)]
+                cells += [f"{PAPER[row][0]:.2f}", f"{PAPER[row][1]:.1f}"]
+                ours.append([*cells, *(["", ""] if row == "base" else compared(row, apart))])
+            else:
+                readers.append([*cells[:1], *cells[2:], sign(apart)])
+        columns = ("Row", "Here", "Parameters, M", "Perplexity", "BLEU", "Against base")
+        paper = ("Paper: perplexity", "BLEU", "Against base", "Verdict")
+        note = (
+            f"Widths divided by {settings['width']} and depths by {settings['depth']}; "
+            f"{settings['values']['max_steps']:,} updates"
+        )
+        tables = {f"The paper's rows. {note}": ((*columns, *paper), ours)}
+        return {**tables, "What its readers ask for": ((*columns[:1], *columns[2:]), readers)}
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Difference from base in log-perplexity: ours, and the paper's beside it."""
+        base = base_of(rows)
+        names = [row for row in rows if not row.startswith("base ")]
+        figure = new_figure(8, 0.28 * len(names) + 1.4)
+        axis = figure.subplots()
+        if base:
+            spread = 2 * base["spread"]
+            axis.axvspan(-spread, spread, color="0.9", label="two standard deviations of base")
+            shown = [max(-0.5, min(0.5, log_ratio(rows[name], base))) for name in names]
+            places = [-place for place in range(len(names))]
+            axis.barh([place + 0.2 for place in places], shown, 0.4, color="C0", label="here")
+            paper = [(place - 0.2, name) for place, name in zip(places, names, strict=True)]
+            paper = [(place, name) for place, name in paper if name in PAPER]
+            values = [math.log(PAPER[name][0] / PAPER["base"][0]) for _, name in paper]
+            if paper:
+                axis.barh([p for p, _ in paper], values, 0.4, color="C1", label="the paper")
+            axis.set_yticks(places, names, fontsize=8)
+            axis.legend(fontsize=8)
+        axis.set(xlabel="log-perplexity above base, cut off at 0.5 (less is better)")
+        tidy(axis)
+        return figure
+
+
+def changed(row: str, settings: Settings) -> str:
+    """What a row of the paper has here, in its symbols; for base all of them."""
+    if row not in PAPER:
+        return ""
+    base, config = (scaled(name, settings["width"], settings["depth"]) for name in ("base", row))
+    base = {} if row == "base" else base
+    return ", ".join(
+        f"{SYMBOLS[key]} {value}"
+        for key, value in config.items()
+        if key in SYMBOLS and base.get(key) != value
+    )
+
+
+def base_of(rows: Rows) -> dict[str, float]:
+    """Mean of base over its seeds; `spread` is the standard deviation of log-perplexity."""
+    seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
+    if not seeds:
+        return {}
+    logs = [math.log(facts["perplexity"]) for facts in seeds]
+    return {
+        "parameters": seeds[0]["parameters"],
+        "perplexity": math.exp(statistics.mean(logs)),
+        "bleu": statistics.mean(facts["bleu"] for facts in seeds),
+        "spread": statistics.stdev(logs) if len(logs) > 1 else 0.0,
+    }
+
+
+def figures(facts: dict[str, float]) -> list[str]:
+    """Perplexity and BLEU, of base with the spread of its seeds."""
+    spread = f" ± {100 * facts['spread']:.1f} %" if "spread" in facts else ""
+    if "failed" in facts:
+        return ["none: the loss was no number any more", ""]
+    return [f"{facts['perplexity']:.2f}{spread}", f"{facts['bleu']:.1f}"]
+
+
+def log_ratio(facts: dict[str, float], base: dict[str, float]) -> float:
+    """How far a row lies above base, in log-perplexity; infinitely far if it failed."""
+    if "failed" in facts:
+        return math.inf
+    return math.log(facts["perplexity"] / base["perplexity"])
+
+
+def distance(facts: dict[str, float], base: dict[str, float]) -> int:
+    """1 where a row is worse than base, -1 where it is better, 0 where that cannot be told."""
+    if not base:
+        return 0
+    apart = log_ratio(facts, base)
+    return 0 if abs(apart) <= 2 * base["spread"] else int(math.copysign(1, apart))
+
+
+def sign(apart: int) -> str:
+    """A distance in a word."""
+    return {1: "worse", -1: "better", 0: "not distinguishable"}[apart]
+
+
+def compared(row: str, apart: int) -> list[str]:
+    """The paper's distance from base in a word, and whether ours agrees."""
+    paper, base = PAPER[row][0], PAPER["base"][0]
+    theirs = (paper > base) - (paper < base)
+    word = {1: "worse", -1: "better", 0: "equal"}[theirs]
+    if apart == theirs:
+        return [word, "as in the paper"]
+    return [word, "not distinguishable" if apart == 0 else "otherwise"]
+
+
+if __name__ == "__main__":
+    Table3().main()

@@ -1,0 +1,123 @@
+"""Train a small translation model: what the rows of `attention.py` and `table_3.py` share.
+
+All rows see the same pairs, pieces and batches, for the same number of updates. What one changes is
+its config, or the model that was made from it.
+"""
+
+import argparse
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from transformers import set_seed
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.evaluation import evaluate_model
+from vanilla_transformer.recipes.pairs import training_pairs, validation_pairs
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.train import VanillaTransformerTrainer
+from vanilla_transformer.train.checkpoints import last_whole_checkpoint
+from vanilla_transformer.train.run import training_arguments
+
+Change = Callable[[VanillaTransformerForConditionalGeneration], None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a size cannot know: where the pairs are, and where unfinished models may lie."""
+    for part in ("train", "validation"):
+        text = f"{part} pairs in the place of those that the recipe names"
+        parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
+    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="for unfinished rows")
+
+
+class Translation:
+    """Pairs, tokenizer and training of one experiment.
+
+    Args:
+        name: of the experiment, and of its folder among the runs.
+        recipe: name of the recipe that says on what and how to train.
+        values: what the recipe has otherwise here.
+        options: of the command line, those of `add_options`.
+    """
+
+    def __init__(
+        self, name: str, recipe: str, values: Mapping[str, object], options: argparse.Namespace
+    ) -> None:
+        files = {key: vars(options)[key] for key in ("train_file", "validation_file")}
+        files = {key: file for key, file in files.items() if file is not None}
+        self.recipe = load_recipe(recipe, {**values, **files})
+        self.folder = options.runs / f"{name}.{options.size}"
+
+    @cached_property
+    def _data(self) -> tuple[object, ...]:
+        recipe = self.recipe
+        pairs, texts = training_pairs(recipe), validation_pairs(recipe)
+        tokenizer = train_tokenizer(
+            sentences(pairs), vocab_size=recipe.vocab_size, split_digits=recipe.split_digits
+        )
+        languages = (recipe.source_language, recipe.target_language)
+        validation = load_pairs(
+            [*zip(texts.sources, texts.targets, strict=True)],
+            source_language=languages[0],
+            target_language=languages[1],
+        )
+        return tokenizer, *(tokenize_pairs(part, tokenizer) for part in (pairs, validation)), texts
+
+    def train(
+        self, row: str, config: Mapping[str, object], change: Change | None = None, *, seed: int = 0
+    ) -> dict[str, object]:
+        """Train one row to the end and evaluate it as Table 3 does: by beam search, no averaging.
+
+        Args:
+            row: its name, and that of its folder while it trains.
+            config: what the model's config has otherwise than the paper's base.
+            change: applied to the new model, before its first update.
+            seed: of the weights, the order of the batches and dropout.
+
+        Returns:
+            Parameters, updates, and perplexity and BLEU on the validation pairs; or `failed`, the
+            reason why there are none.
+        """
+        tokenizer, training, validation, texts = self._data
+        set_seed(seed)
+        model = VanillaTransformerForConditionalGeneration(
+            VanillaTransformerConfig(vocab_size=len(tokenizer), **config)
+        )
+        if change is not None:
+            change(model)
+        folder = self.folder / row.replace(" ", "_")
+        recipe = dataclasses.replace(self.recipe, seed=seed)
+        trainer = VanillaTransformerTrainer(
+            model,
+            training_arguments(recipe, folder),
+            train_dataset=training,
+            eval_dataset=validation,
+            processing_class=tokenizer,
+        )
+        # An untied model keeps the shared table, but does not use it.
+        unused = 0 if model.config.tie_word_embeddings else model.model.shared.weight.numel()
+        facts = {"parameters": model.num_parameters() - unused, "seed": seed}
+        try:
+            trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+            scores = evaluate_model(
+                trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False),
+                tokenizer,
+                texts.sources,
+                texts.targets,
+                target_language=recipe.target_language,
+                num_beams=4,
+                length_penalty=0.6,
+            )
+        except RequestError as error:  # a loss or likelihood that is no number any more: a result
+            return {**facts, "failed": str(error)}
+        shutil.rmtree(folder)
+        return {
+            **facts,
+            "updates": trainer.state.global_step,
+            "perplexity": round(scores["perplexity"], 3),
+            "bleu": round(scores["bleu"], 2),
+        }
