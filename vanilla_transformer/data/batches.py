@@ -67,8 +67,8 @@ class TokenBatchSampler(Sampler[list[int]]):
                 raise RequestError(f"got {name}={value}; allowed are integers from {least}.")
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         _check_lengths(source, target, max_tokens=max_tokens)
-        self.source_lengths = source.astype(np.int32)
-        self.target_lengths = target.astype(np.int32)
+        self.source_lengths = source.astype(np.int32, copy=False)
+        self.target_lengths = target.astype(np.int32, copy=False)
         self.max_tokens = max_tokens
         self.max_sentences = max_sentences
         self.shuffle = shuffle
@@ -109,22 +109,30 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
         """Order of the examples, and the bounds in it of `len(self)` batches, shortest first."""
-        longest = np.maximum(self.source_lengths, self.target_lengths).astype(np.int64)
-        difference = self.source_lengths.astype(np.int64) - self.target_lengths
+        longest = np.maximum(self.source_lengths, self.target_lengths)
+        count = len(longest)
         # Back and forth: where one longest side ends with a large difference, the next begins so.
-        key = np.where(longest % 2 == 0, difference, -difference)
+        key = self.source_lengths.astype(np.int64)
+        key -= self.target_lengths
+        np.negative(key, out=key, where=longest % 2 == 1)
         # |difference| < longest, so no key reaches those of the next longest side.
-        key += longest * (2 * longest.max())
-        order, first_size = np.arange(len(key)), 1.0
+        key += longest * (2 * np.int64(longest.max()))
+        order, first_size = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64), 1.0
         if self.shuffle:
             # Examples of the same two lengths change places and no others do.
             rng = self._generator(stream=0)
-            order, first_size = rng.permutation(len(key)), rng.uniform(0.25, 1.0)
+            rng.shuffle(order)
+            first_size = rng.uniform(0.25, 1.0)
         # Key and place in one integer: a plain sort is then stable, and several times faster than
-        # argsort on millions of examples.
-        bits = len(key).bit_length()
-        ranked = np.sort((key[order] << bits) | np.arange(len(key)))
-        order = order[ranked & ((1 << bits) - 1)]
+        # argsort on millions of examples. In place, as hundreds of millions need memory.
+        key = key[order]
+        bits = count.bit_length()
+        key <<= bits
+        key |= np.arange(count, dtype=order.dtype)
+        key.sort()
+        key &= (1 << bits) - 1
+        order = order[key]
+        del key
         bounds = self._bounds(longest[order], first_size=first_size)
         if len(bounds) - 1 > self._length:  # no batch is left for bounds that move
             bounds = self._bounds(longest[order])
