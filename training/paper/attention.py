@@ -20,7 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from experiment import Experiment, Rows, Settings, Table
-from translation import Translation, add_options
+from small_model import Translation, add_options
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention
 from vanilla_transformer.visualization.figure import new_figure, tidy

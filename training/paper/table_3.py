@@ -20,7 +20,7 @@ from transformers.masking_utils import eager_mask
 
 from attention import attend_by, scaled_dot_product
 from experiment import Experiment, Rows, Settings, Table
-from translation import Translation, add_options
+from small_model import Translation, add_options
 from vanilla_transformer import PRESETS, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import Layer, PositionalEncoding
 from vanilla_transformer.visualization.figure import new_figure, tidy
