@@ -180,10 +180,11 @@ def test_memory_and_scaling_benchmarks_run(tmp_path, monkeypatch):
         script("scaling"),
         monkeypatch,
         *("--pairs", 500, 1000, "--distinct", 400, "--rounds", 1),
-        *("--output", tmp_path / "scaling.json"),
+        *("--lengths", 2000, "--output", tmp_path / "scaling.json"),
     )
-    rows = json.loads((tmp_path / "scaling.json").read_text())["tables"][0]["rows"]
-    assert [row[0] for row in rows] == [500, 1000]
+    tables = json.loads((tmp_path / "scaling.json").read_text())["tables"]
+    assert [row[0] for row in tables[0]["rows"]] == [500, 1000]
+    assert [row[0] for row in tables[1]["rows"]] == [2000, "10^9, computed"]
 
 
 def test_report_puts_results_between_its_marks_and_nowhere_else(tmp_path, monkeypatch):

@@ -2,13 +2,15 @@
 
 Each number of pairs is measured in a process of its own. Pairs are generated from CLDR; beyond
 `--distinct` they come again and again, which is what generating millions would take too long for.
+Planning an epoch needs lengths alone, so it is measured on many more, drawn at random.
 
-    python training/benchmarks/scaling.py --pairs 30000 300000 5000000
+    python training/benchmarks/scaling.py --pairs 30000 300000 5000000 --lengths 10000000 100000000
 """
 
 import argparse
 import itertools
 import json
+import math
 import resource
 import statistics
 import subprocess
@@ -18,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
@@ -33,6 +36,7 @@ from vanilla_transformer.data.dataset import (
     tokenize_pairs,
 )
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.recipes.recipe import Recipe
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
 from vanilla_transformer.train.optimization import paper_adam
 
@@ -127,6 +131,50 @@ def open_cached(count: int, cache: str, distinct: int) -> tuple[object, TokenBat
     return data, TokenBatchSampler(*pair_lengths(data), max_tokens=BATCH_TOKENS)
 
 
+def plan(count: int) -> dict[str, float]:
+    """Plan an epoch of so many pairs of random lengths, in batches as the paper's."""
+    rng = np.random.default_rng(0)
+    source, target = np.empty(count, np.int32), np.empty(count, np.int32)
+    for start in range(0, count, 10**6):  # at once they would need more memory than the plan
+        size = min(10**6, count - start)
+        lengths = np.clip(rng.lognormal(3.2, 0.5, size), 2, 250)
+        source[start : start + size] = lengths
+        target[start : start + size] = np.clip(lengths * rng.normal(1.05, 0.15, size), 2, 250)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    batches = TokenBatchSampler(source, target, max_tokens=Recipe.batch_tokens)
+    first = time.perf_counter()
+    next(iter(batches))
+    return {
+        "counting": first - started,
+        "planning": time.perf_counter() - first,
+        "bytes": 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / count,
+        "batches": len(batches),
+    }
+
+
+def plans(counts: list[int]) -> dict[str, object]:
+    """A table of `plan`, and in its last row what a thousand million pairs would take by it."""
+    columns = ("pairs", "counting the batches once, s", "planning an epoch, s")
+    columns += ("memory beside the lengths, bytes a pair", "batches")
+    rows = []
+    for count in counts:
+        facts = in_its_own_process("plan", count, "", 0)
+        figures = [round(facts[key], 1) for key in ("counting", "planning", "bytes")]
+        rows.append([count, *figures, facts["batches"]])
+        print(*rows[-1], sep=" | ", flush=True)
+    largest, counting, planning, size, batches = rows[-1]
+    more = 10**9 / largest
+    sorting = more * math.log(10**9) / math.log(largest)  # as sorting grows
+    rows.append(
+        [
+            *("10^9, computed", round(counting * sorting), round(planning * sorting), size),
+            round(batches * more),
+        ]
+    )
+    return {"title": "Planning an epoch", "columns": columns, "rows": rows}
+
+
 def endless(batches: TokenBatchSampler) -> Iterator[list[int]]:
     """One epoch after the other."""
     for epoch in itertools.count():
@@ -200,22 +248,25 @@ def measure(options: argparse.Namespace, cache: str) -> dict[str, object]:
     ]
     columns += ["share", "cached start, s", "collation, ms a batch", "own memory, MiB"]
     columns += ["training, target tokens/s", "against the first row"]
-    return {"tables": [{"title": "", "columns": columns, "rows": rows}]}
+    tables = [{"title": "", "columns": columns, "rows": rows}]
+    return {"tables": tables + ([plans(options.lengths)] if options.lengths else [])}
 
 
 def main() -> None:
     """Measure, print the table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, nargs="+", default=[30_000, 300_000])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[10**7])
     parser.add_argument("--distinct", type=int, default=100_000, help="pairs to generate at most")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cache", help="folder for the prepared pairs; else a temporary one")
-    parser.add_argument("--task", choices=("prepare", "start"), help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=("prepare", "start", "plan"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
     options = parser.parse_args()
     if options.task:
-        task = {"prepare": prepare, "start": start}[options.task]
-        print(json.dumps(task(options.pairs[0], options.cache, options.distinct)))
+        arguments = (options.pairs[0], options.cache, options.distinct)
+        task = {"prepare": prepare, "start": start, "plan": lambda count, *_: plan(count)}
+        print(json.dumps(task[options.task](*arguments)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         measured = measure(options, options.cache or temporary)
