@@ -51,6 +51,7 @@ SIZES = {
     "demo": (0.8, 3),
     "multi30k_en_de": (7.5, 8),
     "tatoeba_zh_en": (6.5, 7.5),
+    "tatoeba_en_zh": (6.5, 7.5),
     "tatoeba_de_en": (9, 12),
     "wmt14_ende_base": (63.0, 63.2),
     "wmt14_ende_big": (214.2, 214.3),
