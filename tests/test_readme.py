@@ -159,6 +159,23 @@ def test_block_tokenized_bleu(tmp_path):
     assert re.sub(versions, r"\1", told) in re.sub(versions, r"\1", printed)
 
 
+def test_block_tatoeba(tmp_path):
+    """With stand-ins for what downloads, unpacks and converts, and a file of the same form."""
+    page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
+    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tatoeba"]
+    *before, train = block.rstrip().splitlines()
+    assert [line.split()[0] for line in before[:2]] == ["curl", "unzip"]
+    assert before[2:] == [
+        ".venv/bin/pip install opencc",
+        ".venv/bin/opencc -c t2s -i cmn.txt -o cmn.tsv",
+    ]
+    pairs = "".join(f"It is {n}.\t现在{n}。\tCC-BY 2.0 (France) Attribution\n" for n in range(80))
+    (tmp_path / "cmn.tsv").write_text(pairs, encoding="utf-8")
+    tiny = " ".join(["--vocab-size", "300", "--held-out-pairs", "4", *SMALL])
+    printed = run(f"{train} {tiny}", tmp_path)
+    assert "test" in printed.stdout
+
+
 def commands(text):
     """Command lines of this package in code blocks, whole, and in comments of a recipe."""
     blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
@@ -263,13 +280,14 @@ def test_the_chinese_readme_has_the_results_of_the_english_one():
 
 
 def test_the_chinese_readme_points_at_what_is_there():
-    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     links = re.findall(r"\]\(([^)]+)\)", CHINESE)
     for link in (link for link in links if not link.startswith("http")):
         path, _, anchor = link.partition("#")
         assert (ROOT / path).is_file(), link
-        assert not anchor or (path == "README.md" and anchor in anchors), link
+        page = (ROOT / path).read_text(encoding="utf-8") if path.endswith(".md") else ""
+        headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+        anchors = [re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in headings]
+        assert not anchor or anchor in anchors, link
 
 
 def test_remote_code_is_pinned_wherever_it_is_shown():
