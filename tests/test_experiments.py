@@ -2,10 +2,12 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from test_readme import BLOCK
 from test_runs import own_cache  # noqa: F401, fixture
 
 import attention
@@ -15,6 +17,8 @@ from experiment import Experiment
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.visualization.figure import new_figure
+
+ROOT = Path(__file__).parents[1]
 
 
 class Squares(Experiment):
@@ -127,6 +131,23 @@ def test_formulas_are_those_of_the_paper():
         expected = torch.stack(scores).softmax(0)
         assert torch.allclose(weights[b, h, t, : t + 1], expected, atol=1e-6)
         assert torch.allclose(heads[b, t, h], expected @ value[b, h, : t + 1], atol=1e-5)
+
+
+def test_block_change_one_formula():
+    """The formula of the page, without the scale, is the package's own at scale 1."""
+    page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
+    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "change_one_formula"]
+    found: dict[str, object] = {}
+    exec(block, found)
+    model = found["model"].eval()
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
+    logits = model(**inputs).logits
+    model.set_attn_implementation("eager")
+    assert not torch.allclose(model(**inputs).logits, logits, atol=1e-3)
+    for module in model.modules():
+        if hasattr(module, "scaling"):
+            module.scaling = 1.0
+    assert torch.allclose(model(**inputs).logits, logits, atol=1e-5)
 
 
 def test_scores_and_gradients_follow_the_paper_s_footnote():
