@@ -1,0 +1,530 @@
+"""Table 1 of the paper, measured: what a layer costs, what must wait, and how far a signal goes.
+
+    python training/paper/table_1.py --size cpu
+
+Four ways to map a sequence of n vectors of width d to another one: self-attention, recurrence,
+convolution, and self-attention to a neighbourhood. Symbols: B sequences, h heads, d_k width of a
+head, k width of a convolution's kernel, w radius of a neighbourhood of r = 2 w + 1 positions.
+"""
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.benchmark import Timer
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from experiment import Experiment, Rows, Settings, Table
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SLACK = 0.25  # an exponent is otherwise than in the paper if it differs by more
+
+# ------------------------------------------------------------------------- the four kinds of layer
+
+
+def restricted_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None,
+    scaling: float,
+    radius: int,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
+    """Eq. 1 where each position sees those at most `radius` away, without any (n, n) matrix.
+
+    A block of `radius` queries needs no keys but its own block's and those of the two beside it.
+    Shapes as in `eager_attention_forward`; there is no mask.
+    """
+    length = query.size(2)
+    padding = -length % radius
+    query = nn.functional.pad(query, (0, 0, 0, padding)).unflatten(2, (-1, radius))
+    key, value = (
+        nn.functional.pad(x, (0, 0, radius, padding + radius)).unfold(2, 3 * radius, radius)
+        for x in (key, value)
+    )  # (B, h, blocks, d_k, 3 w)
+    scores = query @ key * scaling  # (B, h, blocks, w, 3 w)
+    at = torch.arange(length + padding, device=query.device).unflatten(0, (-1, radius, 1))
+    others = at[:, :1] + torch.arange(-radius, 2 * radius, device=query.device)  # (blocks, 1, 3 w)
+    seen = ((at - others).abs() <= radius) & (others >= 0) & (others < length)
+    weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1)
+    return (weights @ value.mT).flatten(2, 3)[:, :, :length].transpose(1, 2), None  # (B, n, h, d_v)
+
+
+ALL_ATTENTION_FUNCTIONS.register("restricted", restricted_attention)
+
+
+class SelfAttention(nn.Module):
+    """This package's multi-head attention; without projections Q, K and V are slices of x."""
+
+    def __init__(
+        self, d: int, settings: Settings, implementation: str = "eager", projections: bool = False
+    ) -> None:
+        super().__init__()
+        heads = max(1, d // settings["d_k"])  # the paper's heads are of 64
+        config = VanillaTransformerConfig(
+            d_model=d, attention_heads=heads, attn_implementation=implementation
+        )
+        self.attention = MultiHeadAttention(config, heads)
+        self.options = {"radius": settings["radius"]} if implementation == "restricted" else {}
+        if not projections:
+            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                setattr(self.attention, name, nn.Identity())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, d) -> (B, n, d)."""
+        return self.attention(x, **self.options)[0]
+
+
+class Recurrent(nn.Module):
+    """An LSTM, from left to right."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(d, d, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, d) -> (B, n, d)."""
+        return self.lstm(x)[0]
+
+    def step_by_step(self, x: Tensor) -> Tensor:
+        """The same, with all products in sight: `forward` is one operation to torch."""
+        weights = [parameter for _, parameter in self.lstm.named_parameters()]
+        state, outputs = (torch.zeros_like(x[:, 0]),) * 2, []
+        for t in range(x.size(1)):
+            state = torch.lstm_cell(x[:, t], state, *weights)
+            outputs.append(state[0])
+        return torch.stack(outputs, dim=1)
+
+
+class Convolution(nn.Module):
+    """A convolution that looks back, as a decoder's must, with dilation k^depth.
+
+    A kernel that looks to both sides would do as well for the table, but not with dilations: near
+    the ends of a sequence, paths that leave it and come back are cut, which leaves holes.
+    """
+
+    def __init__(self, d: int, settings: Settings, depth: int = 0) -> None:
+        super().__init__()
+        dilation = settings["kernel"] ** depth
+        self.conv = nn.Conv1d(d, d, settings["kernel"], dilation=dilation)
+        self.before = dilation * (settings["kernel"] - 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, d) -> (B, n, d)."""
+        return self.conv(nn.functional.pad(x.mT, (self.before, 0))).mT
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of layer: what the paper says of it, and what follows exactly for our layer."""
+
+    complexity: str  # the paper's
+    exponents: tuple[int, int]  # of n and d in it
+    sequential: str
+    path: str
+    make: Callable[[int, Settings, int], nn.Module]  # from d, settings, and the layers below
+    formula: str
+    multiply_adds: Callable[[int, int, Settings], int]  # of one sequence, from n, d and settings
+    steps: Callable[[int, Settings], int]  # until the last output has seen all inputs, from n
+
+
+def _attention(formula: str, each: int, implementation: str, projections: bool = False) -> Kind:
+    return Kind(
+        "O(n² d)",
+        (2, 1),
+        "O(1)",
+        "O(1)",
+        lambda d, settings, depth: SelfAttention(d, settings, implementation, projections),
+        formula,
+        lambda n, d, settings: 2 * n * n * d + each * n * d * d,
+        lambda n, settings: 1,
+    )
+
+
+def _convolution(path: str, make: Callable, steps: Callable) -> Kind:
+    return Kind(
+        "O(k n d²)",
+        (1, 2),
+        "O(1)",
+        path,
+        make,
+        "k n d²",
+        lambda n, d, settings: settings["kernel"] * n * d * d,
+        steps,
+    )
+
+
+KINDS = {
+    "self-attention": _attention("2 n² d", 0, "eager"),
+    "recurrent": Kind(
+        "O(n d²)",
+        (1, 2),
+        "O(n)",
+        "O(n)",
+        lambda d, settings, depth: Recurrent(d),
+        "8 n d²",
+        lambda n, d, settings: 8 * n * d * d,
+        lambda n, settings: n,
+    ),
+    "convolutional": _convolution(
+        "O(n / k)",
+        lambda d, settings, depth: Convolution(d, settings),
+        lambda n, settings: math.ceil((n - 1) / (settings["kernel"] - 1)),
+    ),
+    "convolutional, dilated": _convolution(
+        "O(log_k n)",
+        Convolution,
+        lambda n, settings: next(  # L layers with dilations 1, k, k², ... see k^L positions
+            layers for layers in itertools.count(1) if settings["kernel"] ** layers >= n
+        ),
+    ),
+    "self-attention, restricted": Kind(
+        "O(r n d)",
+        (1, 1),
+        "O(1)",
+        "O(n / r)",
+        lambda d, settings, depth: SelfAttention(d, settings, "restricted"),
+        "6 w n d",
+        lambda n, d, settings: 6 * settings["radius"] * n * d,
+        lambda n, settings: math.ceil((n - 1) / settings["radius"]),
+    ),
+    "self-attention, projected": _attention("2 n² d + 4 n d²", 4, "eager", projections=True),
+    "self-attention, fused": _attention("2 n² d", 0, "sdpa"),
+}
+
+# ------------------------------------------------------------------------------- what is measured
+
+
+def count_multiply_adds(layer: nn.Module, x: Tensor) -> int:
+    """Multiplications with an addition in all matrix products and convolutions of a forward."""
+    counter = FlopCounterMode(display=False)
+    # The counter does not look into the LSTM nor into fused kernels: the same products one by one.
+    forward = getattr(layer, "step_by_step", layer)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        forward(x)
+    return counter.get_total_flops() // 2
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations have made and that are still in use."""
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.live = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self.peak = 0
+
+    def __torch_dispatch__(
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        """Run an operation."""
+        result = func(*args, **(kwargs or {}))
+        for tensor in (leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)):
+            storage = tensor.untyped_storage()  # which its views share
+            if storage._cdata not in self.live:
+                self.live[storage._cdata] = storage.nbytes()
+                weakref.finalize(storage, self.live.pop, storage._cdata)
+        self.peak = max(self.peak, sum(self.live.values()))
+        return result
+
+
+def peak_bytes(layer: nn.Module, x: Tensor) -> int:
+    """The most bytes that are in use at one time in a forward, weights and x apart."""
+    with torch.no_grad(), LiveBytes([*layer.parameters(), x]) as live:
+        layer(x)
+    return live.peak
+
+
+def seconds(layer: nn.Module, x: Tensor, for_seconds: float) -> float:
+    """Median of repeated forwards after a warm-up; a GPU is waited for."""
+    timer = Timer("layer(x)", globals={"layer": layer, "x": x}, num_threads=torch.get_num_threads())
+    with torch.no_grad():
+        return timer.blocked_autorange(min_run_time=for_seconds).median
+
+
+def graph_depth(output: Tensor) -> int:
+    """The longest chain of operations, each of which needs the one before."""
+    reached, depth = {output.grad_fn}, 0
+    while reached:
+        depth += 1
+        reached = {before for node in reached for before, _ in node.next_functions if before}
+    return depth
+
+
+def path_length(kind: Kind, n: int, settings: Settings) -> int:
+    """Layers, or steps of a recurrence, until the last output has a gradient by every input."""
+    d = settings["d_k"]
+    x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
+    hidden = x
+    for steps in itertools.count(1):
+        layer = kind.make(d, settings, steps - 1).double()
+        if isinstance(layer, Recurrent):
+            hidden = layer.step_by_step(x[:, -steps:])
+        else:
+            hidden = layer(hidden)
+        (gradient,) = torch.autograd.grad(hidden[0, -1].sum(), x, retain_graph=True)
+        if gradient.abs().amax(-1).all():
+            return steps
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The p of the least-squares fit of values by c sizes^p, on logarithms."""
+    x, y = (torch.tensor(numbers, dtype=torch.float64).log() for numbers in (sizes, values))
+    return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()
+
+
+def crossing(sizes: Sequence[int], mine: Sequence[float], other: Sequence[float]) -> float:
+    """The size from which mine is more than the other: 0 if always, infinity if never."""
+    ratios = [math.log(a / b) for a, b in zip(mine, other, strict=True)]
+    if ratios[0] > 0:
+        return 0.0
+    for i, (low, high) in enumerate(itertools.pairwise(ratios)):
+        if high > 0:
+            return sizes[i] * (sizes[i + 1] / sizes[i]) ** (low / (low - high))
+    return math.inf
+
+
+# ---------------------------------------------------------------------------------- the experiment
+
+
+class Table1(Experiment):
+    """A row is a kind of layer."""
+
+    name = "table_1"
+    title = "Table 1: what layers cost, what must wait, how far signals go"
+    sizes = {
+        "tiny": {
+            "n": [16, 32, 64], "d": [16, 32, 64], "n_of_d": 64, "d_of_n": 16,
+            "d_k": 16, "kernel": 3, "radius": 4, "batch": 1, "seconds": 0.001,
+            "path_n": [4, 8, 16],
+        },
+        "cpu": {
+            "n": [128, 256, 512, 1024, 2048, 4096], "d": [128, 256, 512, 1024],
+            "n_of_d": 512, "d_of_n": 256,
+            "d_k": 64, "kernel": 3, "radius": 16, "batch": 1, "seconds": 1.0,
+            "path_n": [8, 16, 32, 64, 128],
+        },
+        "gpu": {
+            "n": [256, 512, 1024, 2048, 4096, 8192], "d": [256, 512, 1024, 2048],
+            "n_of_d": 1024, "d_of_n": 512,
+            "d_k": 64, "kernel": 3, "radius": 32, "batch": 2, "seconds": 1.0,
+            "path_n": [8, 16, 32, 64, 128],
+        },
+    }  # fmt: skip
+    about = (
+        "A layer maps n vectors of width d to n others. Self-attention is this package's own "
+        "module in eager mode, which really makes the n x n weights, with heads of 64 as in the "
+        "paper. Table 1 counts the attention alone; a layer of the Transformer also projects "
+        "queries, keys, values and outputs, 4 n d² more, most of it where n < 2 d: the row "
+        "'projected' has them. The row 'fused' is the same attention by a kernel "
+        "(sdpa) that never holds the n x n weights: the same products, less memory. Restricted "
+        "self-attention sees w positions on either side, r = 2 w + 1 in all; it takes keys in "
+        "blocks, half again as many as it sees: 6 w n d instead of 2 r n d. The recurrent layer is "
+        "an LSTM, the convolution has kernel k, and both look back only; all attention is "
+        "bidirectional. Multiply-adds are counted by torch's FlopCounterMode, for the LSTM and the "
+        "fused kernel over the same layer written out in single products. Time is of a forward "
+        "without gradients. Memory is the most bytes that the operations of a forward have in use "
+        "at one time, beside weights and input; what a kernel uses inside is not seen. Exponents "
+        "are least-squares fits on logarithms; in brackets, that between the two largest sizes."
+    )
+
+    def rows(self, settings: Settings) -> list[str]:
+        """The kinds of layer."""
+        return list(KINDS)
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """One kind at all sizes; counts and graphs on the CPU, time on a GPU where there is one."""
+        torch.manual_seed(0)
+        kind, device = KINDS[row], "cuda" if torch.cuda.is_available() else "cpu"
+
+        def cost(n: int, d: int) -> dict[str, object]:
+            layer = kind.make(d, settings, 0).eval()
+            one = torch.randn(1, n, d)
+            counted = count_multiply_adds(layer, one)
+            x = torch.randn(settings["batch"], n, d, device=device)
+            layer.to(device)
+            return {
+                "multiply_adds": counted,
+                "formula": kind.multiply_adds(n, d, settings),
+                "bytes": peak_bytes(layer, x) // settings["batch"],
+                "seconds": seconds(layer, x, settings["seconds"]),
+            }
+
+        def depth(n: int) -> int:
+            layer = kind.make(settings["d_k"], settings, 0)
+            x = torch.randn(1, n, settings["d_k"], requires_grad=True)
+            return graph_depth(getattr(layer, "step_by_step", layer)(x))
+
+        return {
+            "by_n": [cost(n, settings["d_of_n"]) for n in settings["n"]],
+            "by_d": [cost(settings["n_of_d"], d) for d in settings["d"]],
+            "depth": [depth(n) for n in settings["path_n"]],
+            "path": [path_length(kind, n, settings) for n in settings["path_n"]],
+            "path_formula": [kind.steps(n, settings) for n in settings["path_n"]],
+        }
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """Costs, order and paths, where self-attention pays, and what the paper says otherwise."""
+        known = {"k": settings["kernel"], "w": settings["radius"], "r": 2 * settings["radius"] + 1}
+        known |= {"heads of": settings["d_k"], "sequences": settings["batch"]}
+        constants = ", ".join(f"{name} {value}" for name, value in known.items())
+        swept = f"n {settings['n'][0]} to {settings['n'][-1]} at d {settings['d_of_n']}, "
+        swept += f"d {settings['d'][0]} to {settings['d'][-1]} at n {settings['n_of_d']}"
+        counts = [
+            [
+                name,
+                KINDS[name].complexity,
+                KINDS[name].formula,
+                f"{max(abs(c['multiply_adds'] / c['formula'] - 1) for c in _costs(facts)):.1%}",
+                *_exponents(facts, settings, "multiply_adds"),
+            ]
+            for name, facts in rows.items()
+        ]
+        large = f"at n {settings['n'][-1]}, d {settings['d_of_n']}"
+        costs = [
+            [
+                name,
+                "n{} d{}".format(*(("", "²")[power - 1] for power in KINDS[name].exponents)),
+                *_exponents(facts, settings, "seconds"),
+                f"{1000 * facts['by_n'][-1]['seconds']:,.1f}",
+                *_exponents(facts, settings, "bytes"),
+                f"{facts['by_n'][-1]['bytes'] / 2**20:,.1f}",
+            ]
+            for name, facts in rows.items()
+        ]
+        lengths = ", ".join(map(str, settings["path_n"]))
+        order = [
+            [
+                name,
+                KINDS[name].sequential,
+                ", ".join(map(str, facts["depth"])),
+                KINDS[name].path,
+                ", ".join(map(str, facts["path"])),
+                ", ".join(map(str, facts["path_formula"])),
+            ]
+            for name, facts in rows.items()
+        ]
+        n_and_d = ["n, fitted", "d, fitted"]
+        time, memory = ([f"{what}: {column}" for column in n_and_d] for what in ("time", "memory"))
+        seen = "layers (LSTM: steps) until all is seen"
+        return {
+            f"Multiply-adds of a layer ({constants}; {swept})": (
+                ["Layer", "Paper", "Ours", "Counted beside it", *n_and_d],
+                counts,
+            ),
+            "Time and memory of a forward (the same sizes)": (
+                ["Layer", "Paper", *time, f"ms {large}", *memory, f"MiB {large}"],
+                costs,
+            ),
+            f"What must wait, and how far signals go, at n {lengths}": (
+                [
+                    *("Layer", "Sequential operations, paper", "longest chain of the graph"),
+                    *("Longest path, paper", seen, "by formula"),
+                ],
+                order,
+            ),
+            f"Self-attention costs less than another layer below which n, at d "
+            f"{settings['d_of_n']} (the paper: n < d)": (
+                ["Self-attention, and the other", "by multiply-adds", "by the clock"],
+                _where_it_pays(rows, settings),
+            ),
+            f"Otherwise than in the paper, by more than {SLACK} of an exponent": (
+                ["Layer", "what", "paper", "here"],
+                _otherwise(rows, settings) or [["nothing", "", "", ""]],
+            ),
+        }
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Time, memory and paths against n."""
+        figure = new_figure(13, 4.8)
+        axes = figure.subplots(1, 3)
+        for (name, facts), marker in zip(rows.items(), "osv^DPX", strict=False):
+            style = {"marker": marker, "markersize": 4, "linewidth": 1.2, "label": name}
+            for axis, key, unit in ((axes[0], "seconds", 1e3), (axes[1], "bytes", 2**-20)):
+                axis.plot(settings["n"], [c[key] * unit for c in facts["by_n"]], **style)
+            axes[2].plot(settings["path_n"], facts["path"], **style)
+        titles = ("Time of a forward, ms", "Memory, MiB", "Longest path, layers (LSTM: steps)")
+        for axis, title in zip(axes, titles, strict=True):
+            axis.set(xscale="log", yscale="log", xlabel="n", title=title)
+            sizes = settings["path_n"] if axis is axes[2] else settings["n"]
+            axis.set_xticks(sizes, map(str, sizes))
+            axis.minorticks_off()
+            tidy(axis)
+        axes[0].axvline(settings["d_of_n"], color="0.5", linestyle=":")
+        axes[0].annotate(
+            " n = d", (settings["d_of_n"], 0.02), xycoords=("data", "axes fraction"), fontsize=9
+        )
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        return figure
+
+
+def _costs(facts: dict) -> list[dict]:
+    return [*facts["by_n"], *facts["by_d"]]
+
+
+def _powers(facts: dict, settings: Settings, key: str) -> list[float]:
+    """The fitted exponents of n and d."""
+    return [
+        exponent(settings[name], [cost[key] for cost in facts[f"by_{name}"]]) for name in ("n", "d")
+    ]
+
+
+def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
+    """The fitted exponents of n and d, and in brackets those of the two largest sizes."""
+    last = {name: settings[name][-2:] for name in ("n", "d")}
+    ends = {f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}
+    pairs = zip(_powers(facts, settings, key), _powers(ends, last, key), strict=True)
+    return [f"{fitted:.2f} ({end:.2f})" for fitted, end in pairs]
+
+
+def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
+    """The n below which self-attention is the cheaper one, as a number and in units of d."""
+    sizes, d = settings["n"], settings["d_of_n"]
+
+    def below(mine: str, other: str, key: str) -> str:
+        values = ([cost[key] for cost in rows[name]["by_n"]] for name in (mine, other))
+        n = crossing(sizes, *values)
+        if n in (0, math.inf):
+            return f"none from {sizes[0]}" if n == 0 else f"all to {sizes[-1]}"
+        return f"{n:.0f} = {n / d:.1f} d"
+
+    pairs = itertools.product(
+        [name for name in rows if KINDS[name].complexity == "O(n² d)"],
+        [name for name in ("recurrent", "convolutional") if name in rows],
+    )
+    return [
+        [f"{mine}, {other}", below(mine, other, "multiply_adds"), below(mine, other, "seconds")]
+        for mine, other in pairs
+    ]
+
+
+def _otherwise(rows: Rows, settings: Settings) -> list[list[object]]:
+    """Exponents of operations and time that are not the paper's."""
+    found = []
+    for name, facts in rows.items():
+        for key, label in (("multiply_adds", "multiply-adds"), ("seconds", "time")):
+            powers = _powers(facts, settings, key)
+            for symbol, paper, here in zip("nd", KINDS[name].exponents, powers, strict=True):
+                if abs(paper - here) > SLACK:
+                    found.append([name, f"{label} against {symbol}", paper, f"{here:.2f}"])
+    return found
+
+
+if __name__ == "__main__":
+    Table1().main()
