@@ -1967,6 +1967,25 @@ MUTATIONS = [
         "## 2. Embeddings (Section 3.4)",
         "test_notebook.py::test_stored_notebook_is_the_source_and_was_run_from_the_top",
     ),
+    # Tables 1 and 2 of the paper.
+    Mutation(
+        "../training/paper/table_1.py",
+        "seen = ((at - others).abs() <= radius)",
+        "seen = ((at - others).abs() < radius)",
+        "test_table_1.py::test_restricted_attention_is_attention_under_a_mask_of_a_band",
+    ),
+    Mutation(
+        "../training/paper/table_1.py",
+        "weakref.finalize(storage, self.live.pop, storage._cdata)",
+        "pass",
+        "test_table_1.py::test_eager_attention_holds_n_x_n_weights_and_the_others_do_not",
+    ),
+    Mutation(
+        "../training/paper/table_2.py",
+        "2 * (devices - 1) / devices * 4 * parameters",
+        "2 * devices * 4 * parameters",
+        "test_table_2.py::test_table_2_adds_up",
+    ),
     # Generated pairs.
     Mutation(
         "data/cldr/pairs.py",

@@ -1,0 +1,457 @@
+"""Table 2 of the paper: what training cost there, by two ways of counting, and what it takes here.
+
+python training/paper/table_2.py --size cpu
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiment import Experiment, Rows, Settings, Table
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
+from vanilla_transformer.train.optimization import paper_adam
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Sections 5.1 to 5.3, 6.1 and footnote 5 of the paper.
+UPDATES, HOURS = {"base": 100_000, "big": 300_000}, {"base": 12, "big": 84}
+GPUS, P100_FLOPS = 8, 9.5e12  # a P100's sustained single precision, as the authors assume it
+TOKENS = 25_000  # of the source, and as many of the target, in an update
+PAIRS = 4.5e6  # EN-DE
+CHECKPOINT_EVERY = 600  # seconds
+NETWORK = 10e9 / 8  # bytes a second, both ways at once
+VOCABULARY = 37_000
+COST = {"base": 3.3e18, "big": 2.3e19}  # as Table 2 prints it
+PUBLISHED = [  # model, BLEU and cost EN-DE, BLEU and cost EN-FR
+    ("ByteNet", 23.75, None, None, None),
+    ("Deep-Att + PosUnk", None, None, 39.2, 1.0e20),
+    ("GNMT + RL", 24.6, 2.3e19, 39.92, 1.4e20),
+    ("ConvS2S", 25.16, 9.6e18, 40.46, 1.5e20),
+    ("MoE", 26.03, 2.0e19, 40.56, 1.2e20),
+    ("Deep-Att + PosUnk, ensemble", None, None, 40.4, 8.0e20),
+    ("GNMT + RL, ensemble", 26.30, 1.8e20, 41.16, 1.1e21),
+    ("ConvS2S, ensemble", 26.36, 7.7e19, 41.29, 1.2e21),
+    ("Transformer base", 27.3, COST["base"], 38.1, COST["base"]),
+    ("Transformer big", 28.4, COST["big"], 41.8, COST["big"]),
+]
+DEVICES = (1, 8, 64)
+PARTS = ("computing", "all-reduce", "checkpoints", "preparation")
+
+
+def paper_cost(run: str) -> float:
+    """FLOPs as the paper counts them: time, times GPUs, times what each is assumed to sustain."""
+    return HOURS[run] * 3600 * GPUS * P100_FLOPS
+
+
+def config_of(preset: str, settings: Settings) -> VanillaTransformerConfig:
+    """A preset with the paper's vocabulary, or as small as a test needs it."""
+    return VanillaTransformerConfig.from_preset(
+        preset, **{"vocab_size": VOCABULARY, **settings["shrunk"]}
+    )
+
+
+def flops_of_a_token(config: VanillaTransformerConfig, length: int) -> tuple[int, float]:
+    """Parameters, and FLOPs of forward and backward for one source and one target token.
+
+    On the meta device, which knows shapes and computes nothing. The gradient starts at the logits:
+    the package's loss writes its products into buffers, where the counter does not see them.
+    """
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(config).train()
+        model.set_attn_implementation("eager")  # of a fused kernel the counter may know nothing
+        ids = torch.zeros(1, length, dtype=torch.long)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model(input_ids=ids, decoder_input_ids=ids).logits.sum().backward()
+    return model.num_parameters(), counter.get_total_flops() / length
+
+
+def median_seconds(
+    work: Callable[[], object], repeats: int, ready: Callable = lambda: None
+) -> float:
+    """Median after a warm-up; `ready` is called before each, untimed."""
+    taken = []
+    for _ in range(repeats + 1):
+        ready()
+        started = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken[1:])
+
+
+class Training:
+    """A model with the paper's Adam and one batch of sentences of equal length."""
+
+    def __init__(
+        self, config: VanillaTransformerConfig, settings: Settings, device: str = "cpu"
+    ) -> None:
+        self.model = VanillaTransformerForConditionalGeneration(config).to(device).train()
+        self.optimizer = paper_adam(self.model.parameters(), lr=1e-4)
+        shape = (settings["tokens"] // settings["length"], settings["length"])
+        self.ids = torch.randint(4, config.vocab_size, shape, device=device)
+        self.autocast = torch.autocast(device, torch.bfloat16, enabled=settings["bf16"])
+
+    def gradient(self, sentences: int | None = None) -> None:
+        """Forward and backward, of the first sentences or all."""
+        ids = self.ids[:sentences]
+        with self.autocast:
+            loss = self.model(input_ids=ids, labels=ids).loss
+        loss.backward()
+
+    def step(self) -> None:
+        """Adam's part of an update."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def update(self) -> None:
+        """All of it."""
+        self.gradient()
+        self.step()
+
+
+def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int]) -> None:
+    """What one of two processes does; the first one writes what it has measured."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    small = {**settings, "tokens": settings["twin_tokens"], "bf16": False}
+    training = Training(config_of(settings["twins"], settings), small)
+    repeats = settings["twin_repeats"]
+    found = {}
+    with cpu_training_settings(training.model, matmul_precision=fast_float32_products()):
+        if rank == 0:
+            found["alone"] = median_seconds(training.update, repeats)
+        found["twin"] = median_seconds(training.update, repeats, dist.barrier)
+        found["all_reduce"] = {}
+        for name, parameters in sizes.items():
+            values = torch.zeros(parameters)
+            found["all_reduce"][name] = median_seconds(
+                lambda values=values: dist.all_reduce(values), 3, dist.barrier
+            )
+        training.model = DistributedDataParallel(training.model)
+        found["together"] = median_seconds(training.update, repeats, dist.barrier)
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        torch.save(found, Path(folder, "found"))
+
+
+class Table2(Experiment):
+    """A row is something to measure: two processes, the preparation, and either of the runs."""
+
+    name = "table_2"
+    title = "Table 2: what training cost, and what it takes on this machine"
+    about = (
+        "The paper estimates the cost of a training as its time, times the number of GPUs, times "
+        "the single precision FLOP/s that a GPU is assumed to sustain: all that the GPUs could "
+        "have done. torch's FlopCounterMode counts the matrix products that a training needs, "
+        "forward and backward, here in sentences of 25 tokens. Their quotient is the share of "
+        "those FLOPs that did the work. What a run takes here follows from a few batches of such "
+        "sentences, smaller ones where more devices divide the update. Computing = updates x "
+        "(25,000 tokens / (target tokens a second x devices) + the optimizer's step). All-reduce = "
+        "updates x 2 (W - 1) / W x bytes of the gradients / bandwidth for W devices, as if nothing "
+        "were computed meanwhile. Checkpoints = one every 10 minutes, of the model and Adam's "
+        "moments, into the page cache. Preparation = reading and tokenising the 4.5 million pairs "
+        "of EN-DE in one process, by the tokens a second of generated pairs, without learning the "
+        "vocabulary; EN-FR has 8 times as many. The bandwidth is that of two gloo processes over "
+        "this machine's loopback, which no network is: beside it stands the all-reduce at 10 "
+        "Gbit/s, which is not in the sum. Devices are thought of as equal to this machine, and "
+        "alone. The check lets two processes of one thread each train one small model by "
+        "DistributedDataParallel. They share this machine's caches and memory, so the prediction "
+        "is given from a process alone and from one whose twin is as busy."
+    )
+    sizes = {
+        "tiny": {
+            "shrunk": {"vocab_size": 400, "d_model": 32, "attention_heads": 2, "ffn_dim": 64,
+                       "encoder_layers": 1, "decoder_layers": 1},
+            "lengths": [10, 25], "length": 25, "tokens": 100, "repeats": 1, "bf16": False,
+            "twins": "base", "twin_tokens": 100, "twin_repeats": 2, "pairs": 200,
+        },
+        "cpu": {
+            "shrunk": {}, "lengths": [10, 25, 50, 100, 200], "length": 25, "tokens": 1024,
+            "repeats": 3, "bf16": False,
+            "twins": "C_d256", "twin_tokens": 500, "twin_repeats": 5, "pairs": 20_000,
+        },
+        "gpu": {
+            "shrunk": {}, "lengths": [10, 25, 50, 100, 200], "length": 25, "tokens": 12_500,
+            "repeats": 20, "bf16": True,
+            "twins": "C_d256", "twin_tokens": 500, "twin_repeats": 5, "pairs": 20_000,
+        },
+    }  # fmt: skip
+
+    def rows(self, settings: Settings) -> list[str]:
+        """What is measured."""
+        return ["two processes", "preparation", *UPDATES]
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """Measure one of them."""
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder:
+            if row == "two processes":
+                return self._two_processes(folder, settings)
+            if row == "preparation":
+                return self._preparation(folder, settings)
+            return self._run(row, folder, settings)
+
+    def _two_processes(self, folder: str, settings: Settings) -> dict[str, object]:
+        sizes = {
+            name: flops_of_a_token(config_of(name, settings), 1)[0]
+            for name in {settings["twins"]: None, **UPDATES}
+        }
+        torch.multiprocessing.spawn(work_of_two, (folder, settings, sizes), nprocs=2)
+        return {**torch.load(Path(folder, "found")), "parameters": sizes}
+
+    def _preparation(self, folder: str, settings: Settings) -> dict[str, object]:
+        generated = generate_pairs("en", "de", count=settings["pairs"])
+        texts = [(pair.source, pair.target) for pair in generated]
+        where = {"cache_dir": folder, "show_progress": False}
+        started = time.perf_counter()
+        pairs = load_pairs(texts, source_language="en", target_language="de", **where)
+        reading = time.perf_counter() - started
+        tokenizer = train_tokenizer(sentences(pairs), vocab_size=4000, show_progress=False)
+        started = time.perf_counter()
+        data = tokenize_pairs(pairs, tokenizer, **where)
+        seconds = reading + time.perf_counter() - started
+        tokens = int(sum(lengths.sum() for lengths in pair_lengths(data)))
+        return {"pairs": len(data), "tokens": tokens, "seconds": seconds}
+
+    def _run(self, row: str, folder: str, settings: Settings) -> dict[str, object]:
+        config = config_of(row, settings)
+        counted = [flops_of_a_token(config, length) for length in settings["lengths"]]
+        training = Training(config, settings, "cuda" if torch.cuda.is_available() else "cpu")
+        model, repeats = training.model, settings["repeats"]
+        # Each device has its share of an update, in batches of at most `tokens`.
+        shares = {devices: min(settings["tokens"], TOKENS // devices) for devices in DEVICES}
+        speeds = {}
+        with cpu_training_settings(model, matmul_precision=fast_float32_products()):
+            for share in sorted(set(shares.values()), reverse=True):
+                rows = share // settings["length"]
+                seconds = median_seconds(
+                    lambda rows=rows: training.gradient(rows), repeats, training.optimizer.zero_grad
+                )
+                speeds[share] = rows * settings["length"] / seconds
+            step = median_seconds(training.optimizer.step, repeats)
+        path = Path(folder, "checkpoint.pt")
+        states = [model.state_dict(), training.optimizer.state_dict()]
+        return {
+            "parameters": counted[0][0],
+            "flops_of_a_token": [flops for _, flops in counted],
+            "tokens_per_second": {str(w): speeds[share] for w, share in shares.items()},
+            "step": step,
+            "checkpoint": median_seconds(lambda: torch.save(states, path), 1),
+            "checkpoint_bytes": path.stat().st_size,
+        }
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """Costs by both counts, the machine, its outlook, and the check; of what is there."""
+        runs = {run: rows[run] for run in UPDATES if run in rows}
+        found: dict[str, Table] = {
+            "What training cost, in FLOPs": (
+                [
+                    *("Run", "the paper prints", "time x GPUs x FLOP/s", "counted"),
+                    *("counted / paper's", "needed of each P100, TFLOP/s"),
+                ],
+                [
+                    [
+                        run,
+                        f"{COST[run]:.1e}",
+                        f"{paper_cost(run):.2e}",
+                        f"{(flops := UPDATES[run] * _flops_of_an_update(facts, settings)):.2e}",
+                        f"{flops / paper_cost(run):.0%}",
+                        f"{flops / (HOURS[run] * 3600 * GPUS) / 1e12:.1f}",
+                    ]
+                    for run, facts in runs.items()
+                ],
+            ),
+            "FLOPs of one source and one target token, by the length of the sentences, and over 6 "
+            "times the parameters": (
+                ["Run", "parameters", *map(str, settings["lengths"])],
+                [
+                    [
+                        run,
+                        facts["parameters"],
+                        *(
+                            f"{flops:.2e} ({flops / 6 / facts['parameters']:.3f})"
+                            for flops in facts["flops_of_a_token"]
+                        ),
+                    ]
+                    for run, facts in runs.items()
+                ],
+            ),
+            "Table 2 as published: BLEU on newstest2014, and cost": (
+                ["Model", "EN-DE", "cost", "EN-FR", "cost"],
+                [[name, *(_shown(value) for value in values)] for name, *values in PUBLISHED],
+            ),
+            "This machine": (
+                [
+                    "Run",
+                    *(f"target tokens/s as one of {devices}" for devices in DEVICES),
+                    *("optimizer's step, s", "TFLOP/s alone"),
+                    *("checkpoint, s", "checkpoint, MiB"),
+                ],
+                [
+                    [
+                        run,
+                        *(f"{speed:,.0f}" for speed in facts["tokens_per_second"].values()),
+                        f"{facts['step']:.3f}",
+                        f"{each / _update_seconds(facts, 1) / 1e12:.3f}",
+                        f"{facts['checkpoint']:.2f}",
+                        f"{facts['checkpoint_bytes'] / 2**20:,.0f}",
+                    ]
+                    for run, facts in runs.items()
+                    for each in [_flops_of_an_update(facts, settings)]
+                ],
+            ),
+        }
+        if {"two processes", "preparation"} <= rows.keys():
+            found["What the paper's runs take on such machines"] = (
+                ["Run", "devices", *PARTS, "together", "all-reduce at 10 Gbit/s", "paper, 8 P100"],
+                [
+                    [
+                        run,
+                        devices,
+                        *(_duration(parts[part]) for part in PARTS),
+                        _duration(sum(parts.values())),
+                        _duration(all_reduce_seconds(run, facts["parameters"], devices, NETWORK)),
+                        _duration(3600 * HOURS[run]) if devices == GPUS else "",
+                    ]
+                    for run in runs
+                    for devices in DEVICES
+                    for facts, parts in [(rows[run], outlook(run, rows, settings, devices))]
+                ],
+            )
+        if "two processes" in rows:
+            found |= _check(rows["two processes"], settings)
+        return found
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """BLEU against cost, and how the days of each run divide."""
+        figure = new_figure(12, 4.5)
+        left, right = figure.subplots(1, 2)
+        for name, bleu, cost, *_ in PUBLISHED:
+            if bleu and cost:
+                ours = name.startswith("Transformer")
+                left.plot(cost, bleu, "o", color="C3" if ours else "C0")
+                sides = {  # the two ensembles are near each other
+                    "ha": "right" if name.endswith("ensemble") else "left",
+                    "va": "top" if name.startswith("GNMT") else "bottom",
+                }
+                left.annotate(f" {name} ", (cost, bleu), fontsize=8, **sides)
+        for run, bleu in (("base", 27.3), ("big", 28.4)):
+            if run in rows:
+                counted = UPDATES[run] * _flops_of_an_update(rows[run], settings)
+                left.plot(counted, bleu, "o", color="C3", fillstyle="none")
+                left.annotate(" counted", (counted, bleu), fontsize=8, va="bottom", color="C3")
+        left.set(
+            xscale="log", xlabel="training cost, FLOPs", ylabel="BLEU", title="BLEU by cost, EN-DE"
+        )
+        left.margins(x=0.2)
+        bars = [
+            (f"{run}, {devices}", outlook(run, rows, settings, devices))
+            for run in UPDATES
+            for devices in DEVICES
+            if {run, "two processes", "preparation"} <= rows.keys()
+        ]
+        for place, (_, parts) in enumerate(bars):
+            total, start = sum(parts.values()), 0.0
+            for index, part in enumerate(PARTS):
+                share = 100 * parts[part] / total
+                label = part if place == 0 else None
+                right.barh(place, share, left=start, color=f"C{index}", label=label)
+                start += share
+            right.annotate(f" {_duration(total)}", (100, place), va="center", fontsize=9)
+        right.set_yticks(range(len(bars)), [name for name, _ in bars])
+        right.invert_yaxis()
+        right.set(xlabel="share, %", title="The paper's runs here, by devices", xlim=(0, 130))
+        if bars:
+            figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        tidy(left)
+        tidy(right)
+        right.set_xticks(range(0, 101, 20))
+        right.set_axisbelow(True)
+        right.grid(visible=False, axis="y")
+        return figure
+
+
+def _shown(value: float | None) -> object:
+    """A BLEU score or a cost."""
+    return "" if value is None else value if value < 100 else f"{value:.1e}"
+
+
+def _flops_of_an_update(facts: dict, settings: Settings) -> float:
+    """Of 25,000 source and 25,000 target tokens in sentences of the typical length."""
+    return TOKENS * facts["flops_of_a_token"][settings["lengths"].index(settings["length"])]
+
+
+def _update_seconds(facts: dict, devices: int) -> float:
+    return TOKENS / (facts["tokens_per_second"][str(devices)] * devices) + facts["step"]
+
+
+def all_reduce_seconds(run: str, parameters: int, devices: int, bandwidth: float) -> float:
+    """A ring sends and receives 2 (W - 1) / W times the float32 gradients, at bytes a second."""
+    return UPDATES[run] * 2 * (devices - 1) / devices * 4 * parameters / bandwidth
+
+
+def outlook(run: str, rows: Rows, settings: Settings, devices: int) -> dict[str, float]:
+    """The seconds of each part of a run on so many devices."""
+    facts, two, prepared = rows[run], rows["two processes"], rows["preparation"]
+    # Of two processes each sends and receives all the bytes just once.
+    bandwidth = 4 * two["parameters"][run] / two["all_reduce"][run]
+    computing = UPDATES[run] * _update_seconds(facts, devices)
+    all_reduce = all_reduce_seconds(run, facts["parameters"], devices, bandwidth)
+    return {
+        "computing": computing,
+        "all-reduce": all_reduce,
+        "checkpoints": (computing + all_reduce) / CHECKPOINT_EVERY * facts["checkpoint"],
+        "preparation": PAIRS * 2 * settings["length"] * prepared["seconds"] / prepared["tokens"],
+    }
+
+
+def _duration(seconds: float) -> str:
+    """In the largest unit that gives at least one."""
+    units = (("days", 86_400), ("h", 3600), ("min", 60))
+    unit, length = next((unit for unit in units if seconds >= unit[1]), ("s", 1))
+    return f"{seconds / length:,.1f} {unit}" if seconds else "0"
+
+
+def _check(two: dict, settings: Settings) -> dict[str, Table]:
+    """What two processes take for an update, beside what the formula says."""
+    all_reduce = two["all_reduce"][settings["twins"]]
+    cells = []
+    for name, computing in (("alone", two["alone"]), ("beside a busy twin", two["twin"])):
+        predicted = computing + all_reduce
+        cells.append(
+            [
+                name,
+                *(f"{1000 * value:,.1f}" for value in (computing, all_reduce, predicted)),
+                f"{1000 * two['together']:,.1f}",
+                f"{predicted / two['together'] - 1:+.0%}",
+            ]
+        )
+    tokens = settings["twin_tokens"]
+    heading = (
+        f"Two processes, of one thread each, that train {two['parameters'][settings['twins']]:,} "
+        f"parameters on {tokens:,} target tokens each: ms of an update; together they are "
+        f"{2 * two['alone'] / two['together']:.2f} times as fast as one alone"
+    )
+    columns = ["One process", "computing", "all-reduce", "predicted", "measured", "error"]
+    return {heading: (columns, cells)}
+
+
+if __name__ == "__main__":
+    Table2().main()
