@@ -72,7 +72,7 @@ def test_a_row_is_written_when_measured_and_never_measured_again(squares, tmp_pa
     assert {"commit", "date", "hardware", "seconds"} <= results["rows"]["2"]["provenance"].keys()
     page = (tmp_path / "squares.tiny.md").read_text(encoding="utf-8")
     assert "| 2 | 4 |\n| 3 | 9 |" in page
-    assert "training/paper/squares.py --size tiny" in page
+    assert "python tests/test_experiments.py --size tiny" in page
 
 
 def test_other_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatch):

@@ -76,6 +76,7 @@ class Size:
 SIZES = {
     "small": Size(256, 4, 1024, 3, 10_000),
     "base": Size(512, 8, 2048, 6, 37_000),
+    "big": Size(1024, 16, 4096, 6, 37_000),
     "tiny": Size(32, 2, 64, 1, 400),  # to try the script
 }
 
@@ -207,17 +208,20 @@ class Watch(TrainerCallback):
     """Collates, counting the real tokens of each batch, and notes when each update has ended."""
 
     def __init__(self, collate: Callable) -> None:
-        self.collate, self.tokens, self.ends = collate, [], []
+        self.collate, self.tokens, self.padded, self.ends = collate, [], [], []
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """A batch, of which the source and target tokens are counted."""
         batch = self.collate(features)
         source, target = batch["attention_mask"].sum(), (batch["labels"] != -100).sum()
         self.tokens.append((source.item(), target.item()))
+        self.padded.append(batch["input_ids"].numel() + batch["labels"].numel())
         return batch
 
     def on_step_end(self, *args: object, **kwargs: object) -> None:
-        """Note the time."""
+        """Note the time, when a GPU has done the update too."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
     def figures(self) -> tuple[float, float, float]:
@@ -225,6 +229,10 @@ class Watch(TrainerCallback):
         updates = len(self.ends)
         source, target = map(sum, zip(*self.tokens[1:updates], strict=True))
         return self.ends[-1] - self.ends[0], source, target
+
+    def padding(self) -> float:
+        """Share of padding in the batches that were made."""
+        return 1 - sum(map(sum, self.tokens)) / sum(self.padded)
 
 
 def make_trainer(
@@ -293,7 +301,7 @@ def run_round(
     figures = {}
     for name in names[shift:] + names[:shift]:
         trainer, watch = trainers[name]
-        watch.tokens, watch.ends = [], []
+        watch.tokens, watch.padded, watch.ends = [], [], []
         trainer.args.seed = number  # other buckets in each round, the same for all
         torch.manual_seed(number)
         with matmul_precision(CONTENDERS[name].precision):

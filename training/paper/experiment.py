@@ -8,6 +8,7 @@ table_1.cpu.png beside it are made from that file and nothing else.
 """
 
 import argparse
+import inspect
 import json
 import logging
 import time
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parents[2]
 Settings = dict[str, object]
 Rows = dict[str, dict[str, object]]  # what was measured, by the name of the row
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # columns, rows
@@ -83,7 +84,8 @@ class Experiment:
         parser.add_argument(
             "--rows", help="measure these alone, with commas between; '' only draws"
         )
-        parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+        results = self._script().parent / "results"
+        parser.add_argument("--results", type=Path, default=results, help="folder of the results")
         self.add_options(parser)
         self.options = parser.parse_args(arguments)
         path = self.options.results / f"{self.name}.{self.options.size}.json"
@@ -99,7 +101,7 @@ class Experiment:
         if unknown := [name for name in wanted if name not in names]:
             parser.error(f"--rows: got {', '.join(unknown)}; there are {', '.join(names)}.")
         for name in (name for name in wanted if name not in done):
-            origin = provenance("training/paper/results")
+            origin = provenance("training/*/results")
             started = time.perf_counter()
             facts = self.measure(name, settings)
             origin["seconds"] = round(time.perf_counter() - started, 1)
@@ -112,6 +114,9 @@ class Experiment:
         self._show(path, done, settings)
         logger.info("%s", path.with_suffix(".md"))
 
+    def _script(self) -> Path:
+        return Path(inspect.getfile(type(self))).resolve()
+
     def _show(self, path: Path, rows: Rows, settings: Settings) -> None:
         """Write the page and its pictures."""
         lines = [f"# {self.title}", "", self.about, ""]
@@ -121,8 +126,9 @@ class Experiment:
             picture = path.with_suffix(".png" if number == 1 else f".{number}.png")
             save_figure(figure, picture)
             lines += [f"![{caption}]({picture.name})", ""]
-        command = f"python training/paper/{self.name}.py --size {self.options.size}"
-        command = f"{command} {self.arguments}".strip()
+        script = self._script()
+        script = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
+        command = f"python {script} --size {self.options.size} {self.arguments}".strip()
         lines += [f"`{command}`; measured on:", "", *(f"- {origin}" for origin in _origins(rows))]
         write_text(path.with_suffix(".md"), "\n".join([*lines, ""]))
 

@@ -1,0 +1,102 @@
+"""What must hold on a GPU as it does on a CPU; on a CPU the same tests hold themselves."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from test_batch_independence import assert_same, model, search, sources  # noqa: F401, fixtures
+from test_trainer import make_trainer, tiny_model
+
+import gpu
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+on_each_device = pytest.mark.parametrize("device", DEVICES)
+
+
+def batch(device, *, padding=0):
+    """Two pairs; `padding` more columns on the right of each side."""
+    generator = torch.Generator().manual_seed(0)
+    ids, labels = torch.randint(4, 40, (2, 2, 7), generator=generator)
+    ids[1, 4:], labels[1, 5:] = 0, -100
+    ids = torch.nn.functional.pad(ids, (0, padding))
+    labels = torch.nn.functional.pad(labels, (0, padding), value=-100)
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels}
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+@on_each_device
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_bf16_loss_is_that_of_float32_whatever_the_padding(device, attention):
+    single = tiny_model(dropout=0.0).to(device).train()
+    single.set_attn_implementation(attention)
+    expected = single(**batch(device)).loss
+    expected.backward()
+    for padding in (0, 9):
+        reduced = tiny_model(dropout=0.0).to(device).train()
+        reduced.set_attn_implementation(attention)
+        with torch.autocast(device, torch.bfloat16):
+            loss = reduced(**batch(device, padding=padding)).loss
+        loss.backward()
+        assert loss.item() == pytest.approx(expected.item(), rel=2e-2)
+        for (name, p), q in zip(reduced.named_parameters(), single.parameters(), strict=True):
+            assert p.grad.isfinite().all(), name
+            similar = torch.nn.functional.cosine_similarity(p.grad.flatten(), q.grad.flatten(), 0)
+            assert similar > 0.98 or q.grad.norm() < 1e-4, name
+
+
+@on_each_device
+def test_logits_and_gradients_are_those_of_the_cpu(device):
+    results = []
+    for place in ("cpu", device):
+        copied = tiny_model(dropout=0.0).to(place).train()
+        out = copied(**batch(place), return_logits=True)
+        out.loss.backward()
+        results.append([out.logits.cpu(), *(p.grad.cpu() for p in copied.parameters())])
+    for cpu, other in zip(*results, strict=True):
+        assert torch.allclose(cpu, other, rtol=1e-4, atol=1e-5)
+
+
+@on_each_device
+def test_a_resumed_training_is_that_of_one_go(device, tmp_path):
+    """Losses of all updates; a GPU adds up in another order each time, so not to the bit."""
+    losses = []
+    for name, stops in (("one go", (12,)), ("stopped", (8, 12))):
+        for last in stops:
+            trainer = make_trainer(
+                tmp_path / name, max_steps=last, logging_steps=1, use_cpu=device == "cpu"
+            )
+            trainer.train(resume_from_checkpoint=True if last > stops[0] else None)
+        losses.append([log["loss"] for log in trainer.state.log_history if "loss" in log])
+    assert trainer.model.device.type == device
+    assert len(losses[0]) == 12
+    assert np.allclose(*losses, rtol=1e-4)
+
+
+@on_each_device
+def test_translations_are_those_of_the_cpu(device, model, sources):  # noqa: F811
+    moved = copy.deepcopy(model).to(device)
+    for start in range(0, len(sources), 16):
+        rows = sources[start : start + 16]
+        pairs = zip(search(moved, rows), search(model, rows), strict=True)
+        for found, expected in pairs:
+            assert_same(found, expected)
+
+
+def test_the_suite_runs_in_tiny_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    options = ["--size", "tiny", "--results", str(tmp_path)]
+    gpu.Gpu().main([*options, "--rows", "matrix product"])
+    page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
+    assert "python training/benchmarks/gpu.py --size tiny" in page
+    monkeypatch.setattr(gpu, "product_rate", None)  # it has been measured
+    gpu.Gpu().main([*options, "--rows", "matrix product,decode 4 ours"])
+    page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
+    assert "| 4 | ours |" in page
+
+
+@pytest.mark.slow
+def test_every_row_of_the_suite_is_measured_in_tiny(tmp_path):
+    gpu.Gpu().main(["--size", "tiny", "--results", str(tmp_path)])
+    page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
+    assert page.count("| tiny | ours |") == page.count("| 4 | generate |") == 1
+    assert "| matrix products |" in page

@@ -1,0 +1,309 @@
+"""What one GPU does: training, decoding and where the time goes, in at most nine minutes.
+
+    make benchmarks-gpu
+
+Rows that are measured already are not measured again, so that the suite can be stopped and gone on
+with. Everything runs on a CPU too, in size tiny, which says nothing about speed.
+"""
+
+import contextlib
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from training import CONTENDERS, SIZES, Size, make_trainer
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    beam_search,
+)
+from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+sys.path.append(str(Path(__file__).parents[1] / "paper"))  # its rows, results and pages are ours
+from experiment import Experiment, Rows, Settings, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TRAINED = {"ours": "ours_bf16", "Marian": "marian_bf16"}  # contenders of training.py
+SPECIAL = [0, 1, 2, 3]
+# What the parts of a training update do, by words in the names of kernels; the first that fits.
+PARTS = {
+    "attention": ("flash", "fmha", "attention", "sdpa"),
+    "matrix products": ("gemm", "gemv", "cutlass", "cublas", "matmul", "addmm", "::mm", "::bmm"),
+    "optimizer": ("multi_tensor", "adam", "foreach"),
+    "copies and casts": ("memcpy", "copy_", "memset"),
+}
+
+
+class Gpu(Experiment):
+    """Rows: the card's rate, training by system and size, decoding by batch, one profile."""
+
+    name = "gpu"
+    title = "One GPU: training and decoding"
+    about = (
+        "Training is in bf16, through the trainer of each system, on the same batches of random "
+        "tokens with lengths like those of WMT 2014, 25,000 source and 25,000 target tokens an "
+        "update, padding counted. The share is that of the card's own rate of bf16 matrix "
+        "products, measured here; it counts the products that real tokens need, and neither those "
+        "of padding nor attention scores. Decoding is with a beam of 4 and random weights, the "
+        "same in both systems, the end of a sentence suppressed, so that all write as much."
+    )
+    sizes = {
+        "tiny": {
+            "product": 64,
+            "sizes": ["tiny"],
+            "batch_tokens": 256,
+            "sentences": 200,
+            "updates": 2,
+            "decode": "tiny",
+            "batches": [1, 4],
+            "new_tokens": 4,
+            "rounds": 1,
+        },
+        "gpu": {
+            "product": 8192,
+            "sizes": ["base", "big"],
+            "batch_tokens": 25_000,
+            "sentences": 60_000,
+            "updates": 20,
+            "decode": "base",
+            "batches": [1, 32, 256],
+            "new_tokens": 30,
+            "rounds": 3,
+        },
+    }
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """All rows; the card's own rate first, which the shares need."""
+        yield "matrix product"
+        for size in settings["sizes"]:
+            yield from (f"train {size} {system}" for system in TRAINED)
+        for batch in settings["batches"]:
+            yield from (f"decode {batch} {system}" for system in ("ours", "generate"))
+        yield f"profile {settings['sizes'][0]}"
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """One row, and the memory of the card given back after it."""
+        task, _, rest = row.partition(" ")
+        try:
+            if row == "matrix product":
+                return {"tflops": product_rate(settings["product"])}
+            if task == "profile":
+                return profile(rest, settings)
+            subject, system = rest.split()
+            if task == "train":
+                return training(subject, TRAINED[system], settings)
+            return decoding(int(subject), system, settings)
+        finally:
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """Training, decoding, and the parts of an update."""
+        rate = rows.get("matrix product", {}).get("tflops")
+        trained, decoded = [], []
+        for row, facts in rows.items():
+            task, _, rest = row.partition(" ")
+            if task == "train":
+                size, system = rest.split()
+                other = rows.get(f"train {size} Marian", {}).get("target_tokens_per_second")
+                speed = facts["target_tokens_per_second"]
+                trained.append(
+                    [
+                        *(size, system, round(speed), ratio(speed, other)),
+                        f"{100 * facts['tflops'] / rate:.0f} %" if rate else "",
+                        *(facts["padding"], facts["milliseconds"], facts["gib"]),
+                    ]
+                )
+            elif task == "decode":
+                batch, system = rest.split()
+                other = rows.get(f"decode {batch} generate", {}).get("sentences_per_second")
+                speed = facts["sentences_per_second"]
+                decoded.append([batch, system, speed, ratio(speed, other), facts["gib"]])
+        columns = ("Model", "System", "Target tokens/s", "To Marian", "Share of the card's rate")
+        tables = {
+            f"Training; the card does {rate} TFLOP/s": (
+                (*columns, "Padding", "ms an update", "Memory, GiB"),
+                trained,
+            ),
+            f"Decoding {settings['new_tokens']} tokens with the model {settings['decode']}": (
+                ("Batch", "System", "Sentences/s", "To generate", "Memory, GiB"),
+                decoded,
+            ),
+        }
+        if parts := rows.get(f"profile {settings['sizes'][0]}", {}).get("parts"):
+            tables["Where the time of our training update goes, %"] = (
+                ("Part", "Share"),
+                [[part, share] for part, share in parts.items()],
+            )
+        return tables
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Speeds beside each other."""
+        figure = new_figure(9, 3)
+        measures = {
+            "train": ("target_tokens_per_second", "training, target tokens/s"),
+            "decode": ("sentences_per_second", "decoding, sentences/s"),
+        }
+        for axis, (task, (key, title)) in zip(figure.subplots(1, 2), measures.items(), strict=True):
+            bars = {row[len(task) + 1 :]: facts[key] for row, facts in rows.items() if key in facts}
+            colours = ["C0" if "ours" in name else "0.7" for name in bars]
+            axis.barh(list(bars), list(bars.values()), color=colours)
+            axis.invert_yaxis()
+            axis.set(title=title, xscale="log" if task == "decode" and bars else "linear")
+            tidy(axis)
+        return figure
+
+
+def ratio(speed: float, other: float | None) -> str:
+    """How many times as fast, where the other one has been measured."""
+    return f"{speed / other:.2f}" if other else ""
+
+
+def now() -> float:
+    """Seconds, when the device has done all that it was asked for."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def peak_gib() -> float:
+    """Most memory of the card that was in use since `forget_peak`; 0 on a CPU."""
+    return round(torch.cuda.max_memory_allocated() / 2**30, 2) if DEVICE == "cuda" else 0.0
+
+
+def forget_peak() -> None:
+    """Let `peak_gib` begin anew."""
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def product_rate(size: int) -> float:
+    """TFLOP/s of a bf16 product of square matrices."""
+    a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    seconds = []
+    for _ in range(8):
+        started = now()
+        a @ b
+        seconds.append(now() - started)
+    return round(2 * size**3 / statistics.median(seconds[2:]) / 1e12, 3)
+
+
+def sentences_like_wmt(count: int, vocab_size: int) -> object:
+    """Pairs of random tokens; lengths of mean 28, the longest 250."""
+    from datasets import Dataset
+
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(3.2, 0.5, (count, 1)) * rng.normal(1, 0.1, (count, 2)), 4, 250)
+    lengths = lengths.astype(int)
+    sides = [
+        [rng.integers(4, vocab_size, length).tolist() for length in side] for side in lengths.T
+    ]
+    columns = {"input_ids": sides[0], "labels": sides[1]}
+    named = dict(zip(("source_length", "target_length"), lengths.T.tolist(), strict=True))
+    return Dataset.from_dict({**columns, **named})
+
+
+@contextlib.contextmanager
+def trainer_of(size: str, contender: str, settings: Settings, updates: int) -> Iterator[tuple]:
+    """A trainer for some updates, its `Watch`, and the sizes of its model."""
+    sizes: Size = SIZES[size]
+    padder = train_tokenizer(["a"], vocab_size=260, show_progress=False)
+    options = Namespace(steps=updates, batch_tokens=settings["batch_tokens"], sentences=1)
+    data = sentences_like_wmt(settings["sentences"], sizes.vocab_size)
+    trainer, watch = make_trainer(CONTENDERS[contender], sizes, data, padder, options)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.args.output_dir = folder
+        yield trainer, watch, sizes
+
+
+def training(size: str, contender: str, settings: Settings) -> dict[str, object]:
+    """Updates of one system: tokens a second, products a second, memory."""
+    with trainer_of(size, contender, settings, settings["updates"]) as (trainer, watch, sizes):
+        forget_peak()
+        trainer.train()
+        seconds, source, target = watch.figures()
+    return {
+        "target_tokens_per_second": round(target / seconds, 1),
+        "milliseconds": round(1000 * seconds / settings["updates"], 1),
+        "tflops": round(sizes.flops(source, target) / seconds / 1e12, 4),
+        "padding": f"{100 * watch.padding():.0f} %",
+        "gib": peak_gib(),
+    }
+
+
+def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
+    """Sentences a second of one system, after a first batch that warms up."""
+    sizes = SIZES[settings["decode"]]
+    torch.manual_seed(0)
+    model = VanillaTransformerForConditionalGeneration(config_of(sizes)).eval()
+    if system == "generate":
+        model = to_marian(model)
+    model = model.to(DEVICE, torch.bfloat16)
+    generator = torch.Generator().manual_seed(batch)
+    lengths = torch.randint(8, 41, (batch, 1), generator=generator)
+    mask = (torch.arange(int(lengths.max())) < lengths).long()
+    ids = torch.randint(4, sizes.vocab_size, mask.shape, generator=generator) * mask
+    ids, mask = ids.to(DEVICE), mask.to(DEVICE)
+    options = {"num_beams": 4, "length_penalty": 0.6, "max_new_tokens": settings["new_tokens"]}
+    seconds = []
+    forget_peak()
+    for _ in range(settings["rounds"] + 1):
+        started = now()
+        if system == "ours":
+            beam_search(model, ids, mask, suppress_tokens=SPECIAL, **options)
+        else:
+            model.generate(ids, attention_mask=mask, suppress_tokens=SPECIAL, **options)
+        seconds.append(now() - started)
+    speed = batch / statistics.median(seconds[1:])
+    return {"sentences_per_second": round(speed, 2), "gib": peak_gib()}
+
+
+def config_of(size: Size) -> VanillaTransformerConfig:
+    """The config of our model of a size."""
+    return VanillaTransformerConfig(
+        vocab_size=size.vocab_size,
+        d_model=size.d_model,
+        attention_heads=size.heads,
+        ffn_dim=size.ffn_dim,
+        encoder_layers=size.layers,
+        decoder_layers=size.layers,
+    )
+
+
+def profile(size: str, settings: Settings) -> dict[str, object]:
+    """Shares of the device's time in some updates of ours, by `PARTS`, in percent."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    activity = ProfilerActivity.CUDA if DEVICE == "cuda" else ProfilerActivity.CPU
+    with (
+        trainer_of(size, "ours_bf16", settings, 3) as (trainer, _, _),
+        torch_profile(activities=[activity]) as profiler,
+    ):
+        trainer.train()
+    parts = dict.fromkeys((*PARTS, "other"), 0.0)
+    for event in profiler.key_averages():
+        name = event.key.lower()
+        part = next((p for p, words in PARTS.items() if any(w in name for w in words)), "other")
+        time_of = event.self_device_time_total if DEVICE == "cuda" else event.self_cpu_time_total
+        parts[part] += time_of
+    total = sum(parts.values()) or 1.0
+    return {"parts": {part: round(100 * spent / total, 1) for part, spent in parts.items()}}
+
+
+if __name__ == "__main__":
+    Gpu().main()
