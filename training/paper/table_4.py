@@ -1,0 +1,428 @@
+"""Table 4 at the size of a small machine: trees of constituents, written as sequences.
+
+    python training/paper/table_4.py --train-file train.jsonl.gz \
+        --validation-file validation.jsonl.gz --test-file test.jsonl.gz --more-file other.jsonl.gz
+
+trains a model on a quarter, a half and all of the trees of --train-file, and on these together with
+trees of another kind, and compares its trees of --test-file with a baseline that reads no word.
+`read_trees` of trees.py says what a file of trees is; `--size tiny` invents its own.
+"""
+
+import argparse
+import hashlib
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets import Dataset
+from transformers import set_seed
+
+from experiment import Experiment, Rows, Settings, Table
+from trees import Tree, attach, brackets, compare, f1, linearise, punctuation, read_trees
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import length_sorted_batches, pad_ids
+from vanilla_transformer.beam_search import beam_search
+from vanilla_transformer.data import train_tokenizer
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
+from vanilla_transformer.visualization.figure import new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]  # ids 0 to 3 of both vocabularies
+END, UNKNOWN = 2, 3
+BATCH_TOKENS = 8192  # of a batch of the search: sentences x beams x longest source
+FILES = {
+    "train": "trees to train on",
+    "more": "trees of another kind to train on, for the last row",
+    "validation": "trees to choose settings by",
+    "test": "trees to report",
+}
+LENGTHS = {"1-10": 10, "11-20": 20, "21-30": 30, "31-40": 40, "41 and more": 10_000}  # words
+BASELINE = "right-branching"
+# The paper's Table 4: F1 on section 23 of the WSJ.
+PAPER = [
+    ["Vinyals & Kaiser et al. (2014)", "WSJ only, discriminative", 88.3],
+    ["Petrov et al. (2006)", "WSJ only, discriminative", 90.4],
+    ["Zhu et al. (2013)", "WSJ only, discriminative", 90.4],
+    ["Dyer et al. (2016)", "WSJ only, discriminative", 91.7],
+    ["Transformer (4 layers)", "WSJ only, discriminative", 91.3],
+    ["Zhu et al. (2013)", "semi-supervised", 91.3],
+    ["Huang & Harper (2009)", "semi-supervised", 91.3],
+    ["McClosky et al. (2006)", "semi-supervised", 92.1],
+    ["Vinyals & Kaiser et al. (2014)", "semi-supervised", 92.1],
+    ["Transformer (4 layers)", "semi-supervised", 92.7],
+    ["Luong et al. (2015)", "multi-task", 93.0],
+    ["Dyer et al. (2016)", "generative", 93.3],
+]
+
+
+class Parsing(Experiment):
+    """Rows are training sets: shares of one file, and that file with another."""
+
+    name = "table_4"
+    title = "Table 4: constituency parsing"
+    about = (
+        "A Transformer reads the words of a sentence and writes its tree as symbols (Section 6.3): "
+        "4 layers, dropout on residuals and attention weights, beam 21, alpha 0.3, at most 300 "
+        "symbols more than the input has tokens. F1 is that of labelled brackets by EVALB's rules, "
+        "over all sentences: a sequence that is no tree over these words is mended and counted. "
+        "The rows are shares of one set of trees, and all of it with trees of another kind, each "
+        "trained for the same number of updates, once. The paper had 40,000 trees of the Wall "
+        "Street Journal, and 17 million more sentences in its semi-supervised row; nobody should "
+        "expect its F1 of so few trees, nor compare figures of different test sets. "
+        "What there is to see: how far the model is above a tree that only knows that English "
+        "branches to the right, and what more trees bring. Deviations: a shared-width model of the "
+        "size below, and one table for the symbols and the softmax, as in Section 3.4."
+    )
+    sizes = {
+        "tiny": {
+            "shares": ["1/2", "1"],
+            "invented": 16,  # trees of each file
+            "pieces": 300,
+            "d_model": 16,
+            "layers": 1,
+            "heads": 2,
+            "d_ff": 32,
+            "dropout": 0.1,
+            "longest": 60,
+            "batch_tokens": 512,
+            "updates": 3,
+            "warmup": 2,
+            "beams": 3,
+            "extra": 20,
+        },
+        "cpu": {
+            "shares": ["1/4", "1/2", "1"],
+            "pieces": 2000,
+            "d_model": 128,
+            "layers": 4,
+            "heads": 4,
+            "d_ff": 512,
+            "dropout": 0.2,
+            "longest": 100,
+            "batch_tokens": 2048,
+            "updates": 3000,
+            "warmup": 800,
+            "beams": 21,
+            "extra": 300,
+        },
+        "gpu": {
+            "shares": ["1/4", "1/2", "1"],
+            "pieces": 4000,
+            "d_model": 1024,
+            "layers": 4,
+            "heads": 8,
+            "d_ff": 2048,
+            "dropout": 0.3,
+            "longest": 200,
+            "batch_tokens": 8192,
+            "updates": 6000,
+            "warmup": 2000,
+            "beams": 21,
+            "extra": 300,
+        },
+    }
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the files of trees."""
+        for name, use in FILES.items():
+            parser.add_argument(f"--{name}-file", type=Path, help=use)
+
+    def rows(self, settings: Settings) -> Iterable[str]:
+        """Return the baseline, each share of the trees, and all of them with more."""
+        return [BASELINE, *settings["shares"], "1+more"]
+
+    def measure(self, row: str, settings: Settings) -> dict[str, object]:
+        """Train on the row's trees, and compare what is found on the others with them."""
+        files = {name: self._trees(name, settings) for name in ("train", "validation", "test")}
+        trees = files["train"]
+        if row != BASELINE:
+            share, _, more = row.partition("+")
+            trees = trees[: round(len(trees) * Fraction(share))]
+            if more:
+                files["more"] = self._trees("more", settings)
+                trees = trees + files["more"]
+        trees = [tree for tree in trees if len(tree.words()) <= settings["longest"]]
+        facts: dict[str, object] = {"trees": len(trees)}
+        if row == BASELINE:
+            labels = commonest_labels(trees)
+            facts["labels"] = labels
+
+            def parse(sentences: list[list[str]]) -> list[tuple[Tree, bool]]:
+                return [(right_branching(words, *labels), True) for words in sentences]
+        else:
+            parser = Parser(trees, settings)
+            facts |= parser.train(trees, files["validation"])
+            parse = parser.parse
+        for name in ("validation", "test"):
+            found = parse([tree.words() for tree in files[name]])
+            facts[name] = by_length(files[name], found)
+        return facts | {"files": {name: self._mark(name) for name in files}}
+
+    def _trees(self, name: str, settings: Settings) -> list[Tree]:
+        """Read a file of trees, or invent some where the size says how many."""
+        path = getattr(self.options, f"{name}_file")
+        if path is not None:
+            return read_trees(path)
+        if "invented" not in settings:
+            raise RequestError(f"--{name}-file is missing; give a file of trees, or --size tiny.")
+        return invented_trees(settings["invented"], seed=list(FILES).index(name))
+
+    def _mark(self, name: str) -> str | None:
+        """Return what tells a file from others."""
+        path = getattr(self.options, f"{name}_file")
+        return path and hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
+        """Return F1 of all rows, and the paper's."""
+        columns = ["Trained on", "Trees", "Updates", "Epochs", "Parameters", "Validation F1"]
+        columns += ["Test F1", "up to 40 words", "Precision", "Recall", "Well-formed"]
+        cells = []
+        for row, facts in rows.items():
+            test = total(facts["test"].values())
+            scores = [
+                f1(total(facts["validation"].values())),
+                f1(test),
+                f1(total(facts["test"][length] for length in LENGTHS if LENGTHS[length] <= 40)),
+                percent(test, "matched", "found"),
+                percent(test, "matched", "gold"),
+                percent(test, "well_formed", "sentences"),
+            ]
+            training = [facts.get(name, "") for name in ("updates", "epochs", "parameters")]
+            scores = [f"{score:.1f}" for score in scores]
+            cells.append([label(row), facts["trees"], *training, *scores])
+        return {
+            "Measured here, in percent": (columns, cells),
+            "The paper's, on section 23 of the Wall Street Journal": (
+                ["Parser", "Training", "F1"],
+                PAPER,
+            ),
+        }
+
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """Draw F1 on the test by the number of trees, and by the length of the sentence."""
+        figure = new_figure(9.5, 3.8)
+        by_trees, by_words = figure.subplots(1, 2)
+        trained = {row: facts for row, facts in rows.items() if row != BASELINE}
+        scores = {row: f1(total(facts["test"].values())) for row, facts in rows.items()}
+        shares = [row for row in trained if "+" not in row]
+        by_trees.plot([rows[row]["trees"] for row in shares], [scores[row] for row in shares], "o-")
+        for row in trained:
+            if row not in shares:
+                by_trees.plot(rows[row]["trees"], scores[row], "s", label=label(row))
+        if BASELINE in rows:
+            by_trees.axhline(scores[BASELINE], color="0.4", linestyle="--", label=label(BASELINE))
+        counts = [facts["trees"] for facts in trained.values()]
+        by_trees.set_xscale("log")
+        by_trees.set_xticks(counts, [f"{count:,}" for count in counts])
+        by_trees.minorticks_off()
+        by_trees.set(xlabel="trees to train on", ylabel="bracket F1 on the test, %", ylim=0)
+        for row, facts in rows.items():
+            groups = [group for group in facts["test"].values() if group["sentences"]]
+            line = {"color": "0.4", "linestyle": "--"} if row == BASELINE else {"marker": "o"}
+            by_words.plot([f1(group) for group in groups], label=label(row), **line)
+        by_words.set_xticks(range(len(LENGTHS)), LENGTHS)
+        by_words.set(xlabel="words of the sentence", ylim=0)
+        for axis in (by_trees, by_words):
+            tidy(axis)
+            if axis.get_legend_handles_labels()[0]:
+                axis.legend(frameon=False, fontsize=8)
+        return figure
+
+
+def label(row: str) -> str:
+    """Return the name of a row as the page and the picture show it."""
+    names = {BASELINE: "right-branching baseline", "1": "all trees", "1+more": "all and others"}
+    return names.get(row, f"{row} of the trees")
+
+
+# ------------------------------------------------------------------------------------ the model
+
+
+class Parser:
+    """A Transformer with a vocabulary of pieces of words, and one of symbols."""
+
+    def __init__(self, trees: Sequence[Tree], settings: Settings) -> None:
+        """Choose both vocabularies, and make a new model."""
+        self.settings = settings
+        texts = (" ".join(tree.words()) for tree in trees)
+        self.tokenizer = train_tokenizer(texts, vocab_size=settings["pieces"], show_progress=False)
+        self.symbols = [*SPECIAL, *sorted({symbol for tree in trees for symbol in linearise(tree)})]
+        self.ids = {symbol: number for number, symbol in enumerate(self.symbols)}
+        set_seed(0)
+        config = VanillaTransformerConfig(
+            vocab_size=len(self.tokenizer),
+            decoder_vocab_size=len(self.symbols),
+            share_encoder_decoder_embeddings=False,  # words are not symbols
+            d_model=settings["d_model"],
+            encoder_layers=settings["layers"],
+            decoder_layers=settings["layers"],
+            attention_heads=settings["heads"],
+            ffn_dim=settings["d_ff"],
+            dropout=settings["dropout"],
+            attention_dropout=settings["dropout"],
+        )
+        self.model = VanillaTransformerForConditionalGeneration(config)
+
+    def encode(self, sentences: Sequence[Sequence[str]]) -> list[list[int]]:
+        """Return the ids of the words of each sentence, with the end symbol."""
+        return self.tokenizer([" ".join(words) for words in sentences])["input_ids"]
+
+    def pairs(self, trees: Sequence[Tree]) -> Dataset:
+        """Return the trees as the trainer takes them."""
+        sources = self.encode([tree.words() for tree in trees])
+        targets = [
+            [*(self.ids.get(symbol, UNKNOWN) for symbol in linearise(tree)), END] for tree in trees
+        ]
+        return Dataset.from_dict(
+            {
+                "input_ids": sources,
+                "labels": targets,
+                "source_length": [len(row) for row in sources],
+                "target_length": [len(row) for row in targets],
+            }
+        )
+
+    def train(self, trees: Sequence[Tree], validation: Sequence[Tree]) -> dict[str, object]:
+        """Train on the trees, and return what is to be told of it."""
+        with tempfile.TemporaryDirectory() as directory:
+            arguments = VanillaTransformerTrainingArguments(
+                directory,
+                max_steps=self.settings["updates"],
+                batch_tokens=self.settings["batch_tokens"],
+                warmup_steps=self.settings["warmup"],
+                seed=0,
+                save_strategy="no",
+                report_to="none",
+            )
+            trainer = VanillaTransformerTrainer(
+                self.model,
+                arguments,
+                train_dataset=self.pairs(trees),
+                eval_dataset=self.pairs(validation),
+            )
+            trainer.train()
+            perplexity = trainer.evaluate()["eval_perplexity"]
+        return {
+            "updates": trainer.state.global_step,
+            "epochs": round(trainer.state.epoch, 1),
+            "parameters": self.model.num_parameters(),
+            "validation_perplexity": round(perplexity, 4),
+        }
+
+    def parse(self, sentences: Sequence[Sequence[str]]) -> list[tuple[Tree, bool]]:
+        """Return a tree of each sentence, and whether the model wrote a whole one."""
+        sources = self.encode(sentences)
+        found: dict[int, tuple[Tree, bool]] = {}
+        budget = BATCH_TOKENS // self.settings["beams"]
+        for batch in length_sorted_batches([len(row) for row in sources], budget, BATCH_TOKENS):
+            ids, mask = pad_ids([sources[place] for place in batch], SPECIAL.index("<pad>"))
+            device = self.model.device
+            output = beam_search(
+                self.model,
+                ids.to(device),
+                mask.to(device),
+                num_beams=self.settings["beams"],
+                length_penalty=0.3,
+                max_extra_tokens=self.settings["extra"],
+            )
+            for place, row in zip(batch, output.sequences[:, 0].tolist(), strict=True):
+                symbols = [self.symbols[number] for number in row if number > UNKNOWN]
+                found[place] = attach(symbols, sentences[place])
+        return [found[place] for place in range(len(sentences))]
+
+
+# --------------------------------------------------------------------------------- the baseline
+
+
+def commonest_labels(trees: Iterable[Tree]) -> tuple[str, str]:
+    """Return the commonest label of whole sentences, and of what ends with the sentence."""
+    whole, rest = Counter(), Counter()
+    for tree in trees:
+        ignored = punctuation(tree)
+        for (name, start, end), count in brackets(tree, ignored).items():
+            if end == ignored.count(False):
+                (rest if start else whole)[name] += count
+    return whole.most_common(1)[0][0], rest.most_common(1)[0][0]
+
+
+def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
+    """Return the tree in which each word is followed by a constituent of all words after it."""
+    tree = Tree("XX", word=words[-1])
+    for word in reversed(words[:-1]):
+        tree = Tree(rest, [Tree("XX", word=word), tree])
+    return Tree(whole, tree.children or [tree])
+
+
+# --------------------------------------------------------------------------------------- counts
+
+
+def by_length(
+    gold: Sequence[Tree], found: Sequence[tuple[Tree, bool]]
+) -> dict[str, dict[str, int]]:
+    """Return the counts of `compare`, of sentences and of whole trees, by the number of words."""
+    names = ("sentences", "well_formed", "gold", "found", "matched")
+    counts = {length: dict.fromkeys(names, 0) for length in LENGTHS}
+    for tree, (guess, whole) in zip(gold, found, strict=True):
+        words = len(tree.words())
+        length = next(length for length, most in LENGTHS.items() if words <= most)
+        counts[length] = total(
+            [counts[length], {"sentences": 1, "well_formed": int(whole), **compare(tree, guess)}]
+        )
+    return counts
+
+
+def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of all counts of a name."""
+    sums: Counter[str] = Counter()
+    for each in counts:
+        sums.update(each)
+    return dict(sums)
+
+
+def percent(counts: Mapping[str, int], part: str, whole: str) -> float:
+    """Return one count in percent of another."""
+    return 100 * counts[part] / max(1, counts[whole])
+
+
+# ------------------------------------------------------------------------------- invented trees
+
+GRAMMAR = {
+    "S": ["NP VP ."],
+    "NP": ["DT NN", "DT JJ NN", "NP PP", "PRP"],
+    "VP": ["VBZ NP", "VBZ NP PP", "VBZ SBAR", "VBZ"],
+    "PP": ["IN NP"],
+    "SBAR": ["IN S"],
+}
+WORDS = {
+    "DT": ["a", "the", "this"],
+    "NN": ["cat", "dog", "garden", "tree", "letter"],
+    "JJ": ["big", "old", "green"],
+    "PRP": ["it", "she"],
+    "VBZ": ["sees", "says", "finds", "likes"],
+    "IN": ["in", "near", "that", "with"],
+    ".": ["."],
+}
+
+
+def invented_trees(count: int, *, seed: int) -> list[Tree]:
+    """Return random trees of a small grammar, to try the script without a treebank."""
+    draw = random.Random(seed)
+
+    def grow(name: str, depth: int) -> Tree:
+        if name in WORDS:
+            return Tree(name, word=draw.choice(WORDS[name]))
+        choices = GRAMMAR[name][:1] if depth > 5 else GRAMMAR[name]
+        return Tree(name, [grow(part, depth + 1) for part in draw.choice(choices).split()])
+
+    return [grow("S", 0) for _ in range(count)]
+
+
+if __name__ == "__main__":
+    Parsing().main()

@@ -1,0 +1,212 @@
+"""Trees of constituents: read, written as sequences of symbols, and compared (Section 6.3).
+
+    (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))
+
+As Vinyals et al. (2015, arXiv 1412.7449, Figure 2) write it, a model makes of the words
+
+    John has a dog .
+
+the symbols, without the words, a bare one for the tag of each word,
+
+    (S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S
+
+The authors of the paper wrote "NP" and "/NP" for "(NP" and ")NP", with the tags as here.
+"""
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vanilla_transformer.errors import RequestError
+
+# What EVALB's usual settings (COLLINS.prm) leave out of the spans, and take for the same.
+PUNCTUATION = {",", ":", "``", "''", "."}
+NO_BRACKET = {"TOP", "", *PUNCTUATION}
+SAME_LABEL = {"PRT": "ADVP"}
+
+
+@dataclass
+class Tree:
+    """A constituent with its parts, or a word with its tag as the label."""
+
+    label: str
+    children: list["Tree"] = field(default_factory=list)
+    word: str | None = None
+
+    def __str__(self) -> str:
+        """Return the tree between brackets, as treebanks have it."""
+        return f"({self.label} {self.word or ' '.join(map(str, self.children))})"
+
+    def leaves(self) -> list["Tree"]:
+        """Return the words from left to right."""
+        if self.word is not None:
+            return [self]
+        return [leaf for child in self.children for leaf in child.leaves()]
+
+    def words(self) -> list[str]:
+        """Return the words as text."""
+        return [leaf.word for leaf in self.leaves()]
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_trees(path: Path) -> list[Tree]:
+    """Read the trees of a file, packed (.gz) or not.
+
+    Args:
+        path: a `.jsonl` file has one object a line, with the tree as text under "tree"; any other
+            file is text with trees between brackets, as treebanks have it, on any lines.
+
+    Raises:
+        ValueError: a bracket is missing.
+    """
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+    if ".jsonl" in path.suffixes:
+        text = "\n".join(json.loads(line)["tree"] for line in text.splitlines())
+    try:
+        found = [clean(tree) for tree in parse(text)]
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from error
+    return [tree for tree in found if tree is not None]
+
+
+def parse(text: str) -> Iterator[Tree]:
+    """Yield the trees of a text, one after another.
+
+    Raises:
+        ValueError: a bracket is missing, or a word stands outside of one.
+    """
+    stack = [Tree("")]
+    for label, word, close in re.findall(r"\(\s*([^\s()]*)|([^\s()]+)|(\))", text):
+        if close:
+            if len(stack) == 1:
+                raise RequestError("a tree has more closing brackets than opening ones.")
+            stack.pop()
+            if len(stack) == 1:
+                yield stack[0].children.pop()
+        elif word:
+            if len(stack) == 1:
+                raise RequestError(f"got {word!r} where a tree was to begin with a bracket.")
+            stack[-1].word = word
+        else:
+            stack[-1].children.append(Tree(label))
+            stack.append(stack[-1].children[-1])
+    if len(stack) > 1:
+        raise RequestError(f"{len(stack) - 1} closing brackets are missing at the end.")
+
+
+def clean(tree: Tree) -> Tree | None:
+    """Return the tree as parsers are trained on it; None where no word is left.
+
+    Without the outer bracket that has no label, traces (-NONE-), what is empty without these, and
+    what follows the category: NP-SBJ-1 becomes NP.
+    """
+    if tree.word is not None:
+        return None if tree.label == "-NONE-" else tree
+    parts = [part for part in map(clean, tree.children) if part is not None]
+    if tree.label in ("", "TOP") and len(parts) == 1:
+        return parts[0]
+    return Tree(re.match(r"[^-=|]*", tree.label)[0], parts) if parts else None
+
+
+# ------------------------------------------------------------------------ from and to sequences
+
+
+def linearise(tree: Tree) -> list[str]:
+    """Return the symbols of a tree: the words are left out."""
+    if tree.word is not None:
+        return [tree.label]
+    inner = [symbol for child in tree.children for symbol in linearise(child)]
+    return [f"({tree.label}", *inner, f"){tree.label}"]
+
+
+def attach(symbols: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
+    """Make a tree over the words out of any sequence of symbols.
+
+    A closing symbol closes the innermost open constituent of its label and all in it; without one
+    it counts for nothing. Nor do tags when all words have theirs. Words that are left join the
+    last of the outermost constituents. What is still open is closed; what is empty is left out.
+
+    Returns:
+        The tree, below a root "TOP", and whether the sequence was that of one tree with as many
+        words: there was nothing to mend.
+    """
+    root = Tree("TOP")
+    stack, left = [root], list(words)
+    for symbol in symbols:
+        if symbol.startswith("("):
+            stack[-1].children.append(Tree(symbol[1:]))
+            stack.append(stack[-1].children[-1])
+        elif symbol.startswith(")"):
+            places = [place for place, tree in enumerate(stack) if tree.label == symbol[1:]]
+            if places and places[-1]:  # the root stays open
+                del stack[places[-1] :]
+        elif left:
+            stack[-1].children.append(Tree(symbol, word=left.pop(0)))
+    prune(root)
+    last = root.children[-1] if root.children and root.children[-1].word is None else root
+    last.children += [Tree("XX", word=word) for word in left]
+    whole = len(root.children) == 1 and linearise(root.children[0]) == list(symbols)
+    return root, whole and not left
+
+
+def prune(tree: Tree) -> None:
+    """Take out constituents without a word."""
+    for child in tree.children:
+        prune(child)
+    tree.children = [child for child in tree.children if child.children or child.word is not None]
+
+
+# -------------------------------------------------------------------------------------- scoring
+
+
+def punctuation(tree: Tree) -> list[bool]:
+    """Return of each word whether its tag is that of punctuation."""
+    return [leaf.label in PUNCTUATION for leaf in tree.leaves()]
+
+
+def brackets(tree: Tree, ignored: Sequence[bool]) -> Counter[tuple[str, int, int]]:
+    """Count the brackets of a tree as (label, first word, word after the last).
+
+    Args:
+        tree: of a sentence.
+        ignored: of each word, whether it is left out before words are numbered.
+    """
+    found: Counter[tuple[str, int, int]] = Counter()
+    words = iter(ignored)
+
+    def walk(part: Tree, start: int) -> int:
+        if part.word is not None:
+            return start + (not next(words))
+        end = start
+        for child in part.children:
+            end = walk(child, end)
+        if end > start and part.label not in NO_BRACKET:
+            found[SAME_LABEL.get(part.label, part.label), start, end] += 1
+        return end
+
+    walk(tree, 0)
+    return found
+
+
+def compare(gold: Tree, found: Tree) -> Counter[str]:
+    """Count brackets as EVALB does: "gold", "found", and "matched", which are in both trees.
+
+    Tags are no brackets and punctuation is not counted as words. What is punctuation the gold tree
+    says: EVALB goes by the tags of each tree, and leaves out a sentence when their numbers differ.
+    """
+    ignored = punctuation(gold)
+    ours, theirs = brackets(found, ignored), brackets(gold, ignored)
+    both = (ours & theirs).total()
+    return Counter(gold=theirs.total(), found=ours.total(), matched=both)
+
+
+def f1(counts: Mapping[str, int]) -> float:
+    """Return the harmonic mean of precision and recall, in percent."""
+    return 200 * counts["matched"] / max(1, counts["gold"] + counts["found"])
