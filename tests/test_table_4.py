@@ -166,7 +166,7 @@ def test_sentences_are_counted_by_their_length():
     names = ("sentences", "well_formed", "gold", "found", "matched")
     assert counts["1-10"] == dict(zip(names, (1, 1, 4, 4, 4), strict=True))
     # (S x (VP x (VP ... x))): one S, and a VP from each of the words 2 to 40.
-    assert counts["41 and more"] == dict(zip(names, (1, 0, 40, 0, 0), strict=True))
+    assert counts["over 40"] == dict(zip(names, (1, 0, 40, 0, 0), strict=True))
     assert counts["11-20"]["sentences"] == 0
     assert total(counts.values())["gold"] == 44
 
