@@ -1986,6 +1986,37 @@ MUTATIONS = [
         "2 * devices * 4 * parameters",
         "test_table_2.py::test_table_2_adds_up",
     ),
+    # Trees of Table 4: EVALB's rules, and what is no tree.
+    Mutation(
+        "../training/paper/trees.py",
+        "(ours & theirs).total()",
+        "len(ours.keys() & theirs.keys())",
+        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+    ),
+    Mutation(
+        "../training/paper/trees.py",
+        "return start + (not next(words))",
+        "return start + 1",
+        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+    ),
+    Mutation(
+        "../training/paper/trees.py",
+        "SAME_LABEL.get(part.label, part.label)",
+        "part.label",
+        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+    ),
+    Mutation(
+        "../training/paper/trees.py",
+        "return root, whole and not left",
+        "return root, not left",
+        "test_table_4.py::test_what_is_no_tree_is_mended",
+    ),
+    Mutation(
+        "../training/paper/table_4.py",
+        "found[place] = attach(symbols, sentences[place])",
+        "found[place] = attach(symbols[1:], sentences[place])",
+        "test_table_4.py::test_a_parser_learns_what_it_reads",
+    ),
     # Generated pairs.
     Mutation(
         "data/cldr/pairs.py",
