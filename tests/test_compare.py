@@ -9,8 +9,9 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from pages import README
 from safetensors.torch import load_file, save_file
-from test_cli import ROOT, error_of
+from test_cli import error_of
 from test_evaluation import TOKENIZER, model  # noqa: F401, fixtures
 from test_runs import own_cache, tiny_recipe, write_pairs  # noqa: F401, fixtures
 
@@ -387,7 +388,7 @@ def test_columns_of_a_table_are_tested_scored_and_compared(folder, tmp_path, cap
 
 @pytest.mark.parametrize("page", ["help", "README"])
 def test_the_recipe_for_filtering_keeps_likely_pairs(page, tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = README
     if page == "help":
         text = _SCORE_EXAMPLE.replace("\\\n", "\n")
     command = re.search(r"paste - [^}]*}'", text)[0]

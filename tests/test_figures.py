@@ -7,11 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pages import README
 
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = "training/benchmarks/results"
 PAGES = sorted(
     path
@@ -131,6 +131,8 @@ def test_the_command_of_a_run_still_means_the_recipe_that_was_run():
         for line in lines[2:]:
             card = re.search(r"model_cards/\w+", line)[0]
             name, *words = re.search("`train (.+?)`", line)[1].split()
+            words = " ".join(words).replace("--no-stop-search-early", "--stop-search-early false")
+            words = words.split()
             options = dict(zip(words[::2], words[1::2], strict=True))
             values = {k.removeprefix("--").replace("-", "_"): v for k, v in options.items()}
             asked, ran = vars(load_recipe(name, values)), read(f"{card}/metrics.json")["recipe"]
@@ -178,6 +180,11 @@ def test_the_sentences_on_speed_say_what_the_files_hold():
     for pattern, value in sentences_on_speed().items():
         (told,) = re.findall(pattern, section)
         assert close(told, value), (pattern, told, value)
+    first = (ROOT / "README.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"makes ([\d.]+) times the tokens a second", first)
+    assert close(told, row("training_small", "Marian")["ours / it"])
+    (told,) = re.findall(r"takes ([\d.]+) of the time of its `generate`", first)
+    assert close(told, sentences_on_speed()[r"takes ([\d.]+) of the time of a `Marian"])
     # "at the same BLEU", "as much as CTranslate2"
     bleu = [r[-1] for r in results("decoding")["tables"][1]["rows"]]
     assert max(bleu) - min(bleu) < 0.1

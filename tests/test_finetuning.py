@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from hub_server import HubServer, Repository
+from pages import README
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLE = "examples/pytorch/translation/run_translation.py"
 PAIRS = [("3 hours", "3 Stunden"), ("20 minutes", "20 Minuten")] * 4
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
+from pages import README
 from published_runs import (
     METRICS,
     SENTENCES,
@@ -136,7 +137,7 @@ def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
     assert not [name for name in names if "custom_generate" in name or name.endswith(".bin")]
     card = hub.files(REPO)["README.md"].decode()
     block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = README
     shown = re.search(r"<!-- block: remote_code .*?```python\n(.*?)```", readme, re.DOTALL).group(1)
     shown = shown.replace("user/demo-en-de", REPO).replace("COMMIT", commit)
     script = f"""

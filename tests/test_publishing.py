@@ -18,6 +18,7 @@ import pytest
 import torch
 from card_checks import card_problems, empty_sections
 from huggingface_hub import ModelCard
+from pages import README
 from published_runs import (
     METRICS,
     SCORES,
@@ -125,7 +126,7 @@ def pictures(folder):
 
 def test_dry_run_lists_every_file_and_touches_no_hub(run, tmp_path, monkeypatch, capsys):
     """The command that the README shows, on another run."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = README
     command = re.search(r"<!-- block: publish .*?```bash\n(.*?)\n```", readme, re.DOTALL).group(1)
     program, *arguments = shlex.split(command)
     assert program == ".venv/bin/vanilla-transformer"
@@ -190,7 +191,7 @@ def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acqu
 def test_stock_form_needs_the_task_translate_where_the_host_has_none(run, tmp_path):
     """The README's words about transformers 5, and the line that works."""
     export_marian(run, tmp_path / "stock")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = README
     texts = re.findall(r'^KeyError: "(.*) \[\.\.\.\]"$', readme, flags=re.M)
     with pytest.raises(KeyError) as refusal:
         pipeline("translation", model=str(tmp_path / "stock"))

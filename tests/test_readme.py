@@ -8,15 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import README
 
 from vanilla_transformer.cli.parser import _parser
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the first one alone
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 MARK = r"<!-- block: (\w+)(?: \(run by ([^)]+)\))? -->\n"
 BLOCK = re.compile(rf"(?:{MARK})?```(bash|python)\n(.*?)```", re.DOTALL)
-BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README)}
+BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README) if name}
 SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
 SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs", "2"]
 
@@ -49,9 +50,10 @@ def reader(tmp_path_factory):
 
 
 def test_every_block_is_named_once():
-    names = [name for name, *_ in BLOCK.findall(README)]
-    assert all(names), "a command block of the README has no <!-- block: name --> line"
+    names = [name for name, *_ in BLOCK.findall(README) if name]
     assert len(names) == len(set(names))
+    unnamed = [text for name, _, _, text in BLOCK.findall(PAGE) if not name]
+    assert not unnamed, "a command block of the README has no <!-- block: name --> line"
 
 
 def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
@@ -60,6 +62,8 @@ def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
     for name, runner, _, block in BLOCK.findall(README):
+        if not name:
+            continue
         if not runner:
             assert re.search(rf"def test_blocks?_(\w+_and_)?{name}(_and_\w+)?\(", tests), name
             continue
@@ -195,6 +199,7 @@ PAGES = [
     *ROOT.glob("training/**/*.md"),
     *ROOT.glob("training/recipes/*.yaml"),
     *ROOT.glob("vanilla_transformer/**/*.md"),
+    *(ROOT / name for name in ("model_cards/README.md", "tests/README.md")),
 ]
 
 
@@ -222,7 +227,7 @@ OTHERS = ("pip ", "python ", "make ", "accelerate ", "torchrun ")
 
 def test_every_option_told_in_the_text_is_one_of_a_command():
     known = set(options_of(_parser()))
-    scripts = ROOT.glob("training/benchmarks/*.py")
+    scripts = [*ROOT.glob("training/benchmarks/*.py"), *ROOT.glob("training/paper/*.py")]
     known |= set(re.findall(r'"(--[\w-]+)"', "".join(p.read_text("utf-8") for p in scripts)))
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -279,15 +284,19 @@ def test_the_chinese_readme_has_the_results_of_the_english_one():
     assert len(rows) > 2
 
 
-def test_the_chinese_readme_points_at_what_is_there():
-    links = re.findall(r"\]\(([^)]+)\)", CHINESE)
-    for link in (link for link in links if not link.startswith("http")):
-        path, _, anchor = link.partition("#")
-        assert (ROOT / path).is_file(), link
-        page = (ROOT / path).read_text(encoding="utf-8") if path.endswith(".md") else ""
-        headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-        anchors = [re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") for name in headings]
-        assert not anchor or anchor in anchors, link
+def test_every_page_points_at_what_is_there():
+    for page in (page for page in PAGES if page.suffix == ".md"):
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if link.startswith(("http", "mailto")):
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), (page, link)
+            found = target.read_text(encoding="utf-8") if target.suffix == ".md" else ""
+            headings = re.findall(r"^#+ (.*)$", found, re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
+            assert not anchor or anchor in anchors, (page, link)
 
 
 def test_remote_code_is_pinned_wherever_it_is_shown():
@@ -315,7 +324,7 @@ def test_every_block_of_the_page_on_import_and_export_is_run():
 
 def test_every_test_named_in_the_readme_exists():
     sources = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py")}
-    for name in set(re.findall(r"`(test_\w+)(?:\.py)?`", README)):
+    for name in set(re.findall(r"`(test_[a-z]\w+)(?:\.py)?`", README)):
         assert f"{name}.py" in sources or any(
             f"def {name}(" in text for text in sources.values()
         ), name

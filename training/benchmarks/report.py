@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PAGES = (
     *("README.md", "training/README.md", "training/diagnosis.md", "training/serving.md"),
-    "vanilla_transformer/convert/README.md",
+    *("training/benchmarks/README.md", "vanilla_transformer/convert/README.md"),
 )
 CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")

@@ -1,0 +1,15 @@
+"""The pages for users, as one text: what they say is tested wherever it stands."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    "README.md",
+    "training/own_pairs.md",
+    "training/README.md",
+    "training/benchmarks/README.md",
+    "model_cards/README.md",
+    "vanilla_transformer/README.md",
+    "tests/README.md",
+)
+README = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES)
