@@ -18,6 +18,8 @@ import numpy as np
 from experiment import Experiment, Rows, Settings, Table
 from vanilla_transformer.recipes.pairs import evaluation_sets
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.storage.run_files import METRICS
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
 from vanilla_transformer.visualization.figure import new_figure
@@ -80,8 +82,10 @@ class Figures(Experiment):
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Choose a sentence for a figure, or measure all heads of one kind."""
+        updates = read_json(self.options.run / METRICS)["updates"]
+        model = {"model": f"{self.options.run.name} after {updates:,} updates"}
         if row in KINDS:
-            return what_heads_do(row, self._attention(settings, merge_words=False))
+            return {**model, **what_heads_do(row, self._attention(settings, merge_words=False))}
         candidates = (
             (score, attention, facts)
             for attention in self._attention(settings, merge_words=True)
@@ -91,8 +95,9 @@ class Figures(Experiment):
         )
         score, attention, facts = max(candidates, key=lambda found: found[0], default=(0, None, {}))
         if attention is None:
-            return {"sentence": None}
+            return {**model, "sentence": None}
         return {
+            **model,
             **facts,
             "score": round(score, 3),
             "sentence": attention.source,
@@ -113,8 +118,12 @@ class Figures(Experiment):
             for layer, heads in enumerate(rows.get(kind, {}).get("heads", []))
             for head, values in enumerate(heads)
         ]
+        models = " and ".join(sorted({facts["model"] for facts in rows.values()}))
         return {
-            "The sentences": (("Figure", "Sentence", "What it shows"), shown),
+            f"The sentences; the model is {models}": (
+                ("Figure", "Sentence", "What it shows"),
+                shown,
+            ),
             "All heads": (("Attention", "Layer", "Head", *MEASURES), heads),
         }
 
