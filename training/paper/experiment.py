@@ -42,7 +42,7 @@ class Experiment:
 
     name: ClassVar[str]  # of the files: table_1
     title: ClassVar[str]  # of the page and the picture
-    about: ClassVar[str]  # what was measured, and how to read it: a paragraph of the page
+    about: ClassVar[str]  # what was measured, and how to read it, in Markdown
     sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
     arguments: ClassVar[str] = ""  # that the command needs beside a size, as the page shows them
     options: argparse.Namespace
@@ -79,7 +79,7 @@ class Experiment:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
         )
-        parser = argparse.ArgumentParser(description=f"{self.title}. {self.about}")
+        parser = argparse.ArgumentParser(description=self.title)
         parser.add_argument("--size", choices=self.sizes, default="cpu")
         parser.add_argument(
             "--rows", help="measure these alone, with commas between; '' only draws"
