@@ -1,10 +1,12 @@
 """`compare` and `score`: sacreBLEU's own test, the search's own scores, and one verdict."""
 
+import dataclasses
 import json
 import random
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +24,8 @@ from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import comparing
-from vanilla_transformer.train.comparing import compare_runs
+from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.comparing import compare_runs, run_notes
 from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
 
@@ -175,7 +178,10 @@ def test_a_comparison_is_a_table_and_a_page(folder, tmp_path, capsys, monkeypatc
     assert main([*command, "--num-beams", "2"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    assert lines[0] == "test, 12 sentences"
+    differ = "first and second: vocab_size: 280 -> 270; seed: 0 -> 1."
+    assert lines[:3] == [differ, "", "test, 12 sentences"]
+    assert f"- {differ}" in page.read_text(encoding="utf-8")
+    lines = lines[2:]
     assert lines[1].split()[:4] == ["BLEU", "p", "chrF", "p"]
     assert [line.split()[0] for line in lines[2:4]] == ["first", "second"]
     assert len({len(line) for line in lines[1:4]}) == 1
@@ -197,6 +203,39 @@ def test_a_run_is_no_better_than_itself(folder, tmp_path):
     assert test_set["same_tokens"]
     assert test_set["differences"] == []
     assert test_set["scores"][1]["bleu_p_value"] is None
+
+
+def test_an_average_searches_as_its_run_does_and_another_search_is_told(folder, tmp_path):
+    shutil.copytree(folder / "first", tmp_path / "run")
+    config = tmp_path / "run" / "generation_config.json"
+    shipped = {**json.loads(config.read_text()), "length_penalty": 1.5, "early_stopping": True}
+    config.write_text(json.dumps(shipped), encoding="utf-8")
+    checkpoint = next((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
+    average_checkpoints([checkpoint], tmp_path / "mean")
+    found = json.loads((tmp_path / "mean" / "generation_config.json").read_text())
+    assert found == shipped
+    same, other = (
+        compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
+    )
+    assert run_notes(same) == []
+    (note,) = run_notes(other)
+    assert "length_penalty 1.5 -> 0.6; early_stopping True -> False" in note
+
+
+def test_pairs_held_out_of_a_file_that_changed_are_not_tested_on(tmp_path, capsys):
+    pairs = Path(write_pairs(tmp_path / "pairs.jsonl", 60, 9))
+    recipe = tiny_recipe(tmp_path, max_steps=1)
+    values = {"train_file": str(pairs), "held_out_pairs": 3}
+    none = dict.fromkeys(("validation_file", "test_file"))
+    recipe = dataclasses.replace(load_recipe(str(recipe), values), **none)
+    run_recipe(recipe, tmp_path / "run")
+    assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] == 3
+    pairs.write_text(pairs.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    capsys.readouterr()  # what the run has logged
+    said = f"held out of {pairs}, which is gone or has changed"
+    assert said in error_of(capsys, "evaluate", tmp_path / "run")
+    pairs.unlink()
+    assert said in error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
 
 
 def test_runs_of_other_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):

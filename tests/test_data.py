@@ -31,6 +31,7 @@ from vanilla_transformer.data.dataset import (
     sentences,
     tokenize_pairs,
 )
+from vanilla_transformer.data.selection import shared_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.errors import RequestError
 
@@ -739,3 +740,23 @@ def test_real_pairs_survive_the_whole_way(load, tokenize):
     tokens = tokenize(dataset.select(range(500)), tokenizer)
     decoded = tokenizer.batch_decode(tokens["labels"][:], skip_special_tokens=True)
     assert decoded == [row["de"] for row in rows[:500]]
+
+
+def test_test_pairs_that_are_training_pairs_too_are_counted(tmp_path):
+    def dataset(pairs):
+        languages = {"source_language": "en", "target_language": "de"}
+        return load_pairs(pairs, **languages, cache_dir=tmp_path)
+
+    training = dataset([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
+    test = dataset([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
+    for _ in range(2):  # the second time from the cache
+        assert shared_pairs(test, training, cache_dir=tmp_path) == 2
+    assert shared_pairs(training, training, cache_dir=tmp_path) == 4
+
+
+def test_the_first_pair_is_shown(tmp_path, caplog):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("English\tGerman\none\teins\n", encoding="utf-8")
+    with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
+        load_pairs(path, source_language="en", target_language="de", cache_dir=tmp_path)
+    assert f"2 pairs from {path}; the first: 'English' -> 'German'." in caplog.text

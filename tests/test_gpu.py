@@ -10,7 +10,8 @@ from test_trainer import make_trainer, tiny_model
 
 import gpu
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])]
 on_each_device = pytest.mark.parametrize("device", DEVICES)
 
 

@@ -157,8 +157,8 @@ def test_rates_of_a_file_stay_and_its_shape_goes(monkeypatch):
     assert recipe.model_overrides() == {"dropout": 0.2}
     assert (recipe.bpe_dropout, recipe.vocab_size) == (0.1, Recipe.vocab_size)
     assert messages == [
-        "The model and the tokenizer of 'user/en-de' replace the recipe's: d_model 256, "
-        "encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, vocab_size 9000."
+        "Model and tokenizer are those of 'user/en-de', not what the recipe says (d_model 256, "
+        "encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, vocab_size 9000)."
     ]
 
 

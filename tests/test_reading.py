@@ -166,6 +166,31 @@ def test_many_malformed_lines_are_counted_and_the_first_are_shown(tmp_path):
         assert [int(complaint.split(":")[1]) for complaint in reader.examples] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.en"])
+def test_files_of_another_encoding_are_refused(tmp_path, name):
+    """Latin-1 would lose each line with an umlaut, UTF-16 would give half characters."""
+    delimiter = {"tsv": "\t", "csv": ","}.get(name.split(".")[1])
+    rows = [(f"{n} dogs", f"{n} Hunde f\u00fcr mich" if n % 3 else f"{n} Hunde") for n in range(40)]
+    if name.endswith("jsonl"):
+        text = "".join(json.dumps({"en": s, "de": t}, ensure_ascii=False) + "\n" for s, t in rows)
+    elif delimiter:
+        text = "".join(f"{s}{delimiter}{t}\n" for s, t in rows)
+    else:
+        text = "".join(f"{t}\n" for _, t in rows)
+        write(tmp_path / "a.de", text.encode())
+    path = tmp_path / name
+    source = (path, tmp_path / "a.de") if name == "a.en" else path
+    write(path, text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"26 lines of .* are not UTF-8.*iconv -f ISO-8859-1"):
+        list(read_pairs(source, **LANGUAGES))
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        write(path, text.encode(encoding))
+        with pytest.raises(ValueError, match=r"is UTF-16 or binary; .*iconv -f UTF-16"):
+            list(read_pairs(source, **LANGUAGES))
+    write(path, text.encode())
+    assert len(list(read_pairs(source, **LANGUAGES))) == 40
+
+
 def test_parallel_files_skip_empty_and_undecodable_lines_on_both_sides(tmp_path):
     write(tmp_path / "a.en", b"one\n\nthree\n\xfffour\nfive\n")
     write(tmp_path / "a.de", b"eins\nzwei\n \nvier\nf\xc3\xbcnf\n")

@@ -26,6 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
+from vanilla_transformer.publish import card
 from vanilla_transformer.recipes.pairs import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
@@ -150,6 +151,7 @@ def test_metrics_hold_what_a_stranger_needs(finished):
     files = data.pop("files")
     assert data == {
         **{"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10},
+        "shared_with_training": {"test": 1},
         **{"train_malformed": 0, "train_empty": 0, "train_too_long": 0},
         **{"train_duplicates": 5, "train_copies": 0, "train_odd_ratios": 0, "held_out_pairs": 0},
     }
@@ -1040,3 +1042,17 @@ def test_a_machine_that_does_not_see_the_training_is_refused(tmp_path):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)
+
+
+def test_test_pairs_that_were_trained_on_are_told_in_log_metrics_and_card(tmp_path, caplog):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    lines = Path(recipe.train_file).read_text(encoding="utf-8").splitlines()[:4]
+    with Path(recipe.test_file).open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    metrics = run_recipe(recipe, tmp_path / "run")
+    shared = metrics["data"]["shared_with_training"]
+    assert shared["test"] >= 4
+    assert f"{shared['test']} of 14 test pairs are training pairs too" in caplog.text
+    published = {"repo": "a/b", "license": "mit", "data_license": "mine"}
+    rows = dict(card._data_rows({**metrics, "published": {**published, "data_source": "me"}}))
+    assert rows["Pairs for test"] == f"14, of which {shared['test']} are training pairs too"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vanilla_transformer.storage.atomic import write_text
-from vanilla_transformer.storage.environment import describe_provenance, provenance
+from vanilla_transformer.storage.environment import cpu_cores, describe_provenance, provenance
 from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.storage.reading import read_json
 
@@ -146,7 +146,7 @@ def _each_set(name: str, decimals: int) -> Callable[[Metrics], str]:
 
 def _training(metrics: Metrics) -> str:
     parts = [f"{metrics['training_minutes']:.1f} minutes"]
-    parts.append(f"{metrics['hardware']['cores']} CPU cores")
+    parts.append(cpu_cores(metrics["hardware"]))
     return ", ".join(parts + ["bf16"] * (metrics["precision"] == "bf16"))
 
 

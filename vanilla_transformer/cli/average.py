@@ -12,7 +12,8 @@ _AVERAGE_EXAMPLE = """example:
   vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
   vanilla-transformer average out/checkpoint-8000 out/checkpoint-9000 --output out/mean
 
-Checkpoints of a stock Trainer will do. Tokenizer and configuration come from the last one named.
+Checkpoints of a stock Trainer will do. Tokenizer and configuration come from the last one named,
+beams and length penalty from its run.
 """
 
 

@@ -55,6 +55,7 @@ def _compare(options: argparse.Namespace) -> int:
         comparison_page,
         comparison_table,
         difference_text,
+        run_notes,
     )
     from ..train.run_directory import check_output
 
@@ -69,6 +70,8 @@ def _compare(options: argparse.Namespace) -> int:
     )
     if options.output:
         write_text(Path(options.output), comparison_page(comparison))
+    for note in run_notes(comparison):
+        print(note, end="\n\n")
     for name, test_set in comparison["test_sets"].items():
         print(f"{name}, {test_set['num_sentences']:,} sentences")
         print("\n".join(table_lines(comparison_table(comparison, name))))

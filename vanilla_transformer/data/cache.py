@@ -36,6 +36,7 @@ REPORTS = {
     "split": {"rows": int, "held_out": int},
     "faults": {"rows": int, "duplicates": int, "copies": int, "odd_ratios": int},
     "clean": {"rows": int, "pairs": dict},
+    "shared": {"rows": int, "shared": int},
 }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 from ..storage.reading import read_json
 from .cache import REPORTS, ArrowFile, cached
 from .readers import PairReader, kind_of, read_pairs
@@ -108,7 +108,8 @@ def load_pairs(
             raise RequestError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
     origin = "" if kind_of(source) == "pairs" else f" from {reader.name}"
-    logger.info("%d pairs%s.", len(dataset), origin)
+    first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
+    logger.info("%d pairs%s; the first: %s -> %s.", len(dataset), origin, *first)
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 

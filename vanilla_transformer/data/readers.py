@@ -33,12 +33,17 @@ _JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 _TABLE_SUFFIXES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _SUFFIXES = (*_JSON_SUFFIXES, *_TABLE_SUFFIXES, ".parquet")
 _GZIP = b"\x1f\x8b"  # begins such a file, and no text in UTF-8
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks, which are no UTF-8
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_SUFFIXES = (".gz", ".txt", ".zip", ".arrow", ".bz2", ".xz", ".xlsx", ".ods")
 
 
 class _MalformedError(RequestError):
     """What is wrong with one line."""
+
+
+class _EncodingError(_MalformedError):
+    """It is not UTF-8."""
 
 
 class _EmptyError(_MalformedError):
@@ -123,10 +128,20 @@ class PairReader:
     num_malformed: int = 0
     num_empty: int = 0
     examples: list[str] = field(default_factory=list)
+    _undecoded: int = 0  # lines that are not UTF-8
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         self.num_malformed, self.num_empty, self.examples = 0, 0, []
-        yield from self.read(self._skip)
+        self._undecoded = count = 0
+        for pair in self.read(self._skip):
+            count += 1
+            yield pair
+        if self._undecoded >= 10 and self._undecoded > count / 10:
+            raise RequestError(
+                f"{self._undecoded} lines of {self.name} are not UTF-8, first {self.examples[0]}. "
+                "It may be Latin-1, as spreadsheets export it; save it as UTF-8, or convert it: "
+                "iconv -f ISO-8859-1 -t UTF-8."
+            )
 
     def _skip(self, place: str, error: Exception) -> None:
         complaint = f"{place}: {error}"
@@ -136,6 +151,7 @@ class PairReader:
             )
         self.num_malformed += 1
         self.num_empty += isinstance(error, _EmptyError)
+        self._undecoded += isinstance(error, _EncodingError)
         if len(self.examples) < 5:
             self.examples.append(complaint)
 
@@ -319,6 +335,11 @@ def _lines(path: Path) -> Iterator[bytes]:
             for number, line in enumerate(read_lines(file), start=1):
                 if number == 1 and line.startswith(_GZIP) and not is_gzip:
                     raise RequestError(f"{path} is a gzip file; let its name end in .gz.")
+                if number == 1 and (line.startswith(_UTF_16) or b"\0" in line):
+                    raise RequestError(
+                        f"{path} is UTF-16 or binary; save it as UTF-8, or convert it: "
+                        "iconv -f UTF-16 -t UTF-8."
+                    )
                 yield line
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise RequestError(
@@ -451,7 +472,7 @@ def _decoded(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _MalformedError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
+        raise _EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
 
 
 def _parsed(line: bytes) -> object:

@@ -126,6 +126,33 @@ def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     return cached("clean", [dataset._fingerprint], write, cache_dir=cache_dir)[0]
 
 
+def shared_pairs(
+    dataset: Dataset, other: Dataset, *, cache_dir: str | os.PathLike | None = None
+) -> int:
+    """Count the pairs of one data set that another one holds too, both texts alike.
+
+    Args:
+        dataset: whose pairs are counted, as `load_pairs` gives it.
+        other: such as the training pairs.
+        cache_dir: where caches live; the cache of `datasets` unless given.
+    """
+
+    def write(path: Path) -> dict:
+        import pyarrow as pa
+
+        found = np.isin(_pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other)))
+        with ArrowFile(path, pa.schema([("shared", pa.bool_())])) as file:
+            file.write([pa.array(found, pa.bool_())])
+        return {"rows": len(dataset), "shared": int(found.sum())}
+
+    key = [dataset._fingerprint, other._fingerprint]
+    return cached("shared", key, write, cache_dir=cache_dir)[1]["shared"]
+
+
+def _pair_hashes(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    return sources * np.uint64(0x9E3779B97F4A7C15) + targets
+
+
 def describe_report(report: dict[str, int]) -> str:
     """A report of `pair_report` in words."""
     return (
@@ -158,7 +185,7 @@ def _write_faults(path: Path, dataset: Dataset) -> dict:
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
     repeated = np.ones(len(dataset), bool)
-    _, first = np.unique(sources * np.uint64(0x9E3779B97F4A7C15) + targets, return_index=True)
+    _, first = np.unique(_pair_hashes(sources, targets), return_index=True)
     repeated[first] = False
     faults = np.select(
         [repeated, sources == targets, (longer > 3 * shorter) & (longer > shorter + 30)], [1, 2, 3]

@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
 from ..recipes.recipe import FILES, Recipe, paper_values
+from ..storage.environment import cpu_cores
 from ..storage.reading import read_json
 from ..storage.run_files import CHOSEN, METRICS
 from ..storage.saved_model import own_file
@@ -77,7 +78,7 @@ _TYPES = {
     "precision": str,
     "averaged_checkpoints": list,
     "git_commit?": str,
-    "hardware": {"gpu?": str, "cpu": str, "cores": int},
+    "hardware": {"gpu?": str, "cpu": str, "cores": int, "threads?": int},
     "versions": {"*": str},
     "model?": dict,
     f"{CHOSEN}?": {"pairs": int, "averaged": int, "length_penalty?": _NUMBER},
@@ -87,6 +88,7 @@ _TYPES = {
         **dict.fromkeys(("train_malformed?", "train_too_long?"), int),
         "revision?": str,
         "files?": {"*": [{"name": str, "sha256": str}]},
+        "shared_with_training?": {"*": int},
         "init_from?": {"revision?": str, "files": [{"name": str, "sha256": str}]},
     },
     "recipe": {
@@ -580,7 +582,9 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
         yield "Held out of them", f"{count} for validation, {count} for test; no text on both sides"
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
-        yield f"Pairs for {_plain(name.replace('_', ' '))}", _number(count)
+        shared = data.get("shared_with_training", {}).get(name)
+        told = f"{_number(count)}, of which {_number(shared)} are training pairs too"
+        yield f"Pairs for {_plain(name.replace('_', ' '))}", told if shared else _number(count)
     yield "Licence", _plain(published["data_license"])
 
 
@@ -603,7 +607,7 @@ def _machine(facts: dict[str, object]) -> str:
     hardware, devices = facts["hardware"], facts["devices"]
     if "gpu" in hardware:
         return f"{devices} x {_plain(hardware['gpu'])}"
-    return f"{hardware['cores']} CPU cores ({_plain(hardware['cpu'])})"
+    return f"{cpu_cores(hardware)} ({_plain(hardware['cpu'])})"
 
 
 def _duration(minutes: float) -> str:

@@ -705,7 +705,7 @@ def _without_inherited(values: dict[str, object], model: object) -> dict[str, ob
     inherited = [field.name for field in fields if field.metadata["inherited"]]
     replaced = ", ".join(f"{name} {values[name]}" for name in inherited if values.get(name))
     if replaced:
-        message = "The model and the tokenizer of %s replace the recipe's: %s."
+        message = "Model and tokenizer are those of %s, not what the recipe says (%s)."
         logger.info(message, quoted(model), replaced)
     return {name: value for name, value in values.items() if name not in inherited}
 

@@ -56,6 +56,13 @@ def hardware() -> dict[str, object]:
     return facts
 
 
+def cpu_cores(hardware: Mapping[str, object]) -> str:
+    """Say how many cores of a CPU `hardware` tells of: those in use, where there are more."""
+    cores = hardware["cores"]
+    used = min(hardware.get("threads", cores), cores)
+    return f"{used} of {cores} CPU cores" if used < cores else f"{cores} CPU cores"
+
+
 def versions() -> dict[str, str]:
     """Python and the packages that a result may depend on."""
     names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")

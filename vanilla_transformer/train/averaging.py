@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
+from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, own_file, weight_files
 
 logger = logging.getLogger(__name__)
@@ -25,9 +26,10 @@ logger = logging.getLogger(__name__)
 # Fields of config.json that say where a model comes from and not what it is.
 _PROVENANCE = frozenset({"transformers_version", "_name_or_path"})
 # What a checkpoint needs to be loaded, besides the weights: never optimizer or trainer state.
+GENERATION_CONFIG = "generation_config.json"
 _COMPANIONS = (
     "config.json",
-    "generation_config.json",
+    GENERATION_CONFIG,
     *TOKENIZER_FILES,
     "*.model",  # of SentencePiece
     "chat_template.jinja",
@@ -160,5 +162,10 @@ def _replace_model_files(
     with files_written_aside(output, last=WEIGHTS) as aside:
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
+                shutil.copyfile(own_file(path), aside / path.name)
+        # A run ships its search beside its model; its checkpoints hold none.
+        run = companions_from.parent.parent
+        if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():
+            for path in run.glob(GENERATION_CONFIG):
                 shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})

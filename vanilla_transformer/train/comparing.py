@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import translate
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
 from ..recipes.pairs import TextPairs
@@ -64,7 +65,8 @@ def compare_runs(
             `strict` instead of the recipes'; None leaves the recipe's.
 
     Returns:
-        `runs`, for each its `name`, `parameters`, `megabytes` of weights and `num_beams`;
+        `runs`, for each its `name`, `parameters`, `megabytes` of weights, `num_beams`, the other
+        values of its `search`, and its `differences` from the first run's recipe, if it has one;
         `hardware`; and `test_sets`, by name: `num_sentences`; `scores` for each run, those of
         `paired_bootstrap`, `perplexity` and `sentences_per_second`; `same_tokens`, whether
         perplexities can be compared; the signatures; `verdicts`; and `differences`, the sentences
@@ -96,6 +98,8 @@ def compare_runs(
                 "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
                 "megabytes": _megabytes(Path(run.name)),
                 "num_beams": run.recipe.num_beams,
+                "search": _search_of(run.model),
+                "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs
         ],
@@ -192,6 +196,16 @@ def _translate_by_turns(
                 bar.update(len(part))
 
 
+def _search_of(model: PreTrainedModel) -> dict[str, object]:
+    """How the model's generation config lets it search, beside the beams."""
+    search = model.generation_config
+    alpha = search.length_penalty
+    return {
+        "length_penalty": LENGTH_PENALTY_OF_THE_PAPER if alpha is None else alpha,
+        "early_stopping": search.early_stopping is True,
+    }
+
+
 def _megabytes(directory: Path) -> float:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors")) / 1e6
 
@@ -216,6 +230,30 @@ def comparison_table(comparison: dict[str, object], name: str) -> list[list[str]
             ]
         )
     return rows
+
+
+def run_notes(comparison: dict[str, object]) -> list[str]:
+    """Return in what the runs differ from the first one, a sentence each: options and search.
+
+    Args:
+        comparison: from `compare_runs`.
+    """
+    first, *others = comparison["runs"]
+    notes = []
+    for run in others:
+        if run["differences"]:
+            notes.append(f"{first['name']} and {run['name']}: {'; '.join(run['differences'])}.")
+        differing = [
+            f"{name} {first['search'][name]} -> {value}"
+            for name, value in run["search"].items()
+            if value != first["search"][name]
+        ]
+        if differing:
+            notes.append(
+                f"{first['name']} and {run['name']} search differently, which alone changes "
+                f"scores: {'; '.join(differing)} (generation_config.json)."
+            )
+    return notes
 
 
 def comparison_notes(test_set: dict[str, object]) -> list[str]:
@@ -252,7 +290,7 @@ def comparison_page(comparison: dict[str, object]) -> str:
     Args:
         comparison: from `compare_runs`.
     """
-    lines = ["# Comparison", ""]
+    lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():
         columns, *rows = comparison_table(comparison, name)
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]

@@ -12,7 +12,14 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu, scores_by_kind
-from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
+from ..recipes.pairs import (
+    TextPairs,
+    data_identity,
+    evaluation_sets,
+    held_out,
+    training_pairs,
+    validation_pairs,
+)
 from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
 from ..storage.reading import read_json
@@ -113,6 +120,7 @@ def recipe_and_test_sets(
     if not sets:
         sets = {"validation": validation_pairs(recipe_of_pairs)}
     if not any(map(len, sets.values())) and recipe_of_pairs.held_out_pairs:
+        _check_files_held_out_from(recipe, run)
         _, _, test = held_out(recipe_of_pairs, training_pairs(recipe_of_pairs))
         sets = {"test": test}
     if not any(map(len, sets.values())):
@@ -120,6 +128,16 @@ def recipe_and_test_sets(
             f"The recipe of {run} has no test or validation pairs; give --test-file."
         )
     return recipe, sets
+
+
+def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
+    """Refuse other training pairs than those that the run held its test pairs out of."""
+    began = recorded_data(run).get("files", {}).get("train")
+    if began is not None and data_identity(recipe).get("files", {}).get("train") != began:
+        raise RequestError(
+            f"The test pairs of {run} were held out of {recipe.train_file}, which is gone or has "
+            "changed; put it back, or give --test-file."
+        )
 
 
 def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:

@@ -30,7 +30,7 @@ from transformers.trainer_utils import IntervalStrategy
 from ..batch_translation import encode
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER, longest_sequence
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
-from ..data.selection import describe_report, pair_report
+from ..data.selection import describe_report, pair_report, shared_pairs
 from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer
@@ -185,6 +185,7 @@ def _prepare(
     report = pair_report(pairs)
     hint = "the last three are left out" if recipe.clean else "--clean leaves out the last three"
     logger.info("Training pairs: %s; %s.", describe_report(report), hint)
+    shared = _shared_with_training(recipe, pairs, {"validation": texts, **test_sets})
     identity = {**identity, "held_out_pairs": 0}
     if not len(texts) and not test_sets:
         pairs, texts, test = held_out(pinned_recipe, pairs)
@@ -203,26 +204,48 @@ def _prepare(
     validation = None
     if len(texts):
         # Whatever their length: leaving long sentences out would flatter the perplexity.
-        validation = tokenize_pairs(
-            load_pairs(
-                [*zip(texts.sources, texts.targets, strict=True)],
-                source_language=recipe.source_language,
-                target_language=recipe.target_language,
-                show_progress=False,
-            ),
-            tokenizer,
-            show_progress=False,
-        )
+        validation = tokenize_pairs(_dataset(recipe, texts), tokenizer, show_progress=False)
     sizes = {
         "train_pairs": report.pop("read"),
         "train_pairs_kept": len(train),
         **{f"train_{name}": count for name, count in report.items()},
         "train_too_long": reading_report(train)["too_long"],
         "validation_pairs": len(texts),
+        **({"shared_with_training": shared} if shared else {}),
         **identity,
     }
     logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
     return tokenizer, _Data(train, validation, texts, test_sets, sizes)
+
+
+def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
+    """Texts of a recipe as `load_pairs` gives them."""
+    return load_pairs(
+        [*zip(texts.sources, texts.targets, strict=True)],
+        source_language=recipe.source_language,
+        target_language=recipe.target_language,
+        show_progress=False,
+    )
+
+
+def _shared_with_training(
+    recipe: Recipe, pairs: "Dataset", sets: dict[str, TextPairs]
+) -> dict[str, int]:
+    """How many pairs of each set are training pairs too, of those that have any; warned of."""
+    counts = {
+        name: shared_pairs(_dataset(recipe, texts), pairs)
+        for name, texts in sets.items()
+        if len(texts)
+    }
+    for name, count in counts.items():
+        if count:
+            logger.warning(
+                "%d of %d %s pairs are training pairs too: scores on them flatter the model.",
+                count,
+                len(sets[name]),
+                name,
+            )
+    return {name: count for name, count in counts.items() if count}
 
 
 def _check_lengths(
