@@ -102,7 +102,7 @@ class Figures(Experiment):
             "score": round(score, 3),
             "sentence": attention.source,
             "words": attention.source_words,
-            "weights": np.round(attention.encoder, 4).tolist(),
+            "weights": np.round(_weights(attention), 3).tolist(),
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
@@ -132,11 +132,10 @@ class Figures(Experiment):
         found = {"Every head, and how much of what it does": draw_heads(rows)}
         for row, facts in rows.items():
             if facts.get("sentence"):
-                weights = np.array(facts["weights"])
+                weights = np.array(facts["weights"])[None]
                 attention = Attention(facts["words"], [], [], weights, weights, weights)
                 found[f"{row}: {facts['what']}"] = plot_attention_lines(
                     attention,
-                    layer=-2 if len(weights) > 1 else -1,
                     heads=facts["heads"],
                     words=facts["from"],
                     title=f"{row}: {facts['what']}",
