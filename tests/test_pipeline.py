@@ -719,3 +719,14 @@ def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_pa
     travelled = moved(model=pipe.model, tokenizer=pipe.tokenizer, device=-1)
     monkeypatch.setattr(type(pipe.model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert travelled("a sentence") == pipe("a sentence")
+
+
+@pytest.mark.parametrize("function", [translate, translate_nbest])
+def test_names_and_arguments_in_the_wrong_order_are_refused(function, model, tokenizer):
+    for arguments, said in (
+        ((model, "runs/mine"), "Got a VanillaTransformerForConditionalGeneration and a str"),
+        (("runs/mine", tokenizer), "Got a str and a "),
+        ((tokenizer, model), "give a model and its tokenizer"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            function(*arguments, ["a"])

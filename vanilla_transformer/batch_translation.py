@@ -167,6 +167,7 @@ def translate(
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
             than 4096 tokens, 65,536 characters or the model's table of positions.
     """
+    _check_model(model, tokenizer)
     if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
         raise RequestError(
             "Got num_return_sequences > 1, but translate yields one translation per sentence; "
@@ -209,6 +210,7 @@ def translate_nbest(
     Raises:
         ValueError: See `translate`.
     """
+    _check_model(model, tokenizer)
     if isinstance(sentences, (str, bytes, bytearray)):
         raise RequestError("Got one string; translate takes an iterable of them: [text].")
     # What has places alone, such as a data set of torch, is an iterable as well.
@@ -341,6 +343,15 @@ def check_texts(texts: Iterable[object], first: int = 1) -> None:
                 f"character {error.start + 1}, which is half of a character; read the text again "
                 "with its own encoding, or replace it: text.encode('utf-8', 'replace').decode()."
             ) from None
+
+
+def _check_model(model: object, tokenizer: object) -> None:
+    """Refuse names in the place of what they name, and both in the wrong order."""
+    if isinstance(tokenizer, str) or not hasattr(model, "generate"):
+        raise RequestError(
+            f"Got a {type(model).__name__} and a {type(tokenizer).__name__}; give a model and its "
+            "tokenizer, as AutoModelForSeq2SeqLM and AutoTokenizer load them."
+        )
 
 
 def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:
