@@ -252,7 +252,7 @@ MUTATIONS = [
         "test_beam_search.py::test_beams_and_penalty_are_those_of_the_generation_config",
     ),
     Mutation(
-        "beam_search.py",
+        "ranges.py",
         "EXTRA_TOKENS = 50",
         "EXTRA_TOKENS = 51",
         "test_beam_search.py::test_wrong_arguments_are_named",
@@ -574,8 +574,8 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/translate.py",
-        "            _check_texts(_rows(source, name, options.tsv), model, tokenizer)\n",
-        "",
+        "_check_texts(_Sources(_rows(source, name, options.tsv), languages), model, tokenizer)",
+        "None",
         "test_cli_translate.py::test_a_file_is_refused_for_a_line_before_any_is_translated",
     ),
     Mutation(
@@ -1110,9 +1110,34 @@ MUTATIONS = [
         "continue",
         "test_checkpoints.py::test_broken_checkpoints_that_the_average_lacks_are_named",
     ),
+    # What newcomers do with files of pairs.
+    Mutation(
+        "data/readers.py",
+        "if self._undecoded >= 10 and self._undecoded > count / 10:",
+        "if self._undecoded > count:",
+        "test_reading.py::test_files_of_another_encoding_are_refused",
+    ),
+    Mutation(
+        "data/selection.py",
+        "np.isin(_pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other)))",
+        "np.isin(_hashes(dataset)[0], _hashes(other)[0])",
+        "test_data.py::test_test_pairs_that_are_training_pairs_too_are_counted",
+    ),
+    Mutation(
+        "train/evaluating.py",
+        "        _check_files_held_out_from(recipe, run)\n",
+        "",
+        "test_compare.py::test_pairs_held_out_of_a_file_that_changed_are_not_tested_on",
+    ),
+    Mutation(
+        "train/averaging.py",
+        "if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():",
+        "if False:",
+        "test_compare.py::test_an_average_searches_as_its_run_does_and_another_search_is_told",
+    ),
     # Resumption.
     Mutation(
-        "train/checkpoints.py",
+        "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
         "test_checkpoints.py::test_no_code_of_a_checkpoint_runs_on_resumption",

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutations import MUTATIONS
 
 from vanilla_transformer.publish.remote_code import code_files
 from vanilla_transformer.recipes.recipe import Recipe
@@ -281,3 +282,14 @@ def test_public_symbols_have_docstrings(path):
 
 def test_the_package_is_typed():
     assert (ROOT / "py.typed").exists()
+
+
+def test_rows_of_mutations_quote_code_and_name_tests_that_are_there():
+    for row in MUTATIONS:
+        text = (ROOT / row.file).read_text(encoding="utf-8")
+        assert text.count(row.old) == 1, (row.file, row.old)
+        for test in row.tests.split():
+            file, _, name = test.partition("::")
+            name = name.partition("[")[0]
+            source = Path(__file__).with_name(file).read_text(encoding="utf-8")
+            assert not name or f"def {name}(" in source, test
