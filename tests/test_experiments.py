@@ -164,6 +164,13 @@ def test_scores_and_gradients_follow_the_paper_s_footnote():
     assert jacobian.abs().sum() == pytest.approx((2 * weights * (1 - weights)).sum())
 
 
+def test_memory_is_what_the_backward_pass_keeps():
+    """However often it is measured; additive attention keeps (B, T, L, d_k)."""
+    once, often = (attention.cost("additive", 8, 16, repeats) for repeats in (1, 5))
+    assert once["megabytes"] == often["megabytes"] >= round(8 * 8 * 8 * 16 * 4 / 1e6, 2)
+    assert attention.cost("scaled dot-product", 8, 16, 1)["megabytes"] < once["megabytes"]
+
+
 def test_attention_is_trained_by_each_formula(tmp_path, own_cache):  # noqa: F811
     rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
     assert rows["trained additive d_k=4"]["perplexity"] > 1

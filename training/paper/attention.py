@@ -264,7 +264,8 @@ class AttentionKinds(Experiment):
                     axis.plot(x, y, f"C{place}", marker="o", markersize=4)
             axis.set(title=label, xlabel=r"$d_k$")
             axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
+            axis.set_yscale("linear" if key == "perplexity" else "log")
+            axis.yaxis.set_minor_formatter("")
             tidy(axis)
         handles = {kind: Line2D([], [], color=f"C{place}") for place, kind in enumerate(KINDS)}
         figure.legend(
@@ -326,6 +327,7 @@ def cost(kind: str, length: int, d_k: int, repeats: int) -> dict[str, object]:
 
     times = []
     for _ in range(repeats + 1):  # the first one warms up
+        kept.clear()
         started = time.perf_counter()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             heads, _ = KINDS[kind](module, *inputs, None, scaling=d_k**-0.5)

@@ -144,6 +144,12 @@ def _origins(rows: Rows) -> list[str]:
     if len(found) == 1:
         return [f"{origin}; {minutes[origin]:.1f} minutes." for origin in found]
     return [
-        f"{', '.join(names)}: {origin}; {minutes[origin]:.1f} minutes."
+        f"{_listed(names)}: {origin}; {minutes[origin]:.1f} minutes."
         for origin, names in found.items()
     ]
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) < 5:
+        return ", ".join(names)
+    return f"{len(names)} rows, {names[0]} to {names[-1]}"
