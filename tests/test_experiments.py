@@ -245,6 +245,9 @@ def test_verdicts_of_table_3():
     assert verdict("C_d1024", 7) == "as in the paper"
     assert verdict("E_learned", 10) == "as in the paper"
     assert verdict("E_learned", 15) == "otherwise"
+    alone = table_3.base_of({"base 0": seeds["base 0"]})  # of one seed no spread is known
+    assert table_3.distance({"perplexity": 100}, alone) == 0
+    assert table_3.figures(alone) == ["9.00", "30.0"]
     failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
     assert table_3.distance(failed, base) == 1
     settings = {"width": 4, "depth": 2, "values": {"max_steps": 1}}

@@ -309,7 +309,7 @@ class Table3(Experiment):
         names = [row for row in rows if not row.startswith("base ")]
         figure = new_figure(8, 0.28 * len(names) + 1.4)
         axis = figure.subplots()
-        if base:
+        if base and math.isfinite(base["spread"]):
             spread = 2 * base["spread"]
             axis.axvspan(-spread, spread, color="0.9", label="two standard deviations of base")
             shown = [max(-0.5, min(0.5, log_ratio(rows[name], base))) for name in names]
@@ -350,13 +350,14 @@ def base_of(rows: Rows) -> dict[str, float]:
         "parameters": seeds[0]["parameters"],
         "perplexity": math.exp(statistics.mean(logs)),
         "bleu": statistics.mean(facts["bleu"] for facts in seeds),
-        "spread": statistics.stdev(logs) if len(logs) > 1 else 0.0,
+        "spread": statistics.stdev(logs) if len(logs) > 1 else math.inf,  # of one seed unknown
     }
 
 
 def figures(facts: dict[str, float]) -> list[str]:
     """Perplexity and BLEU, of base with the spread of its seeds."""
-    spread = f" ± {100 * facts['spread']:.1f} %" if "spread" in facts else ""
+    known = math.isfinite(facts.get("spread", math.inf))
+    spread = f" ± {100 * facts['spread']:.1f} %" if known else ""
     if "failed" in facts:
         return ["none: the loss was no number any more", ""]
     return [f"{facts['perplexity']:.2f}{spread}", f"{facts['bleu']:.1f}"]

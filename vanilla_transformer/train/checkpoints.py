@@ -369,7 +369,8 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     found = list(checkpoints(folder).values())
     if len(found) < count:
         raise RequestError(
-            f"{folder} holds {len(found)} checkpoint(s), not {count}; give --last {len(found)} or less."
+            f"{folder} holds {len(found)} checkpoint(s), not {count}; give --last {len(found)} or "
+            "less."
             if found
             else f"{folder} holds no checkpoints, no folders checkpoint-N; name another directory."
         )
