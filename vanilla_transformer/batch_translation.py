@@ -346,7 +346,7 @@ def check_texts(texts: Iterable[object], first: int = 1) -> None:
 
 
 def _check_model(model: object, tokenizer: object) -> None:
-    """Refuse names in the place of what they name, and both in the wrong order."""
+    """Refuse names instead of objects, and a model and tokenizer in the wrong order."""
     if isinstance(tokenizer, str) or not hasattr(model, "generate"):
         raise RequestError(
             f"Got a {type(model).__name__} and a {type(tokenizer).__name__}; give a model and its "

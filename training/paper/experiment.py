@@ -12,6 +12,7 @@ import inspect
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -33,7 +34,7 @@ Rows = dict[str, dict[str, object]]  # what was measured, by the name of the row
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # columns, rows
 
 
-class Experiment:
+class Experiment(ABC):
     """One experiment: what its rows are, how one is measured, and how all are shown.
 
     A subclass sets the class variables and defines `rows`, `measure`, `tables` and `draw`; one that
@@ -47,27 +48,27 @@ class Experiment:
     arguments: ClassVar[str] = ""  # that the command needs beside a size, as the page shows them
     options: argparse.Namespace
 
+    @abstractmethod
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the names of all rows, in the order in which they are measured and shown."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Measure one row; what is returned must be JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """Return the tables of the page by heading, of the rows that are there already."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw the picture, of the rows that are there already."""
-        raise NotImplementedError
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
         """Return the pictures of the page by caption, if there is more than the one."""
         return {self.title: self.draw(rows, settings)}
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
+    def add_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027, most need none
         """Add the experiment's own options to the command line."""
 
     def main(self, arguments: Sequence[str] | None = None) -> None:

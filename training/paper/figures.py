@@ -58,7 +58,7 @@ class Figures(Experiment):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """The model, and sentences that it was not trained on."""
         parser.add_argument("--run", type=Path, required=True, help="a run directory")
-        parser.add_argument("--test-file", help="pairs in the place of the run's own test set")
+        parser.add_argument("--test-file", help="pairs to take instead of the run's own test set")
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """The figures, then the three kinds of attention."""
@@ -127,9 +127,13 @@ class Figures(Experiment):
             "All heads": (("Attention", "Layer", "Head", *MEASURES), heads),
         }
 
+    def draw(self, rows: Rows, settings: Settings) -> "Figure":
+        """All heads."""
+        return draw_heads(rows)
+
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
         """The figures that a sentence was found for, and all heads."""
-        found = {"Every head, and how much of what it does": draw_heads(rows)}
+        found = {"Every head, and how much of what it does": self.draw(rows, settings)}
         for row, facts in rows.items():
             if facts.get("sentence"):
                 weights = np.array(facts["weights"])[None]

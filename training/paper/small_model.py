@@ -29,7 +29,7 @@ Change = Callable[[VanillaTransformerForConditionalGeneration], None]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what a size cannot know: where the pairs are, and where unfinished models may lie."""
     for part in ("train", "validation"):
-        text = f"{part} pairs in the place of those that the recipe names"
+        text = f"{part} pairs, instead of those that the recipe names"
         parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
     parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="for unfinished rows")
 

@@ -111,7 +111,7 @@ def no_residual(model: Model) -> None:
 
 
 def replace_norms(model: Model, norm: type[nn.Module]) -> None:
-    """Put another module in the place of each LayerNorm."""
+    """Replace each LayerNorm by another module."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.LayerNorm):
