@@ -2,12 +2,11 @@
 
     python training/paper/attention.py --size cpu
 
-This is the package's worked example of changing one formula. Each formula below is a function with
+This is the package's worked example of changing one formula. Each formula is a function with
 the signature of the package's own `eager_attention_forward`; `AttentionInterface` makes it known by
 a name, and a model with `attn_implementation="that name"` trains, translates and is saved with it.
 """
 
-import argparse
 import math
 import statistics
 import time
@@ -19,45 +18,19 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from experiment import Experiment, Rows, Settings, Table
-from small_model import Translation, add_options
+from experiment import Rows, Settings, Table
+from small_model import TranslationExperiment
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention
+from vanilla_transformer.modeling_vanilla_transformer import (
+    MultiHeadAttention,
+    eager_attention_forward,
+)
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # ------------------------------------------------------------------------------ the three formulas
-
-
-def weigh(
-    module: nn.Module, scores: Tensor, value: Tensor, mask: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor]:
-    """Softmax over the keys, and the values weighed by it: what all three have in common.
-
-    Scores are (B, h, T, L), values (B, h, L, d_v), the mask is 0 where attention is allowed and the
-    most negative number elsewhere. Returns (B, T, h, d_v) and the weights, (B, h, T, L).
-    """
-    if mask is not None:
-        scores = scores + mask
-    weights = nn.functional.dropout(scores.softmax(-1), p=dropout, training=module.training)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
-def scaled_dot_product(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: object,
-) -> tuple[Tensor, Tensor]:
-    """Eq. 1, with scores q . k / sqrt(d_k); `scaling` is 1 / sqrt(d_k)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    return weigh(module, scores, value, attention_mask, dropout)
 
 
 def dot_product(
@@ -67,12 +40,10 @@ def dot_product(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float,
-    dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Scores q . k, without the scale."""
-    scores = torch.matmul(query, key.transpose(2, 3))
-    return weigh(module, scores, value, attention_mask, dropout)
+    """Scores q . k: Eq. 1 without its scale."""
+    return eager_attention_forward(module, query, key, value, attention_mask, 1.0, **kwargs)
 
 
 def additive(
@@ -92,10 +63,17 @@ def additive(
     """
     hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
     scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
-    return weigh(module, scores, value, attention_mask, dropout)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.dropout(scores.softmax(-1), p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
-KINDS = {"scaled dot-product": scaled_dot_product, "dot-product": dot_product, "additive": additive}
+KINDS = {
+    "scaled dot-product": eager_attention_forward,
+    "dot-product": dot_product,
+    "additive": additive,
+}
 SCORES = ("perplexity", "bleu")
 for name, function in KINDS.items():
     AttentionInterface.register(name, function)
@@ -115,7 +93,7 @@ def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> N
 # ---------------------------------------------------------------------------------- the experiment
 
 
-class AttentionKinds(Experiment):
+class AttentionKinds(TranslationExperiment):
     """Each kind at several d_k: its cost, its scores, its gradients, and a translation model."""
 
     name = "attention"
@@ -182,10 +160,6 @@ class AttentionKinds(Experiment):
         },
     }
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Files of pairs, and where the models lie while they are trained."""
-        add_options(parser)
-
     def rows(self, settings: Settings) -> Iterable[str]:
         """The formulas alone by d_k, then the trained models."""
         for d_k in settings["d_k"]:
@@ -207,10 +181,7 @@ class AttentionKinds(Experiment):
             **dict.fromkeys(("encoder_layers", "decoder_layers"), model["layers"]),
             **dict.fromkeys(("d_k", "d_v"), int(d_k)),
         }
-        self.translation = getattr(self, "translation", None) or Translation(
-            self.name, settings["recipe"], settings["values"], self.options
-        )
-        return self.translation.train(row, config, lambda model: attend_by(kind, model))
+        return self.translation(settings).train(row, config, lambda model: attend_by(kind, model))
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """The formulas, then the models."""

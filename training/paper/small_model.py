@@ -13,6 +13,7 @@ from pathlib import Path
 
 from transformers import set_seed
 
+from experiment import Experiment, Settings
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
 from vanilla_transformer.errors import RequestError
@@ -26,14 +27,6 @@ from vanilla_transformer.train.run import training_arguments
 Change = Callable[[VanillaTransformerForConditionalGeneration], None]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what a size cannot know: where the pairs are, and where unfinished models may lie."""
-    for part in ("train", "validation"):
-        text = f"{part} pairs, instead of those that the recipe names"
-        parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
-    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="for unfinished rows")
-
-
 class Translation:
     """Pairs, tokenizer and training of one experiment.
 
@@ -41,7 +34,7 @@ class Translation:
         name: of the experiment, and of its folder among the runs.
         recipe: name of the recipe that says on what and how to train.
         values: what the recipe has otherwise here.
-        options: of the command line, those of `add_options`.
+        options: of the command line, those of `TranslationExperiment`.
     """
 
     def __init__(
@@ -121,3 +114,24 @@ class Translation:
             "perplexity": round(scores["perplexity"], 3),
             "bleu": round(scores["bleu"], 2),
         }
+
+
+class TranslationExperiment(Experiment):
+    """An experiment whose rows `Translation` trains, on pairs that are prepared once."""
+
+    _translation: Translation | None = None
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add what a size cannot know: where the pairs are, and where unfinished models may lie."""
+        for part in ("train", "validation"):
+            text = f"{part} pairs, instead of those that the recipe names"
+            parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
+        folder = Path("runs/paper")
+        parser.add_argument("--runs", type=Path, default=folder, help="for unfinished rows")
+
+    def translation(self, settings: Settings) -> Translation:
+        """Return what trains the rows: the settings name its `recipe` and other `values`."""
+        if self._translation is None:
+            recipe, values = settings["recipe"], settings["values"]
+            self._translation = Translation(self.name, recipe, values, self.options)
+        return self._translation

@@ -6,7 +6,6 @@ The rows are those of `PRESETS`, with all widths and depths divided by the same 
 stand changes that the paper does not have; each is a function that changes a new model.
 """
 
-import argparse
 import functools
 import math
 import statistics
@@ -18,11 +17,19 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from attention import attend_by, scaled_dot_product
-from experiment import Experiment, Rows, Settings, Table
-from small_model import Translation, add_options
-from vanilla_transformer import PRESETS, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.modeling_vanilla_transformer import Layer, PositionalEncoding
+from attention import attend_by
+from experiment import Rows, Settings, Table
+from small_model import TranslationExperiment
+from vanilla_transformer import (
+    PRESETS,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.modeling_vanilla_transformer import (
+    Layer,
+    PositionalEncoding,
+    eager_attention_forward,
+)
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -53,7 +60,6 @@ PAPER = {
     "E_learned": (4.92, 25.7),
     "big": (4.33, 26.4),
 }
-BASE = {"d_model": 512, "ffn_dim": 2048, "layers": 6}
 WIDTHS = ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v")
 DEPTHS = ("encoder_layers", "decoder_layers")
 SYMBOLS = {
@@ -70,12 +76,9 @@ SYMBOLS = {
 
 def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
     """Return what a row's config has otherwise than the base model, all sizes divided."""
-    config = {
-        **dict.fromkeys(DEPTHS, BASE["layers"]),
-        "d_model": BASE["d_model"],
-        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), BASE["ffn_dim"]),
-        **PRESETS[preset],
-    }
+    base = VanillaTransformerConfig()
+    sizes = ("encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
+    config = {**{name: getattr(base, name) for name in sizes}, **PRESETS[preset]}
     divisors = {**dict.fromkeys(WIDTHS, width), **dict.fromkeys(DEPTHS, depth)}
     return {
         key: value // divisors[key] if key in divisors else value for key, value in config.items()
@@ -171,7 +174,7 @@ def looking_ahead(
     """Eq. 1 with a decoder that sees the whole target, padding apart."""
     if module.is_causal and attention_mask is not None:
         attention_mask = attention_mask[:, :, -1:]  # the last position may see all tokens
-    return scaled_dot_product(module, query, key, value, attention_mask, scaling, **kwargs)
+    return eager_attention_forward(module, query, key, value, attention_mask, scaling, **kwargs)
 
 
 AttentionInterface.register("looking ahead", looking_ahead)
@@ -213,7 +216,7 @@ SMALL = {
 }
 
 
-class Table3(Experiment):
+class Table3(TranslationExperiment):
     """A row is a model trained like the small base model but for one thing."""
 
     name = "table_3"
@@ -254,10 +257,6 @@ class Table3(Experiment):
         "100,000 updates (300,000 for big), so that only the signs compare."
     )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Files of pairs, and where the models lie while they are trained."""
-        add_options(parser)
-
     def rows(self, settings: Settings) -> Iterable[str]:
         """All seeds of base, the paper's other rows, then those of its readers."""
         yield from (f"base {seed}" for seed in range(settings["seeds_of_base"]))
@@ -266,17 +265,15 @@ class Table3(Experiment):
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Train one model."""
-        self.translation = getattr(self, "translation", None) or Translation(
-            self.name, settings["recipe"], settings["values"], self.options
-        )
+        translation = self.translation(settings)
         preset, _, seed = row.partition(" ") if row.startswith("base") else (row, "", "0")
         change = OF_READERS.get(row, {})
         config = scaled(
             preset if preset in PRESETS else "base", settings["width"], settings["depth"]
         )
         if isinstance(change, dict):
-            return self.translation.train(row, {**config, **change}, seed=int(seed))
-        return self.translation.train(row, config, change)
+            return translation.train(row, {**config, **change}, seed=int(seed))
+        return translation.train(row, config, change)
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """The paper's rows with its figures beside ours, then those of its readers."""
