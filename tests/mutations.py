@@ -856,6 +856,19 @@ MUTATIONS = [
         "test_bpe_dropout.py"
         "::test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones",
     ),
+    # R-Drop.
+    Mutation(
+        "train/r_drop.py",
+        "(p.exp() - q.exp()) * (p - q)",
+        "p.exp() * (p - q)",
+        "test_r_drop.py::test_loss_is_half_of_the_authors_formula",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "label_smoothing=self.model.config.label_smoothing,\n            num_items",
+        "num_items",
+        "test_r_drop.py::test_trainer_computes_it_of_every_pair_twice",
+    ),
     # The tokenizer (Section 5.1).
     Mutation(
         "data/tokenizer.py",

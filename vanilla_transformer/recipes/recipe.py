@@ -342,6 +342,15 @@ class Recipe:
         paper=_DEFAULT,
     )
 
+    r_drop: float = _option(
+        0.0,
+        "weight of R-Drop, for small data: 5, at twice the time of an update; 0 is off",
+        _UPDATES,
+        allowed=Range(0, 1000, whole=False),
+        argument="r_drop",
+        paper=_DEFAULT,
+    )
+
     max_steps: int = _option(
         100_000,
         "updates",
@@ -487,7 +496,7 @@ class Recipe:
                     if getattr(self, field.name) != field.default
                 }
             )
-        self.check_positions(self.config(self.vocab_size))
+        self.check_model(self.config(self.vocab_size))
         longest = max(self.max_source_length, self.max_target_length)
         if self.learning_rate is not None and self.learning_rate_factor != 1:
             raise RequestError(
@@ -501,12 +510,14 @@ class Recipe:
                 f"give {longest} or more, or lower max_source_length and max_target_length."
             )
 
-    def check_positions(self, config: "VanillaTransformerConfig") -> None:
-        """Refuse sentences that are longer than a model's table of positions.
+    def check_model(self, config: "VanillaTransformerConfig") -> None:
+        """Refuse a model that cannot be trained as this recipe says.
 
         Raises:
-            ValueError: if it has such a table, which ends before the longest sentence allowed.
+            ValueError: if its table of positions ends before the longest sentence allowed, or it
+                has no dropout and is to be trained with R-Drop.
         """
+        check_r_drop(self.r_drop, config)
         longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
             raise RequestError(
@@ -611,6 +622,24 @@ def recipe_of(
             elif counted_in == "no" and 0 in field.metadata["allowed"]:
                 values[field.name] = 0
     return values
+
+
+def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
+    """Refuse R-Drop for a model of which two passes are the same.
+
+    Args:
+        weight: `r_drop` of a recipe or of the training arguments.
+        config: of the model.
+
+    Raises:
+        ValueError: if there is a weight, and no dropout.
+    """
+    rates = (config.dropout, config.attention_dropout, config.activation_dropout)
+    if weight and not any(rates):
+        raise RequestError(
+            f"r_drop: got {weight:g} and a model without dropout, which R-Drop compares two draws "
+            "of; give dropout, such as 0.2, or leave r_drop at 0."
+        )
 
 
 def differing_sides(config: "VanillaTransformerConfig") -> dict[str, object]:

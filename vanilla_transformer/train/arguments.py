@@ -65,6 +65,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             batch sizes. An update has `gradient_accumulation_steps` batches of each process.
         bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
             `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
+        r_drop: Weight alpha of R-Drop, as `r_drop_loss` has it: every pair is trained on under two
+            dropout masks, at twice the time and memory of a batch.
         learning_rate: Largest rate of the schedule. None is Eq. 3's own, times
             `learning_rate_factor`.
         learning_rate_factor: Multiple of Eq. 3, where there is no `learning_rate`.
@@ -83,6 +85,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
     batch_tokens: int = field(default=Recipe.batch_tokens)
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
+    r_drop: float = field(default=Recipe.r_drop)
     learning_rate: float | None = field(default=None)
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
     lr_scheduler_type: SchedulerType | str | None = field(default=None)

@@ -78,12 +78,12 @@ def load_initial_model(folder: Path, recipe: Recipe) -> VanillaTransformerForCon
     """The model of a folder in float32, with the rates of dropout and smoothing of the recipe.
 
     Raises:
-        ValueError: it does not load, or ends before the recipe's longest sentences.
+        ValueError: it does not load, or cannot be trained as the recipe says.
     """
     saved = load_saved_model(folder, dtype=torch.float32)
     for name, value in recipe.model_overrides().items():
         setattr(saved.config, name, value)
-    recipe.check_positions(saved.config)
+    recipe.check_model(saved.config)
     # Made anew: its parts keep the rates that they were made with.
     model = VanillaTransformerForConditionalGeneration(saved.config)
     model.load_state_dict(saved.state_dict())

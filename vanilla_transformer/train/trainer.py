@@ -28,6 +28,7 @@ from transformers import (
     TrainerCallback,
     set_seed,
 )
+from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.trainer import OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
@@ -43,7 +44,7 @@ from ..fast import release
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
-from ..recipes.recipe import recipe_of
+from ..recipes.recipe import check_r_drop, recipe_of
 from ..storage.atomic import write_json
 from ..storage.run_files import METRICS
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
@@ -59,6 +60,7 @@ from .checkpoints import (
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
 from .outlook import Outlook, describe_end
+from .r_drop import pairs_twice, r_drop_loss
 from .report import (
     beside_the_paper,
     beside_the_recipe,
@@ -121,6 +123,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
+        if args.r_drop:
+            check_r_drop(args.r_drop, model.config)
+            if kwargs.get("compute_loss_func") is not None:
+                raise RequestError("got compute_loss_func and r_drop, which is one; give one.")
+            kwargs["compute_loss_func"] = self._r_drop_loss
         sizes = (model.config.vocab_size, model.config.target_vocab_size)
         collator = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
         collator = kwargs.pop("data_collator", None) or collator
@@ -380,6 +387,33 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if num_items is not None:
             self.progress.count(num_items)
         return batches, num_items
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, object]:
+        """As the host's; with `r_drop`, of every pair twice."""
+        if self.args.r_drop:
+            shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+            inputs = pairs_twice(inputs, shifted)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _r_drop_loss(
+        self,
+        outputs: Seq2SeqLMOutput,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        return r_drop_loss(
+            outputs.logits,
+            labels,
+            weight=self.args.r_drop,
+            label_smoothing=self.model.config.label_smoothing,
+            num_items=num_items_in_batch,
+        )
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """As the host's, but only where it clips or logs: it is a pass over all gradients."""

@@ -1,0 +1,123 @@
+"""R-Drop: the loss is the formula, the trainer computes it, and what cannot have it is refused."""
+
+import math
+
+import pytest
+import torch
+from test_trainer import copy_task, make_trainer, tiny_model
+from torch.nn import functional as F
+
+from vanilla_transformer.recipes.recipe import make_recipe
+from vanilla_transformer.train.r_drop import r_drop_loss
+
+
+def two_passes(seed=0, *, batch=3, length=5, vocab=7):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2 * batch, length, vocab)
+    logits = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    labels = torch.randint(vocab, (batch, length), generator=generator)
+    labels[0, 3:] = -100
+    return logits, labels.repeat(2, 1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_is_half_of_the_authors_formula(smoothing):
+    """L = -log p(y) - log q(y) + alpha / 2 (KL(p || q) + KL(q || p)), in plain Python."""
+    logits, labels = two_passes()
+    alpha, total, count, batch, vocab = 3.0, 0.0, 0, len(labels) // 2, logits.size(-1)
+    for row in range(batch):
+        for position, gold in enumerate(labels[row].tolist()):
+            if gold == -100:
+                continue
+            p, q = (
+                [math.exp(x) for x in logits[at, position].tolist()] for at in (row, row + batch)
+            )
+            p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
+            wanted = [smoothing / vocab + (1 - smoothing) * (j == gold) for j in range(vocab)]
+            for each in (p, q):
+                total -= sum(w * math.log(x) for w, x in zip(wanted, each, strict=True))
+            total += alpha / 2 * sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
+            total += alpha / 2 * sum(y * math.log(y / x) for x, y in zip(p, q, strict=True))
+            count += 1
+    loss = r_drop_loss(logits, labels, weight=alpha, label_smoothing=smoothing)
+    torch.testing.assert_close(float(loss), total / count / 2, rtol=1e-6, atol=0)
+
+
+def test_loss_of_passes_that_agree_is_the_cross_entropy():
+    logits, labels = two_passes()
+    logits[3:] = logits[:3]
+    found = r_drop_loss(logits, labels, weight=5.0, label_smoothing=0.1)
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
+    torch.testing.assert_close(float(found), float(expected), rtol=1e-6, atol=0)
+
+
+def test_loss_does_not_know_which_pass_was_the_first():
+    logits, labels = two_passes()
+    swapped = logits.roll(3, dims=0)
+    first, second = (r_drop_loss(each, labels, weight=2.0) for each in (logits, swapped))
+    torch.testing.assert_close(first, second)
+
+
+def test_labels_of_the_update_are_what_the_sum_is_divided_by():
+    logits, labels = two_passes()
+    mean, by_20 = (r_drop_loss(logits, labels, weight=2.0, num_items=n) for n in (None, 20))
+    torch.testing.assert_close(13 * mean, 20 * by_20)  # 15 positions, 2 of them padding
+
+
+def test_trainer_computes_it_of_every_pair_twice(tmp_path):
+    """Against two halves of one batch under the same masks, by the functions of torch."""
+    model = tiny_model(dropout=0.3, attention_dropout=0.1)
+    trainer = make_trainer(tmp_path, model=model, r_drop=5.0)
+    batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
+    labels, count = batch["labels"], int((batch["labels"] != -100).sum())
+    model.train()
+    torch.manual_seed(3)
+    found = trainer.compute_loss(model, dict(batch), num_items_in_batch=count)
+
+    torch.manual_seed(3)
+    twice = {name: batch[name].repeat(2, 1) for name in ("input_ids", "attention_mask")}
+    shifted = model.prepare_decoder_input_ids_from_labels(labels).repeat(2, 1)
+    logits = model(**twice, decoder_input_ids=shifted).logits
+    p, q = (half[labels != -100].log_softmax(-1) for half in logits.chunk(2))
+    gold = labels[labels != -100]
+    expected = sum(F.cross_entropy(each, gold, label_smoothing=0.1) for each in (p, q)) / 2
+    for one, other in ((p, q), (q, p)):
+        expected += 5 / 4 * F.kl_div(other, one, log_target=True, reduction="batchmean")
+    torch.testing.assert_close(found, expected)
+
+
+def test_training_with_it_brings_the_two_passes_together(tmp_path):
+    def divergence(weight):
+        model = tiny_model(dropout=0.3)
+        trainer = make_trainer(tmp_path / str(weight), model=model, r_drop=weight, max_steps=60)
+        trainer.train()
+        batch = trainer.data_collator([trainer.train_dataset[at] for at in range(40)])
+        torch.manual_seed(0)
+        p, q = (model.train()(**batch, return_logits=True).logits.log_softmax(-1) for _ in "pq")
+        kept = batch["labels"] != -100
+        return F.kl_div(q[kept], p[kept], log_target=True, reduction="batchmean").item()
+
+    assert divergence(5.0) < 0.7 * divergence(0.0)
+
+
+def test_accumulated_batches_have_the_loss_of_the_labels_of_all(tmp_path):
+    trainer = make_trainer(tmp_path, train=copy_task(60), r_drop=5.0, logging_steps=1, max_steps=1)
+    trainer.train()
+    plain = make_trainer(tmp_path / "plain", train=copy_task(60), logging_steps=1, max_steps=1)
+    plain.train()
+    # Before the first update both passes are near to each other and to the plain loss.
+    found, expected = (each.state.log_history[0]["loss"] for each in (trainer, plain))
+    assert expected <= found < 1.3 * expected
+
+
+def test_a_model_without_dropout_is_refused(tmp_path):
+    told = r"r_drop: got 5 and a model without dropout.* give dropout"
+    with pytest.raises(ValueError, match=told):
+        make_trainer(tmp_path, model=tiny_model(dropout=0.0), r_drop=5.0)
+    with pytest.raises(ValueError, match=told):
+        make_recipe({"generated": "cldr", "pair": "en-de", "dropout": 0, "r_drop": 5})
+
+
+def test_another_loss_beside_it_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"compute_loss_func and r_drop"):
+        make_trainer(tmp_path, given={"compute_loss_func": F.cross_entropy}, r_drop=5.0)
