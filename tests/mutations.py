@@ -864,6 +864,12 @@ MUTATIONS = [
         "test_r_drop.py::test_loss_is_half_of_the_authors_formula",
     ),
     Mutation(
+        "train/r_drop.py",
+        "grad_q = difference.neg_().add_(1 + h - h * from_p)",
+        "grad_q = difference.neg_().add_(1 + h - h * from_q)",
+        "test_r_drop.py::test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits",
+    ),
+    Mutation(
         "train/trainer.py",
         "label_smoothing=self.model.config.label_smoothing,\n            num_items",
         "num_items",

@@ -8,6 +8,7 @@ from test_trainer import copy_task, make_trainer, tiny_model
 from torch.nn import functional as F
 
 from vanilla_transformer.recipes.recipe import make_recipe
+from vanilla_transformer.train import r_drop
 from vanilla_transformer.train.r_drop import r_drop_loss
 
 
@@ -39,14 +40,14 @@ def test_loss_is_half_of_the_authors_formula(smoothing):
             total += alpha / 2 * sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
             total += alpha / 2 * sum(y * math.log(y / x) for x, y in zip(p, q, strict=True))
             count += 1
-    loss = r_drop_loss(logits, labels, weight=alpha, label_smoothing=smoothing)
+    loss = r_drop_loss(logits, None, labels, alpha=alpha, label_smoothing=smoothing)
     torch.testing.assert_close(float(loss), total / count / 2, rtol=1e-6, atol=0)
 
 
 def test_loss_of_passes_that_agree_is_the_cross_entropy():
     logits, labels = two_passes()
     logits[3:] = logits[:3]
-    found = r_drop_loss(logits, labels, weight=5.0, label_smoothing=0.1)
+    found = r_drop_loss(logits, None, labels, alpha=5.0, label_smoothing=0.1)
     expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
     torch.testing.assert_close(float(found), float(expected), rtol=1e-6, atol=0)
 
@@ -54,14 +55,45 @@ def test_loss_of_passes_that_agree_is_the_cross_entropy():
 def test_loss_does_not_know_which_pass_was_the_first():
     logits, labels = two_passes()
     swapped = logits.roll(3, dims=0)
-    first, second = (r_drop_loss(each, labels, weight=2.0) for each in (logits, swapped))
+    first, second = (r_drop_loss(each, None, labels, alpha=2.0) for each in (logits, swapped))
     torch.testing.assert_close(first, second)
 
 
 def test_labels_of_the_update_are_what_the_sum_is_divided_by():
     logits, labels = two_passes()
-    mean, by_20 = (r_drop_loss(logits, labels, weight=2.0, num_items=n) for n in (None, 20))
+    mean, by_20 = (r_drop_loss(logits, None, labels, alpha=2.0, num_items=n) for n in (None, 20))
     torch.testing.assert_close(13 * mean, 20 * by_20)  # 15 positions, 2 of them padding
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits(chunk_size, dtype, monkeypatch):
+    monkeypatch.setattr(r_drop, "_CPU_CHUNK", chunk_size)
+    _, labels = two_passes()
+    torch.manual_seed(0)
+    hidden = torch.randn(*labels.shape, 4, dtype=dtype, requires_grad=True)
+    table = torch.randn(7, 4, dtype=dtype, requires_grad=True)
+    options = {"alpha": 3.0, "label_smoothing": 0.1, "num_items": 17}
+    results = []
+    for given in ((hidden, table), (hidden @ table.T, None)):
+        loss = r_drop_loss(*given, labels, **options)
+        results.append((loss, *torch.autograd.grad(loss, (hidden, table))))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, check_dtype=False, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_trainer_has_the_same_loss_with_and_without_the_logits(tmp_path, norm_first):
+    losses = []
+    for changed in (False, True):
+        model = tiny_model(dropout=0.3, norm_first=norm_first)
+        if changed:  # by a hook that does nothing, but might
+            model.lm_head.register_forward_hook(lambda *_: None)
+        trainer = make_trainer(tmp_path, model=model.train(), r_drop=5.0)
+        batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
+        torch.manual_seed(3)
+        losses.append(trainer.compute_loss(model, batch))
+    torch.testing.assert_close(*losses)
 
 
 def test_trainer_computes_it_of_every_pair_twice(tmp_path):

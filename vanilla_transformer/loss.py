@@ -8,6 +8,8 @@ both gradients has been added up, as Liger's kernels do it (Hsu et al., 2024, ar
 Shapes: N tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
@@ -18,8 +20,10 @@ from .errors import RequestError
 # adding to its gradient for each chunk takes long beside the products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
 
+Normalize = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
-class _ChunkedCrossEntropy(torch.autograd.Function):
+
+class ChunkedCrossEntropy(torch.autograd.Function):
     """Smoothed cross-entropy of softmax(hidden @ weight.T), summed over tokens, by num_items.
 
     With logits z, softmax p, gold class g, q = 1 - eps and s = eps / V, a token has the loss
@@ -27,6 +31,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     What s brings is known without the logits: sum_j z_j is the state times the sum of the table's
     rows, and -s adds the same row everywhere to either gradient. So the logits of a chunk are
     written once, become their softmax in place, and are read by two matrix products.
+
+    `normalize` takes the place of log(sum_j exp z_j): from a chunk's logits, (n, V), which it may
+    overwrite, it makes the gradient by them, (n, V), and the values, (n, 1).
     """
 
     @staticmethod
@@ -39,7 +46,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         ignore_index: int,
         chunk_size: int,
+        normalize: Normalize | None = None,
     ) -> torch.Tensor:
+        """The loss; of (N, d), (V, d) and (N,). The rest as for `smoothed_cross_entropy`."""
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
@@ -52,6 +61,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 counts.to(torch.promote_types(hidden.dtype, torch.float32)),
                 label_smoothing=label_smoothing,
                 chunk_size=chunk_size,
+                normalize=normalize or softmax_in_place,
                 wanted=ctx.needs_input_grad[:2],
             )
         for index, (gradient, tensor) in enumerate(zip(gradients, (hidden, weight), strict=True)):
@@ -65,12 +75,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(
         ctx: torch.autograd.function.FunctionCtx, grad_output: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients that `forward` made."""
         gradients = ctx.saved_tensors
         # It is mostly 1; only a CPU can look without waiting for itself.
         can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
         if not (can_look and grad_output == 1):
             gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
-        return *gradients, None, None, None, None, None
+        return *gradients, None, None, None, None, None, None
 
 
 def _loss_and_gradients(
@@ -81,6 +92,7 @@ def _loss_and_gradients(
     *,
     label_smoothing: float,
     chunk_size: int,
+    normalize: Normalize,
     wanted: tuple[bool, bool],
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Summed loss, and its gradients by hidden, (N, d), and table, (V, d), None if not wanted.
@@ -106,11 +118,12 @@ def _loss_and_gradients(
         product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
         logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
         gold_logits = logits.gather(1, golds)
-        probs, log_sum = _softmax_in_place(logits)
+        grad_logits, log_sum = normalize(logits)
         logit_sum = (states.to(sum_dtype) @ table_sum)[:, None]
         loss += ((log_sum - confidence * gold_logits - smooth * logit_sum) * count).sum()
-        probs.scatter_add_(1, golds, torch.full_like(count, -confidence))
-        grad_logits = probs if table.dtype == sum_dtype else product.copy_(probs)
+        grad_logits.scatter_add_(1, golds, torch.full_like(count, -confidence))
+        if table.dtype != sum_dtype:
+            grad_logits = product.copy_(grad_logits)
         if grad_hidden is not None:
             grad_hidden[rows] = (grad_logits @ table - smooth * table_sum) * count
         if grad_table is not None and table.dtype == sum_dtype:
@@ -120,7 +133,7 @@ def _loss_and_gradients(
     return loss, grad_hidden, grad_table
 
 
-def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax over V, which takes the place of the logits, and log(sum_j exp z_j), (n, 1)."""
     highest = logits.amax(-1, keepdim=True)
     probs = torch.softmax(logits, -1, out=logits)
@@ -192,6 +205,6 @@ def smoothed_cross_entropy(
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
-    return _ChunkedCrossEntropy.apply(
+    return ChunkedCrossEntropy.apply(
         hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size
     )

@@ -398,7 +398,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """As the host's; with `r_drop`, of every pair twice."""
         if self.args.r_drop:
             shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+            # The logits are wanted only where the softmax is more than its table.
             inputs = pairs_twice(inputs, shifted)
+            inputs |= {"return_logits": False, "output_hidden_states": True}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _r_drop_loss(
@@ -407,10 +409,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         labels: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
+        table = self.model.get_output_embeddings().weight if outputs.logits is None else None
         return r_drop_loss(
-            outputs.logits,
+            outputs.decoder_hidden_states[-1] if outputs.logits is None else outputs.logits,
+            table,
             labels,
-            weight=self.args.r_drop,
+            alpha=self.args.r_drop,
             label_smoothing=self.model.config.label_smoothing,
             num_items=num_items_in_batch,
         )
