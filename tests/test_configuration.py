@@ -293,6 +293,27 @@ def test_a_name_that_was_meant_to_be_a_field_is_refused(name, tmp_path):
             build()
 
 
+@pytest.mark.parametrize("name", ["layer_norm_epsilon", "norm_eps", "droput"])
+def test_what_a_config_was_saved_with_it_has_again(name, tmp_path):
+    """Users and tools put values of their own into a config, under whatever name."""
+    config = VanillaTransformerConfig(d_model=64)
+    setattr(config, name, 0.5)
+    config.save_pretrained(tmp_path)
+    for read in (VanillaTransformerConfig, AutoConfig):
+        found = read.from_pretrained(tmp_path, dropout=0.3)
+        assert (getattr(found, name), found.d_model, found.dropout) == (0.5, 64, 0.3)
+    found, unused = VanillaTransformerConfig.from_pretrained(tmp_path, return_unused_kwargs=True)
+    assert (getattr(found, name), unused) == (0.5, {})
+
+
+def test_a_saved_name_that_was_meant_to_be_a_field_is_told(tmp_path, caplog):
+    config = VanillaTransformerConfig()
+    config.droput = 0.5
+    config.save_pretrained(tmp_path)
+    VanillaTransformerConfig.from_pretrained(tmp_path)
+    assert "holds droput, which" in caplog.text
+
+
 def names_of_the_host():
     """What the library itself may store in a config or hand to one."""
     config, generation = PreTrainedConfig(), GenerationConfig()

@@ -6,6 +6,7 @@ The defaults are the paper's base model; `PRESETS` names it, the big model and e
 
 import copy
 import difflib
+import logging
 from collections.abc import Iterable, Mapping
 
 from huggingface_hub.dataclasses import strict
@@ -13,6 +14,8 @@ from transformers import PreTrainedConfig
 
 from .errors import RequestError, quoted
 from .ranges import SIZES, Range
+
+logger = logging.getLogger(__name__)
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
 # Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
@@ -209,7 +212,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ) -> "VanillaTransformerConfig":
         """As the host's; where the package is at hand, a model's own copy of its pipeline is not.
 
-        The host would refuse `pipeline("translate", ...)` until that copy is trusted.
+        The host would refuse `pipeline("translate", ...)` until that copy is trusted. Whatever else
+        a config was saved with it has again, though one who types such a name meant a field.
         """
         pipelines = config_dict.get("custom_pipelines")
         if pipelines and not __name__.startswith("transformers_modules."):
@@ -218,7 +222,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if not others:
                 del config_dict["custom_pipelines"]
         _check_names(kwargs)
-        return super().from_dict(config_dict, **_for_each_side(kwargs))
+        was_saved = "transformers_version" in config_dict
+        others = {name: config_dict[name] for name in _meant(config_dict)} if was_saved else {}
+        config_dict = {name: config_dict[name] for name in config_dict if name not in others}
+        config = super().from_dict(config_dict, **_for_each_side(kwargs))
+        for name, value in others.items():
+            logger.warning("The config holds %s, which is none of its fields.", name)
+            setattr(config[0] if isinstance(config, tuple) else config, name, value)
+        return config
 
     @property
     def attention_heads(self) -> int | None:
@@ -359,15 +370,23 @@ def _for_each_side(fields: Mapping[str, object]) -> dict[str, object]:
 
 def _check_names(names: Iterable[str]) -> None:
     """Refuse names that are no field's but were meant to be."""
+    for name, meant in _meant(names).items():
+        raise RequestError(f"A config has no {quoted(name)}; did you mean {meant}?")
+
+
+def _meant(names: Iterable[str]) -> dict[str, str]:
+    """Names that are no field's but nearly, and what was meant by them."""
     own = VanillaTransformerConfig.__annotations__.keys() - PreTrainedConfig.__dataclass_fields__
     known = {*own, *_OF_BOTH_SIDES, *VanillaTransformerConfig.attribute_map}
     meant = {**{name: name for name in known}, **_ELSEWHERE}
-    for name in set(names) - known:
+    found = {}
+    for name in sorted(set(names) - known):
         plain = name.lower().replace("-", "_")
         # A letter or two are wrong. Not so the names of whatever other tokens there are.
         for near in difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
             if abs(len(near) - len(name)) <= 2 and not name.endswith("_token_id"):
-                raise RequestError(f"A config has no {quoted(name)}; did you mean {meant[near]}?")
+                found[name] = meant[near]
+    return found
 
 
 __all__ = ["PRESETS", "VanillaTransformerConfig"]
