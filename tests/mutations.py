@@ -871,7 +871,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "label_smoothing=self.model.config.label_smoothing,\n            num_items",
+        "label_smoothing=self.model.config.label_smoothing,\n                num_items",
         "num_items",
         "test_r_drop.py::test_trainer_computes_it_of_every_pair_twice",
     ),

@@ -410,14 +410,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         table = self.model.get_output_embeddings().weight if outputs.logits is None else None
-        return r_drop_loss(
-            outputs.decoder_hidden_states[-1] if outputs.logits is None else outputs.logits,
-            table,
-            labels,
-            alpha=self.args.r_drop,
-            label_smoothing=self.model.config.label_smoothing,
-            num_items=num_items_in_batch,
-        )
+        with self.accelerator.autocast():  # the model's own loss is computed within it too
+            return r_drop_loss(
+                outputs.decoder_hidden_states[-1] if outputs.logits is None else outputs.logits,
+                table,
+                labels,
+                alpha=self.args.r_drop,
+                label_smoothing=self.model.config.label_smoothing,
+                num_items=num_items_in_batch,
+            )
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """As the host's, but only where it clips or logs: it is a pass over all gradients."""
