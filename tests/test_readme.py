@@ -1,5 +1,6 @@
 """Every command block of the README runs, or names the slower command that runs it."""
 
+import json
 import os
 import re
 import shlex
@@ -121,6 +122,31 @@ def test_block_train_own(reader):
     run(f"{BLOCKS['train_own'].rstrip()} {' '.join(small)}", reader)
     for name in ("config.json", "model.safetensors", "tokenizer.json", "metrics.json"):
         assert (reader / "runs" / "mine" / name).is_file(), name
+
+
+def shortened(block, *options):
+    """A block whose trainings end after two updates."""
+    whole = block.replace("\\\n", " ")
+    return re.sub(r"(train \w+ .*)", rf"\1 {' '.join(options)}", whole)
+
+
+def test_block_student(reader):
+    small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
+    run(shortened(BLOCKS["student"], *small), reader)
+    lines = (reader / "distilled.de").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 36
+    search = json.loads((reader / "runs/student/generation_config.json").read_text("utf-8"))
+    assert search["num_beams"] == 1
+    assert "runs/student" in (reader / "student.md").read_text(encoding="utf-8")
+
+
+def test_block_back_translation(reader):
+    (reader / "mono.de").write_text("eins vier\nzwei drei\n", encoding="utf-8")
+    small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
+    run(shortened(BLOCKS["back_translation"], *small), reader)
+    sources = (reader / "both.en").read_text(encoding="utf-8").splitlines()
+    assert len(sources) == 38
+    assert [source[:5] for source in sources[-3:]] == ["sechs", "<BT> ", "<BT> "]
 
 
 def test_block_init_from(reader):

@@ -284,10 +284,11 @@ def test_model_ships_the_search_that_it_is_evaluated_with(finished, monkeypatch,
     changes = {"num_beams": 2, "length_penalty": 1.3, "stop_search_early": True}
     metrics = run_recipe(dataclasses.replace(recipe, **changes), copy)
     search = GenerationConfig.from_pretrained(copy)
-    assert (search.length_penalty, search.early_stopping) == (1.3, True)
+    found = (search.num_beams, search.length_penalty, search.early_stopping)
+    assert found == (2, 1.3, True)
     before = GenerationConfig.from_pretrained(run)
     assert (before.num_beams, before.length_penalty, before.early_stopping) == (4, 0.6, None)
-    search.length_penalty, search.early_stopping = 0.6, None
+    search.num_beams, search.length_penalty, search.early_stopping = 4, 0.6, None
     assert search == before
     assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
 

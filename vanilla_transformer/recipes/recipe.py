@@ -451,7 +451,7 @@ class Recipe:
     )
     num_beams: int = _option(
         4,
-        "beams of the final evaluation",
+        "beams that the final model searches with",
         _EVALUATION,
         of_a_test=True,
         allowed=NUM_BEAMS,

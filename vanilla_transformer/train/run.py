@@ -28,7 +28,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER, longest_sequence
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, longest_sequence
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.selection import describe_report, pair_report, shared_pairs
 from ..data.tokenizer import train_tokenizer
@@ -444,9 +444,9 @@ def _finish(
 
 
 def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> None:
-    """Let the model translate, by `generate` too, with the paper's beams and its own penalty."""
+    """Let the model translate, by `generate` too, with the recipe's beams and its own penalty."""
     search = GenerationConfig.from_pretrained(run)
-    search.num_beams = NUM_BEAMS_OF_THE_PAPER
+    search.num_beams = recipe.num_beams
     search.length_penalty = length_penalty
     if search.length_penalty is None:
         search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
