@@ -289,12 +289,15 @@ def test_the_chinese_readme_maps_the_paper_to_the_same_code_and_tests():
 
 
 def test_the_blocks_of_the_chinese_readme_are_those_that_run():
-    (printed,) = re.findall(r"```text\n.*?```", CHINESE, re.DOTALL)
-    assert printed in README
+    printed = re.findall(r"```text\n.*?```", CHINESE, re.DOTALL)
+    assert printed
+    assert all(text in README for text in printed)
     blocks = BLOCK.findall(CHINESE)
     shown = {"demo", "translate_python", "translate_cli", "train_own", "install", "publish"}
     assert shown <= {name for name, *_ in blocks}
-    assert set(blocks) <= set(BLOCK.findall(README))
+    pages = (page for page in PAGES if page.suffix == ".md" and page.name != "README.zh-CN.md")
+    english = [block for page in pages for block in BLOCK.findall(page.read_text("utf-8"))]
+    assert set(blocks) <= set(english)
 
 
 def numbers_of_results(text, heading):
@@ -308,6 +311,38 @@ def test_the_chinese_readme_has_the_results_of_the_english_one():
     rows = numbers_of_results(README, "Results")
     assert numbers_of_results(CHINESE, "结果") == rows
     assert len(rows) > 2
+    speed = re.search(
+        r"makes ([\d.]+) times the tokens.*?takes ([\d.]+) of the time", PAGE, re.DOTALL
+    )
+    assert all(f"{number} 倍" in CHINESE for number in speed.groups())
+
+
+def deviation_tests(text, heading):
+    table = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return [
+        re.findall(r"`(test_\w+)", line.split("|")[-2])
+        for line in table.splitlines()
+        if "|" in line
+    ]
+
+
+def test_the_chinese_readme_has_every_deviation_of_the_english_page():
+    english = deviation_tests(README, "Where we deviate, and why")
+    assert deviation_tests(CHINESE, "与论文的差异") == english
+    assert len(english) > 15
+
+
+def test_the_chinese_readme_has_the_figures_of_serving():
+    page = (ROOT / "training" / "serving.md").read_text(encoding="utf-8")
+    english, chinese = (
+        [
+            re.findall(r"\d+\.\d+", line)
+            for line in text.split(head)[1].split("\n\n")[0].splitlines()
+        ]
+        for text, head in ((page, "| Contender |"), (CHINESE, "| 方式 |"))
+    )
+    assert english == chinese
+    assert len(english) > 8
 
 
 def test_every_page_points_at_what_is_there():
