@@ -1,6 +1,8 @@
 # `make demo` and `make test` set up all they need: a virtual environment with the versions that the
-# tests ran with. PYTHON chooses the interpreter, PAIR the languages of the demo.
+# tests ran with. PYTHON chooses the interpreter, CONSTRAINTS other versions (constraints-min.txt), PAIR the
+# languages of the demo.
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,12 +26,12 @@ test-hostile: $(VENV)/.installed
 
 # Exports with the engines that run them, which the other tests do without.
 test-export: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]"
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py tests/test_serving.py
 
 # Imports with the tokenizers of their sources, which the other tests do without.
 test-import: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[import]"
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[import]"
 	$(BIN)/python -m pytest -q tests/test_import_*.py tests/test_two_vocabularies.py
 
 # The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
@@ -45,7 +47,7 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --batch-tokens 1024 --steps 1 $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --memory --only ours,ours_bf16,marian_buckets,marian_bf16
 	$(BIN)/python $(BENCHMARKS)/scaling.py $(if $(PAIRS),--pairs $(PAIRS))
-	$(if $(EXPORT),$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[export]")
+	$(if $(EXPORT),$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]")
 	$(BIN)/python $(BENCHMARKS)/decoding.py $(if $(RUN),--run-directory $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/engines.py $(RUN) --test-file $(TEST) --pair $(PAIR))
 	$(if $(and $(RUN),$(EXPORT)),$(BIN)/python $(BENCHMARKS)/serving.py $(RUN))
@@ -58,16 +60,16 @@ benchmarks-gpu: $(VENV)/.installed
 
 # The paper as a notebook, run in both languages; some minutes each.
 notebook: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[notebook]"
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[notebook]"
 	$(BIN)/python training/paper/execute.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): some minutes, once."
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
 	touch $@
 
 clean:

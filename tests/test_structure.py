@@ -293,3 +293,10 @@ def test_rows_of_mutations_quote_code_and_name_tests_that_are_there():
             name = name.partition("[")[0]
             source = Path(__file__).with_name(file).read_text(encoding="utf-8")
             assert not name or f"def {name}(" in source, test
+
+
+def test_ruff_is_the_same_before_a_commit_and_in_the_tests():
+    hook = (ROOT.parent / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    constraints = (ROOT.parent / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (version,) = [line.partition("==")[2] for line in constraints if line.startswith("ruff==")]
+    assert f"rev: v{version}\n" in hook
