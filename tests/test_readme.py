@@ -1,8 +1,11 @@
 """Every command block of the README runs, or names the slower command that runs it."""
 
+import contextlib
+import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 from pages import README
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
 
 ROOT = Path(__file__).parents[1]
@@ -23,12 +27,44 @@ SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-la
 SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs", "2"]
 
 
+PROGRAM, PYTHON = ".venv/bin/vanilla-transformer", ".venv/bin/python"
+
+
 def run(command, folder):
-    """Run a shell command as a reader would, with this interpreter's programs as those of .venv."""
+    """Run a shell command as a reader would, with this interpreter's programs as those of .venv.
+
+    Lines that are one command of the package, or one script, run in this process: each new one
+    would import torch and transformers again. Returns what was printed.
+    """
+    printed = []
+    for line in command.replace("\\\n", " ").strip().splitlines():
+        plain = not re.search(r"[|<>;&{}$]", line)
+        if plain and line.startswith((f"{PROGRAM} ", f"{PYTHON} ")):
+            printed.append(run_here(shlex.split(line), folder))
+        else:
+            printed.append(run_shell(line, folder))
+    return "".join(printed)
+
+
+def run_here(words, folder):
+    program = str(Path(sys.executable).with_name(Path(words[0]).name))
+    output, before = io.StringIO(), sys.argv
+    with contextlib.chdir(folder), contextlib.redirect_stdout(output):
+        sys.argv = [program, *words[1:]]
+        try:
+            if words[0] == PROGRAM:
+                assert main(words[1:]) == 0
+            else:
+                runpy.run_path(words[1])
+        finally:
+            sys.argv = before
+    return output.getvalue()
+
+
+def run_shell(command, folder):
     programs = Path(sys.executable).parent
-    command = re.sub(r"(?<![\w/])\.venv/bin/", f"{programs}/", command)
     result = subprocess.run(
-        ["bash", "-euc", command],
+        ["bash", "-euc", re.sub(r"(?<![\w/])\.venv/bin/", f"{programs}/", command)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -36,7 +72,7 @@ def run(command, folder):
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")},
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    return result
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +81,8 @@ def reader(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reader")
     options = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
     train = f".venv/bin/vanilla-transformer train demo {' '.join(options)}"
-    result = run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
-    (folder / "printed").write_text(result.stdout, encoding="utf-8")
+    printed = run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
+    (folder / "printed").write_text(printed, encoding="utf-8")
     return folder
 
 
@@ -83,20 +119,20 @@ def test_the_lines_that_follow_a_training_can_be_pasted(reader):
     lines = printed.replace("\\\n", "").split("Next:\n")[1].splitlines()
     assert len(lines) == 3
     (reader / "FILE").write_text("3 hours\n", encoding="utf-8")
-    assert run(lines[0], reader).stdout.count("\n") == 1
+    assert run_shell(lines[0], reader).count("\n") == 1
     programs = {line.split()[0] for line in lines}
     assert all(Path(program).is_file() for program in programs), programs
 
 
 def test_block_translate_python(reader):
     (reader / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
-    run(".venv/bin/python snippet.py", reader)
+    run_shell(".venv/bin/python snippet.py", reader)  # where nothing was imported before
 
 
 def test_block_search(reader):
     (reader / "search.py").write_text(BLOCKS["search"], encoding="utf-8")
     result = run(".venv/bin/python search.py", reader)
-    assert result.stdout.count("[") >= 4
+    assert result.count("[") >= 4
 
 
 def test_block_pictures(reader, monkeypatch):
@@ -108,7 +144,7 @@ def test_block_pictures(reader, monkeypatch):
 
 def test_block_translate_cli(reader):
     result = run(BLOCKS["translate_cli"], reader)
-    assert result.stdout.count("\n") == 1
+    assert result.count("\n") == 1
     assert (reader / "attention.png").stat().st_size > 1000
 
 
@@ -169,7 +205,7 @@ def test_block_train_python(reader):
         assert block.count(long) == 1
         block = block.replace(long, short)
     (reader / "train_python.py").write_text(block, encoding="utf-8")
-    assert run(".venv/bin/python train_python.py", reader).stdout.count("\n") >= 3
+    assert run(".venv/bin/python train_python.py", reader).count("\n") >= 3
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         assert (reader / "runs" / "python" / name).is_file(), name
 
@@ -182,7 +218,7 @@ def test_block_tokenized_bleu(tmp_path):
     assert "--output translations.de" in translate
     for name in ("translations.de", "test.de"):
         (tmp_path / name).write_text("Ein Hund läuft am Strand.\n" * 2, encoding="utf-8")
-    printed = run(score, tmp_path).stdout
+    printed = run_shell(score, tmp_path)
     assert "100.0" in printed
     told = re.search(r"`(nrefs:1\|case:lc\|.+?)`", page)[1]
     versions = r"(version:|sacremoses-)[\d.]+"
@@ -203,7 +239,7 @@ def test_block_tatoeba(tmp_path):
     (tmp_path / "cmn.tsv").write_text(pairs, encoding="utf-8")
     tiny = " ".join(["--vocab-size", "300", "--held-out-pairs", "4", *SMALL])
     printed = run(f"{train} {tiny}", tmp_path)
-    assert "test" in printed.stdout
+    assert "test" in printed
 
 
 def commands(text):
