@@ -99,7 +99,7 @@ def test_run_says_what_it_began_with(finished, trained):
     assert metrics["model"].items() >= told.items()
     assert str(trained) not in (run / "config.json").read_text(encoding="utf-8")
     model = AutoModelForSeq2SeqLM.from_pretrained(run)
-    assert (model.config.dropout, model.generation_config.num_beams) == (0.3, 4)
+    assert (model.config.dropout, model.generation_config.num_beams) == (0.3, 1)
     assert len(AutoTokenizer.from_pretrained(run)) == 270
     history = (run / "history.tsv").read_text(encoding="utf-8").splitlines()
     column = history[0].split("\t").index("learning_rate")

@@ -287,8 +287,8 @@ def test_model_ships_the_search_that_it_is_evaluated_with(finished, monkeypatch,
     found = (search.num_beams, search.length_penalty, search.early_stopping)
     assert found == (2, 1.3, True)
     before = GenerationConfig.from_pretrained(run)
-    assert (before.num_beams, before.length_penalty, before.early_stopping) == (1, 0.6, None)
-    search.num_beams, search.length_penalty, search.early_stopping = 1, 0.6, None
+    assert (before.num_beams, before.length_penalty, before.early_stopping) == (1, None, None)
+    search.num_beams, search.length_penalty, search.early_stopping = 1, None, None
     assert search == before
     assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
 

@@ -447,11 +447,13 @@ def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> Non
     """Let the model translate, by `generate` too, with the recipe's beams and its own penalty."""
     search = GenerationConfig.from_pretrained(run)
     search.num_beams = recipe.num_beams
+    # None, as the host has it, where the paper's rule counts.
+    search.early_stopping = True if recipe.stop_search_early else None
     search.length_penalty = length_penalty
     if search.length_penalty is None:
         search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
-    # None, as the host has it, where the paper's rule counts.
-    search.early_stopping = True if recipe.stop_search_early else None
+    if search.num_beams == 1:  # the host refuses what only a beam needs
+        search.early_stopping = search.length_penalty = None
     write_aside(run / "generation_config.json", search.to_json_file)
 
 
