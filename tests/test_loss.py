@@ -1,9 +1,3 @@
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -319,34 +313,3 @@ def trainer_update(output_dir, *, batch_size, accumulation=1):
 def test_accumulation_under_a_stock_trainer(tmp_path, batch_size, accumulation):
     update = trainer_update(tmp_path, batch_size=batch_size, accumulation=accumulation)
     assert_same_update(update, one_batch(examples()))
-
-
-def test_two_processes_under_a_stock_trainer_equal_one(tmp_path):
-    """Two gloo processes, two accumulated batches of two each: the eight examples once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    code = (
-        f"import sys, torch; sys.path[:0] = {[str(Path(__file__).parent)]}\n"
-        "from test_loss import trainer_update\n"
-        "update = trainer_update(sys.argv[1], batch_size=2, accumulation=2)\n"
-        "torch.save(update, sys.argv[1] + '/update.pt')\n"
-    )
-    processes = []
-    for rank in range(2):
-        (tmp_path / str(rank)).mkdir()
-        environment = {
-            **os.environ,
-            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
-        }
-        command = [sys.executable, "-c", code, str(tmp_path / str(rank))]
-        processes.append(subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1]))
-    try:
-        assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    for rank in range(2):
-        update = torch.load(tmp_path / str(rank) / "update.pt")
-        assert_same_update(update, one_batch(examples()))

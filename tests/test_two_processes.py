@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import test_loss
 import torch
 from test_runs import tiny_recipe
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
@@ -181,6 +182,8 @@ def work(directory):
     torch.save(random_numbers(directory / "random"), directory / f"random-{rank}.pt")
     interrupted_and_resumed(directory)
     every_rank_knows_the_bleu(directory)
+    stock = test_loss.trainer_update(directory / f"stock-{rank}", batch_size=2, accumulation=2)
+    torch.save(stock, directory / f"stock-{rank}.pt")
     assert not complaints  # of checkpoints that the first process was about to finish
 
 
@@ -231,6 +234,13 @@ def test_two_processes_give_the_loss_and_gradient_of_one(finished, tmp_path):
         loss, gradient = torch.load(finished / f"{rank}.pt")
         assert loss == pytest.approx(expected_loss, rel=1e-6)
         assert (gradient - expected).abs().max() <= 1e-6 * expected.abs().max()
+
+
+def test_two_processes_under_a_stock_trainer_equal_one(finished):
+    """Two accumulated batches of two for each process: the eight examples once."""
+    one = test_loss.one_batch(test_loss.examples())
+    for rank in range(2):
+        test_loss.assert_same_update(torch.load(finished / f"stock-{rank}.pt"), one)
 
 
 def test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly(finished, one):
