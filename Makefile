@@ -1,5 +1,5 @@
-# `make demo` and `make test` set up all they need: a virtual environment with the versions that the
-# tests ran with. PYTHON chooses the interpreter, CONSTRAINTS other versions (constraints-min.txt), PAIR the
+# `make demo` and `make test` first create a virtual environment with the versions that the tests ran
+# with. PYTHON selects the interpreter, CONSTRAINTS other versions (constraints-min.txt), and PAIR the
 # languages of the demo.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
@@ -19,28 +19,28 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m slow
 
-# Kills, failing writes, damaged files and hostile requests; a quarter of an hour. HOSTILE="--kills 100
-# --rows 1000" tries more.
+# Tests killed processes, failing writes, damaged files and hostile requests, for a quarter of an hour.
+# HOSTILE="--kills 100 --rows 1000" runs more of them.
 test-hostile: $(VENV)/.installed
 	$(BIN)/python tests/hostile $(HOSTILE)
 
-# Exports with the engines that run them, which the other tests do without.
+# Tests the exports with the engines that run them; `make test` does not install these.
 test-export: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py tests/test_serving.py
 
-# Imports with the tokenizers of their sources, which the other tests do without.
+# Tests the imports with the tokenizers of their sources; `make test` does not install these.
 test-import: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[import]"
 	$(BIN)/python -m pytest -q tests/test_import_*.py tests/test_two_vocabularies.py
 
-# The common model tests of transformers, from a checkout of it named by HF_TESTS_ROOT.
+# Runs the common model tests of transformers. HF_TESTS_ROOT is the path of a checkout of transformers.
 test-hf: $(VENV)/.installed
 	$(BIN)/python tests/hf/run_common_tests.py
 
-# To be run with nothing else running. DATA=train.jsonl.gz takes the place of generated pairs, and
-# PAIRS="30000 300000 5000000" of the numbers of pairs; RUN=runs/multi30k_en_de TEST=test.jsonl.gz
-# add real sentences to decoding, and EXPORT=1 the other engines.
+# Close all other programs first. DATA=train.jsonl.gz replaces the generated pairs, and
+# PAIRS="30000 300000 5000000" the default numbers of pairs. RUN=runs/multi30k_en_de
+# TEST=test.jsonl.gz add real sentences to decoding, and EXPORT=1 adds the other engines.
 BENCHMARKS := training/benchmarks
 benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/training.py --size small $(if $(DATA),--data $(DATA))
@@ -54,11 +54,11 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/bad_runs.py
 	$(BIN)/python $(BENCHMARKS)/report.py
 
-# On a machine with a CUDA device; nine minutes at most, and what is measured stays measured.
+# Needs a CUDA device. Takes nine minutes at most; finished measurements are kept.
 benchmarks-gpu: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu
 
-# The paper as a notebook, run in both languages; some minutes each.
+# Writes and runs the paper as a notebook in both languages; some minutes each.
 notebook: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[notebook]"
 	$(BIN)/python training/paper/execute.py
@@ -68,7 +68,7 @@ lint: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV): some minutes, once."
+	@echo "Installing into $(VENV). This takes some minutes, once."
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
 	touch $@
 

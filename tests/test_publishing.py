@@ -671,7 +671,7 @@ def test_a_link_is_no_shard_no_example_and_no_place_for_a_card(
 def test_the_card_says_of_which_sets_the_samples_are():
     content = facts()
     assert (
-        "The first short sentences of the test sets, not chosen by their translations"
+        "The first short sentences of the test sets, chosen without regard to their translations"
         in render_card(content).text
     )
     del content["scores"]["test"]

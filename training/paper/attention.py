@@ -2,9 +2,9 @@
 
     python training/paper/attention.py --size cpu
 
-This is the package's worked example of changing one formula. Each formula is a function with
-the signature of the package's own `eager_attention_forward`; `AttentionInterface` makes it known by
-a name, and a model with `attn_implementation="that name"` trains, translates and is saved with it.
+This is the package's worked example of changing one formula. Each formula is a function with the
+signature of the package's own `eager_attention_forward`. `AttentionInterface` registers it under a
+name, and a model with `attn_implementation="that name"` trains and translates with it.
 """
 
 import math
@@ -42,7 +42,7 @@ def dot_product(
     scaling: float,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Scores q . k: Eq. 1 without its scale."""
+    """Compute attention with the scores q . k: Eq. 1 without its scale."""
     return eager_attention_forward(module, query, key, value, attention_mask, 1.0, **kwargs)
 
 
@@ -56,10 +56,10 @@ def additive(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Scores v . tanh(q + k) of Bahdanau et al. (2015), a feed-forward network of one hidden layer.
+    """Compute attention with the scores v . tanh(q + k) of Bahdanau et al. (2015).
 
-    Its first matrix is the two projections that query and key went through; `module.v`, (h, d_k),
-    is its second.
+    The scores are a feed-forward network with one hidden layer. Its first matrix is the projections
+    that produced query and key; its second is `module.v`, (h, d_k).
     """
     hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
     scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
@@ -81,7 +81,7 @@ for name, function in KINDS.items():
 
 
 def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> None:
-    """Let a new model compute its attention by one of `KINDS`."""
+    """Make a new model compute its attention by one of `KINDS`."""
     model.set_attn_implementation(kind)
     if kind == "additive":
         for module in model.modules():
@@ -94,7 +94,7 @@ def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> N
 
 
 class AttentionKinds(TranslationExperiment):
-    """Each kind at several d_k: its cost, its scores, its gradients, and a translation model."""
+    """Cost, scores, gradients and a translation model of each kind at several d_k."""
 
     name = "attention"
     title = "Section 3.2.1: additive, dot-product and scaled dot-product attention"
@@ -102,10 +102,10 @@ class AttentionKinds(TranslationExperiment):
         "The paper says that dot-product attention is much faster and more space-efficient than "
         "additive attention, that the two perform alike for small d_k, and that for large d_k dot "
         "products grow until the softmax has extremely small gradients, which the scale prevents. "
-        "Cost is that of one head's formula, forward and backward, without projections. Scores and "
-        "gradients are those of queries and keys with components of mean 0 and variance 1, as the "
-        "paper's footnote has them. The models are trained alike but for the formula; two heads of "
-        "width d_k in each attention, whatever d_model is."
+        "The cost is measured for one head's formula, forward and backward, without projections. "
+        "Scores and gradients are measured on queries and keys whose components have mean 0 and "
+        "variance 1, as in the paper's footnote. The models differ only in the formula. Each "
+        "attention has two heads of width d_k, independently of d_model."
     )
     sizes = {
         "tiny": {
@@ -161,14 +161,14 @@ class AttentionKinds(TranslationExperiment):
     }
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """The formulas alone by d_k, then the trained models."""
+        """Return the formulas on their own by d_k, then the trained models."""
         for d_k in settings["d_k"]:
             yield from (f"{kind} d_k={d_k}" for kind in KINDS)
         for d_k in settings["trained_d_k"]:
             yield from (f"trained {kind} d_k={d_k}" for kind in KINDS)
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """One formula at one d_k."""
+        """Measure one formula at one d_k, on its own or in a trained model."""
         kind, d_k = row.removeprefix("trained ").split(" d_k=")
         if not row.startswith("trained "):
             return {
@@ -184,7 +184,7 @@ class AttentionKinds(TranslationExperiment):
         return self.translation(settings).train(row, config, lambda model: attend_by(kind, model))
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """The formulas, then the models."""
+        """Return the paper's claims, the formulas and the models."""
         length = settings["length"]
         columns = ("Attention", "d_k", "Time, ms", "Memory, MB", "Variance of scores")
         columns += ("Largest weight, mean", "Gradient of the scores")
@@ -213,7 +213,7 @@ class AttentionKinds(TranslationExperiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Variance, gradient and time over d_k; perplexity of the models."""
+        """Draw variance, gradient, time and the models' perplexity over d_k."""
         panels = {
             "variance": "variance of the scores",
             "gradient": "gradient of the softmax",
@@ -251,7 +251,7 @@ class AttentionKinds(TranslationExperiment):
 
 
 def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
-    """Each claim of Section 3.2.1 as far as its rows are there, and their figures."""
+    """Yield each claim of Section 3.2.1 whose rows have been measured, and its figures."""
     keys = ("milliseconds", "megabytes")
     pairs = [
         [rows.get(f"{kind} d_k={d_k}") for kind in ("additive", "scaled dot-product")]
@@ -281,9 +281,9 @@ def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
 
 
 def cost(kind: str, length: int, d_k: int, repeats: int) -> dict[str, object]:
-    """Time and memory of one head's formula, forward and backward, for 8 sentences.
+    """Measure time and memory of one head's formula, forward and backward, for 8 sentences.
 
-    Memory is that of the tensors kept for the backward pass, in 10^6 bytes.
+    Memory counts the tensors that are kept for the backward pass, in 10^6 bytes.
     """
     module = nn.Module()
     module.v = nn.Parameter(torch.randn(1, d_k))
@@ -311,10 +311,10 @@ def cost(kind: str, length: int, d_k: int, repeats: int) -> dict[str, object]:
 
 
 def scores_and_gradients(kind: str, length: int, d_k: int) -> dict[str, object]:
-    """Variance of the scores of random queries and keys, and what the softmax makes of it.
+    """Measure the scores of random queries and keys, and the weights and gradients of the softmax.
 
-    The gradient is the sum of |d weight_j / d score_i| over all i and j: 2 - 2 / length for equal
-    weights, 0 where one key has all of it.
+    The gradient is the sum of |d weight_j / d score_i| over all i and j: 2 - 2 / length if all
+    weights are equal, 0 if one key has all the weight.
     """
     options = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
     module = nn.Module().eval()

@@ -10,10 +10,10 @@ FOLDER = Path(__file__).resolve().parent
 for source in sorted(FOLDER.glob("notebook.*.py")):
     notebook = jupytext.read(source)
     for number, cell in enumerate(notebook.cells, start=1):
-        cell.id = f"cell-{number}"  # drawn at random otherwise, and new in every run
+        cell.id = f"cell-{number}"  # random by default, and different in every run
     client = NotebookClient(
         notebook,
-        resources={"metadata": {"path": str(FOLDER)}},  # where the kernel works
+        resources={"metadata": {"path": str(FOLDER)}},  # working directory of the kernel
         record_timing=False,
         coalesce_streams=True,  # one output for all lines that a cell prints
     )

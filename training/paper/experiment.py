@@ -1,10 +1,10 @@
-"""What the experiments of this folder share: rows that are measured once, and three files.
+"""Base class of the experiments in this folder: measure each row once, and write three files.
 
     python training/paper/table_1.py --size cpu
 
-measures the rows that results/table_1.cpu.json does not hold yet, and writes that file after each
-of them: stopped at any time, the same command goes on. The page table_1.cpu.md and the picture
-table_1.cpu.png beside it are made from that file and nothing else.
+measures the rows that are missing from results/table_1.cpu.json, and writes that file after each
+row, so that the same command continues after a stop at any time. The page table_1.cpu.md and the
+picture table_1.cpu.png next to that file are made from it and nothing else.
 """
 
 import argparse
@@ -35,10 +35,10 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # columns, rows
 
 
 class Experiment(ABC):
-    """One experiment: what its rows are, how one is measured, and how all are shown.
+    """An experiment: the names of its rows, how to measure a row, and how to show all rows.
 
-    A subclass sets the class variables and defines `rows`, `measure`, `tables` and `draw`; one that
-    needs more than the sizes say adds options in `add_options` and finds them in `self.options`.
+    A subclass sets the class variables and defines `rows`, `measure`, `tables` and `draw`. If it
+    needs more than its sizes, it adds options in `add_options` and reads them from `self.options`.
     """
 
     name: ClassVar[str]  # of the files: table_1
@@ -50,32 +50,32 @@ class Experiment(ABC):
 
     @abstractmethod
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the names of all rows, in the order in which they are measured and shown."""
+        """Return the names of all rows, in the order of measuring and showing them."""
 
     @abstractmethod
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Measure one row; what is returned must be JSON."""
+        """Measure one row and return facts that can be written as JSON."""
 
     @abstractmethod
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return the tables of the page by heading, of the rows that are there already."""
+        """Return the tables of the page by heading, for the rows measured so far."""
 
     @abstractmethod
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw the picture, of the rows that are there already."""
+        """Draw the picture for the rows measured so far."""
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
-        """Return the pictures of the page by caption, if there is more than the one."""
+        """Return the pictures of the page by caption; override it for more than one picture."""
         return {self.title: self.draw(rows, settings)}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027, most need none
         """Add the experiment's own options to the command line."""
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Measure what is missing and write the three files.
+        """Measure the missing rows and write the three files.
 
         Raises:
-            ValueError: the results were measured with other settings, or no row has that name.
+            SystemExit: the results were measured with other settings, or no row has a given name.
         """
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
@@ -135,7 +135,7 @@ class Experiment(ABC):
 
 
 def _origins(rows: Rows) -> list[str]:
-    """One line for each machine, set of versions and commit, with its rows and their time."""
+    """Return a line for each machine, set of versions and commit, with its rows and their time."""
     found: dict[str, list[str]] = {}
     minutes: dict[str, float] = {}
     for name, facts in rows.items():

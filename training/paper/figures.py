@@ -2,8 +2,8 @@
 
     python training/paper/figures.py --run runs/multi30k_en_de --test-file test.jsonl.gz
 
-Figures 3 to 5 of the paper show a few heads on one sentence each. Here the sentences are chosen by
-rules, so that nobody picks the pretty ones, and every head is measured on many of them.
+Figures 3 to 5 of the paper show a few heads on one sentence each. Here rules choose the sentences,
+so that nobody picks the most striking ones, and every head is measured on many sentences.
 """
 
 import argparse
@@ -33,20 +33,21 @@ SPECIAL = {"<s>", "</s>"}
 
 
 class Figures(Experiment):
-    """Three figures of single sentences, and what all heads do on many."""
+    """Three figures of single sentences, and measures of all heads over many sentences."""
 
     name = "figures"
     title = "Figures 3 to 5: what attention heads look at"
     about = (
-        "The paper shows encoder self-attention in layer 5 of 6; here it is the last but one too. "
-        "Figure 3: of all words of more than three letters, the one whose heads together attend "
-        "most to another such word at least five away. Figure 4: two heads from a possessive, the "
-        "one that attends most to an earlier word. Figure 5: the two heads that differ most on one "
-        "sentence. Pieces are joined to words. The table and the first picture measure every head, "
-        "in pieces: entropy of its weights in nats, mean distance in positions, and the share of "
-        "its weight on the previous position, its own, the next one, and the symbol that ends the "
-        "source or starts the target. In attention to the source, positions are those of target "
-        "and source, which in translation run alike only roughly."
+        "The paper shows encoder self-attention in layer 5 of 6; here, too, it is the last layer "
+        "but one. Figure 3 shows the word of more than three letters whose heads together attend "
+        "most to another such word at least five words away. Figure 4 shows two heads from the "
+        "possessive that attends most to an earlier word. Figure 5 shows the two heads that differ "
+        "most on one sentence. In the figures, pieces are joined to words. The table and the first "
+        "picture measure every head in pieces: the entropy of its weights in nats, the mean "
+        "distance in positions, and the share of weight on the previous position, the position "
+        "itself, the next one, and the symbol that ends the source or starts the target. In "
+        "attention to the source, distances are between target and source positions, which "
+        "correspond only roughly in translation."
     )
     arguments = "--run RUN --test-file FILE"
     sizes = {
@@ -56,12 +57,12 @@ class Figures(Experiment):
     }
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """The model, and sentences that it was not trained on."""
+        """Add the model, and sentences that it was not trained on."""
         parser.add_argument("--run", type=Path, required=True, help="a run directory")
         parser.add_argument("--test-file", help="pairs to take instead of the run's own test set")
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """The figures, then the three kinds of attention."""
+        """Return the figures, then the three kinds of attention."""
         return ("Figure 3", "Figure 4", "Figure 5", *KINDS)
 
     @cached_property
@@ -81,7 +82,7 @@ class Figures(Experiment):
             yield attention_weights(*self._model, source, target, merge_words=merge_words)
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Choose a sentence for a figure, or measure all heads of one kind."""
+        """Choose a sentence for a figure, or measure all heads of one kind of attention."""
         updates = read_json(self.options.run / METRICS)["updates"]
         model = {"model": f"{self.options.run.name} after {updates:,} updates"}
         if row in KINDS:
@@ -106,7 +107,7 @@ class Figures(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """What is in the figures, then every head."""
+        """Return what the figures show, then the measures of every head."""
         shown = [
             [row, facts["sentence"] or "no sentence has one", facts.get("what", "")]
             for row, facts in rows.items()
@@ -128,11 +129,11 @@ class Figures(Experiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """All heads."""
+        """Draw the measures of all heads."""
         return draw_heads(rows)
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
-        """The figures that a sentence was found for, and all heads."""
+        """Return the picture of all heads, and the figures that have a sentence."""
         found = {"Every head, and how much of what it does": self.draw(rows, settings)}
         for row, facts in rows.items():
             if facts.get("sentence"):
@@ -151,17 +152,17 @@ class Figures(Experiment):
 
 
 def _weights(attention: Attention) -> np.ndarray:
-    """The encoder's last layer but one, (h, S, S)."""
+    """Return the weights of the encoder's last layer but one, (h, S, S)."""
     return attention.encoder[-2 if len(attention.encoder) > 1 else -1]
 
 
 def is_long(word: str) -> bool:
-    """Whether it is likely to be a word with a meaning of its own."""
+    """Return whether a word probably has a meaning of its own."""
     return word.isalpha() and len(word) > 3
 
 
 def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Figure 3: all heads from one word, which together look at one far away."""
+    """Score a sentence for Figure 3: all heads from one word, which together look far away."""
     words, together = attention.source_words, _weights(attention).sum(axis=0)
     far = [
         (together[query, key], query, key)
@@ -176,7 +177,7 @@ def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
 
 
 def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Figure 4: the two heads that attend most to an earlier word from a possessive."""
+    """Score a sentence for Figure 4: two heads that attend from a possessive to an earlier word."""
     words, weights = attention.source_words, _weights(attention)
     places = [place for place, word in enumerate(words) if word in POSSESSIVES and place > 1]
     if not places or len(weights) < 2:
@@ -192,7 +193,7 @@ def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
 
 
 def structure(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Figure 5: the two heads whose weights differ most, over all words of a sentence."""
+    """Score a sentence for Figure 5: the two heads whose weights differ most over all words."""
     weights = _weights(attention)
     if len(weights) < 2:
         return 0.0, {}
@@ -212,7 +213,7 @@ MEASURES = ("Entropy", "Distance", "Previous", "Itself", "Next", "Start or end")
 
 
 def measures(weights: np.ndarray, special: np.ndarray) -> np.ndarray:
-    """Sum `MEASURES` over the queries of one sentence: (N, h, Q, K) -> (N, h, 6).
+    """Return the sums of `MEASURES` over the queries of one sentence: (N, h, Q, K) -> (N, h, 6).
 
     Args:
         weights: rows that sum to one.
@@ -227,7 +228,7 @@ def measures(weights: np.ndarray, special: np.ndarray) -> np.ndarray:
 
 
 def what_heads_do(kind: str, sentences: Iterable[Attention]) -> dict[str, object]:
-    """Means of `MEASURES` over all queries of some sentences, for each layer and head."""
+    """Return the means of `MEASURES` over all queries of the sentences, by layer and head."""
     total, queries = 0.0, 0
     for attention in sentences:
         attended = attention.words(kind)[1]
@@ -238,7 +239,7 @@ def what_heads_do(kind: str, sentences: Iterable[Attention]) -> dict[str, object
 
 
 def draw_heads(rows: Rows) -> "Figure":
-    """A panel for each kind of attention: heads below each other, measures side by side."""
+    """Draw a panel for each kind of attention, with a row per head and a column per measure."""
     kinds = {kind: np.array(rows[kind]["heads"]) for kind in KINDS if kind in rows}
     count = max((heads.shape[0] * heads.shape[1] for heads in kinds.values()), default=1)
     figure = new_figure(4.4 * max(len(kinds), 1), 0.3 * count + 1.2)

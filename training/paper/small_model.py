@@ -1,7 +1,7 @@
-"""Train a small translation model: what the rows of `attention.py` and `table_3.py` share.
+"""Train a small translation model: code shared by the rows of `attention.py` and `table_3.py`.
 
-All rows see the same pairs, pieces and batches, for the same number of updates. What one changes is
-its config, or the model that was made from it.
+All rows see the same pairs, pieces and batches, for the same number of updates. A row changes only
+its config, or the model made from that config.
 """
 
 import argparse
@@ -31,10 +31,10 @@ class Translation:
     """Pairs, tokenizer and training of one experiment.
 
     Args:
-        name: of the experiment, and of its folder among the runs.
-        recipe: name of the recipe that says on what and how to train.
-        values: what the recipe has otherwise here.
-        options: of the command line, those of `TranslationExperiment`.
+        name: name of the experiment, and of its folder among the runs.
+        recipe: name of the recipe that defines the pairs and the training.
+        values: values that replace the recipe's.
+        options: options of the command line, as `TranslationExperiment` defines them.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Translation:
         """Train one row to the end and evaluate it as Table 3 does: by beam search, no averaging.
 
         Args:
-            row: its name, and that of its folder while it trains.
-            config: what the model's config has otherwise than the paper's base.
-            change: applied to the new model, before its first update.
-            seed: of the weights, the order of the batches and dropout.
+            row: name of the row, and of its folder during training.
+            config: config values that differ from the paper's base model.
+            change: function applied to the new model before its first update.
+            seed: seed of the weights, the order of the batches and dropout.
 
         Returns:
-            Parameters, updates, and perplexity and BLEU on the validation pairs; or `failed`, the
-            reason why there are none.
+            Parameters, updates, and perplexity and BLEU on the validation pairs; or, in `failed`,
+            the reason why there are no scores.
         """
         tokenizer, training, validation, texts = self._data
         set_seed(seed)
@@ -117,12 +117,12 @@ class Translation:
 
 
 class TranslationExperiment(Experiment):
-    """An experiment whose rows `Translation` trains, on pairs that are prepared once."""
+    """An experiment whose rows are trained by `Translation`, on pairs that are prepared once."""
 
     _translation: Translation | None = None
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add what a size cannot know: where the pairs are, and where unfinished models may lie."""
+        """Add the paths of the pairs, and a folder for unfinished models."""
         for part in ("train", "validation"):
             text = f"{part} pairs, instead of those that the recipe names"
             parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
@@ -130,7 +130,7 @@ class TranslationExperiment(Experiment):
         parser.add_argument("--runs", type=Path, default=folder, help="for unfinished rows")
 
     def translation(self, settings: Settings) -> Translation:
-        """Return what trains the rows: the settings name its `recipe` and other `values`."""
+        """Return the object that trains the rows, from `recipe` and `values` of the settings."""
         if self._translation is None:
             recipe, values = settings["recipe"], settings["values"]
             self._translation = Translation(self.name, recipe, values, self.options)

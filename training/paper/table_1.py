@@ -1,10 +1,11 @@
-"""Table 1 of the paper, measured: what a layer costs, what must wait, and how far a signal goes.
+"""Table 1 of the paper, measured: cost of a layer, sequential operations, and path lengths.
 
     python training/paper/table_1.py --size cpu
 
-Four ways to map a sequence of n vectors of width d to another one: self-attention, recurrence,
-convolution, and self-attention to a neighbourhood. Symbols: B sequences, h heads, d_k width of a
-head, k width of a convolution's kernel, w radius of a neighbourhood of r = 2 w + 1 positions.
+There are four ways to map a sequence of n vectors of width d to another one: self-attention,
+recurrence, convolution, and self-attention to a neighbourhood. Symbols: B sequences, h heads, d_k
+width of a head, k width of a convolution's kernel, w radius of a neighbourhood of r = 2 w + 1
+positions.
 """
 
 import itertools
@@ -31,7 +32,7 @@ from vanilla_transformer.visualization.figure import new_figure, tidy
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SLACK = 0.25  # an exponent is otherwise than in the paper if it differs by more
+SLACK = 0.25  # an exponent that differs by more disagrees with the paper
 
 # ------------------------------------------------------------------------- the four kinds of layer
 
@@ -46,10 +47,10 @@ def restricted_attention(
     radius: int,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
-    """Eq. 1 where each position sees those at most `radius` away, without any (n, n) matrix.
+    """Compute Eq. 1 over the positions at most `radius` away, without any (n, n) matrix.
 
-    A block of `radius` queries needs no keys but its own block's and those of the two beside it.
-    Shapes as in `eager_attention_forward`; there is no mask.
+    A block of `radius` queries needs only the keys of its own block and of the two next to it.
+    Shapes are as in `eager_attention_forward`; there is no mask.
     """
     length = query.size(2)
     padding = -length % radius
@@ -70,7 +71,7 @@ ALL_ATTENTION_FUNCTIONS.register("restricted", restricted_attention)
 
 
 class SelfAttention(nn.Module):
-    """This package's multi-head attention; without projections Q, K and V are slices of x."""
+    """This package's multi-head attention; without projections, Q, K and V are slices of x."""
 
     def __init__(
         self, d: int, settings: Settings, implementation: str = "eager", projections: bool = False
@@ -103,7 +104,7 @@ class Recurrent(nn.Module):
         return self.lstm(x)[0]
 
     def step_by_step(self, x: Tensor) -> Tensor:
-        """The same, with all products in sight: `forward` is one operation to torch."""
+        """Compute `forward`, which is one operation to torch, with every product visible to it."""
         weights = [parameter for _, parameter in self.lstm.named_parameters()]
         state, outputs = (torch.zeros_like(x[:, 0]),) * 2, []
         for t in range(x.size(1)):
@@ -113,10 +114,10 @@ class Recurrent(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A convolution that looks back, as a decoder's must, with dilation k^depth.
+    """A convolution that only looks back, as in a decoder, with dilation k^depth.
 
-    A kernel that looks to both sides would do as well for the table, but not with dilations: near
-    the ends of a sequence, paths that leave it and come back are cut, which leaves holes.
+    For the table, a kernel that looks both ways would work too, but not with dilations: near the
+    ends of a sequence, paths that leave the sequence and come back are cut, which leaves gaps.
     """
 
     def __init__(self, d: int, settings: Settings, depth: int = 0) -> None:
@@ -132,10 +133,10 @@ class Convolution(nn.Module):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of layer: what the paper says of it, and what follows exactly for our layer."""
+    """A kind of layer: the paper's entries for it, and the exact counts for our layer."""
 
     complexity: str  # the paper's
-    exponents: tuple[int, int]  # of n and d in it
+    exponents: tuple[int, int]  # of n and d in the complexity
     sequential: str
     path: str
     make: Callable[[int, Settings, int], nn.Module]  # from d, settings, and the layers below
@@ -212,7 +213,7 @@ KINDS = {
 
 
 def count_multiply_adds(layer: nn.Module, x: Tensor) -> int:
-    """Multiplications with an addition in all matrix products and convolutions of a forward."""
+    """Count the multiply-adds in all matrix products and convolutions of a forward pass."""
     counter = FlopCounterMode(display=False)
     # The counter does not look into the LSTM nor into fused kernels: the same products one by one.
     forward = getattr(layer, "step_by_step", layer)
@@ -222,7 +223,7 @@ def count_multiply_adds(layer: nn.Module, x: Tensor) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations have made and that are still in use."""
+    """A counter of the bytes in all tensors that operations have made and that are still in use."""
 
     def __init__(self, known: Sequence[Tensor]) -> None:
         super().__init__()
@@ -232,7 +233,7 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
-        """Run an operation."""
+        """Run an operation and count the bytes of its results."""
         result = func(*args, **(kwargs or {}))
         for tensor in (leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)):
             storage = tensor.untyped_storage()  # which its views share
@@ -244,21 +245,21 @@ class LiveBytes(TorchDispatchMode):
 
 
 def peak_bytes(layer: nn.Module, x: Tensor) -> int:
-    """The most bytes that are in use at one time in a forward, weights and x apart."""
+    """Return the peak of bytes in use during a forward pass, without weights and x."""
     with torch.no_grad(), LiveBytes([*layer.parameters(), x]) as live:
         layer(x)
     return live.peak
 
 
 def seconds(layer: nn.Module, x: Tensor, for_seconds: float) -> float:
-    """Median of repeated forwards after a warm-up; a GPU is waited for."""
+    """Return the median time of repeated forward passes after a warm-up, synchronising a GPU."""
     timer = Timer("layer(x)", globals={"layer": layer, "x": x}, num_threads=torch.get_num_threads())
     with torch.no_grad():
         return timer.blocked_autorange(min_run_time=for_seconds).median
 
 
 def graph_depth(output: Tensor) -> int:
-    """The longest chain of operations, each of which needs the one before."""
+    """Return the length of the longest chain of operations that depend on each other."""
     reached, depth = {output.grad_fn}, 0
     while reached:
         depth += 1
@@ -267,7 +268,7 @@ def graph_depth(output: Tensor) -> int:
 
 
 def path_length(kind: Kind, n: int, settings: Settings) -> int:
-    """Layers, or steps of a recurrence, until the last output has a gradient by every input."""
+    """Count layers, or recurrent steps, until the last output has a gradient by every input."""
     d = settings["d_k"]
     x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
     hidden = x
@@ -283,13 +284,13 @@ def path_length(kind: Kind, n: int, settings: Settings) -> int:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The p of the least-squares fit of values by c sizes^p, on logarithms."""
+    """Return p of the least-squares fit of values by c sizes^p, on logarithms."""
     x, y = (torch.tensor(numbers, dtype=torch.float64).log() for numbers in (sizes, values))
     return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()
 
 
 def crossing(sizes: Sequence[int], mine: Sequence[float], other: Sequence[float]) -> float:
-    """The size from which mine is more than the other: 0 if always, infinity if never."""
+    """Return the size from which `mine` exceeds `other`: 0 if always, infinity if never."""
     ratios = [math.log(a / b) for a, b in zip(mine, other, strict=True)]
     if ratios[0] > 0:
         return 0.0
@@ -303,7 +304,7 @@ def crossing(sizes: Sequence[int], mine: Sequence[float], other: Sequence[float]
 
 
 class Table1(Experiment):
-    """A row is a kind of layer."""
+    """Table 1, with a row for each kind of layer."""
 
     name = "table_1"
     title = "Table 1: what layers cost, what must wait, how far signals go"
@@ -327,34 +328,34 @@ class Table1(Experiment):
         },
     }  # fmt: skip
     about = (
-        "What a layer costs that maps n vectors of width d to n others.\n"
+        "The cost of a layer that maps n vectors of width d to n other vectors.\n"
         "\n"
-        "- **Self-attention** is this package's own module in eager mode, which makes the n x "
-        "n weights, with heads of 64. Table 1 counts the attention alone. A layer of the "
-        "Transformer also projects queries, keys, values and outputs: the row 'projected' "
-        "adds these 4 n d² products, which are most of its cost where n < 2 d. The row "
-        "'fused' computes the same attention by a kernel (sdpa) that never holds the n x n "
+        "- **Self-attention** is this package's own module in eager mode, which computes the "
+        "n x n weights, with heads of width 64. Table 1 counts the attention alone. A layer of "
+        "the Transformer also projects queries, keys, values and outputs. The row 'projected' "
+        "adds these 4 n d² products, which make up most of its cost if n < 2 d. The row "
+        "'fused' computes the same attention with a kernel (sdpa) that never stores the n x n "
         "weights.\n"
         "- **Restricted self-attention** sees w positions on either side, r = 2 w + 1 in all. "
-        "It takes keys in blocks, half again as many as it sees: 6 w n d products instead of "
+        "It reads keys in blocks, half as many again as it sees: 6 w n d products instead of "
         "2 r n d.\n"
-        "- The **recurrent** layer is an LSTM, the **convolutional** one has kernel k. Both "
-        "look back only; attention looks both ways.\n"
-        "- **Multiply-adds** are counted by torch's FlopCounterMode; for the LSTM and the "
-        "fused kernel, on the same layer written out in single products. **Time** is of a "
-        "forward without gradients. **Memory** is the most that the operations of a forward "
-        "have in use at one time, beside weights and input; what a kernel uses inside is not "
-        "seen.\n"
-        "- **Exponents** are least-squares fits on logarithms; in brackets, the exponent "
-        "between the two largest sizes."
+        "- The **recurrent** layer is an LSTM; the **convolutional** layer has kernel width k. "
+        "Both look back only; attention looks both ways.\n"
+        "- **Multiply-adds** are counted by torch's FlopCounterMode. The LSTM and the fused "
+        "kernel are counted on the same layer written out as single products. **Time** is the "
+        "time of a forward pass without gradients. **Memory** is the peak memory of the "
+        "operations in a forward pass, without weights and input; memory used inside a kernel "
+        "is not counted.\n"
+        "- **Exponents** are least-squares fits on logarithms; the exponent between the two "
+        "largest sizes is in brackets."
     )
 
     def rows(self, settings: Settings) -> list[str]:
-        """The kinds of layer."""
+        """Return the kinds of layer."""
         return list(KINDS)
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """One kind at all sizes; counts and graphs on the CPU, time on a GPU where there is one."""
+        """Measure one kind at all sizes: counts and graphs on the CPU, time on a GPU if present."""
         torch.manual_seed(0)
         kind, device = KINDS[row], "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -385,7 +386,7 @@ class Table1(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Costs, order and paths, where self-attention pays, and what the paper says otherwise."""
+        """Return costs, paths, where self-attention pays off, and deviations from the paper."""
         known = {"k": settings["kernel"], "w": settings["radius"], "r": 2 * settings["radius"] + 1}
         known |= {"heads of": settings["d_k"], "sequences": settings["batch"]}
         constants = ", ".join(f"{name} {value}" for name, value in known.items())
@@ -456,7 +457,7 @@ class Table1(Experiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Time, memory and paths against n."""
+        """Draw time, memory and paths against n."""
         figure = new_figure(13, 4.8)
         axes = figure.subplots(1, 3)
         for (name, facts), marker in zip(rows.items(), "osv^DPX", strict=False):
@@ -485,14 +486,14 @@ def _costs(facts: dict) -> list[dict]:
 
 
 def _powers(facts: dict, settings: Settings, key: str) -> list[float]:
-    """The fitted exponents of n and d."""
+    """Return the fitted exponents of n and d."""
     return [
         exponent(settings[name], [cost[key] for cost in facts[f"by_{name}"]]) for name in ("n", "d")
     ]
 
 
 def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
-    """The fitted exponents of n and d, and in brackets those of the two largest sizes."""
+    """Format the fitted exponents of n and d, with those of the two largest sizes in brackets."""
     last = {name: settings[name][-2:] for name in ("n", "d")}
     ends = {f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}
     pairs = zip(_powers(facts, settings, key), _powers(ends, last, key), strict=True)
@@ -500,7 +501,7 @@ def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
 
 
 def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
-    """The n below which self-attention is the cheaper one, as a number and in units of d."""
+    """Return the n below which self-attention is cheaper, as a number and in units of d."""
     sizes, d = settings["n"], settings["d_of_n"]
 
     def below(mine: str, other: str, key: str) -> str:
@@ -521,7 +522,7 @@ def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
 
 
 def _otherwise(rows: Rows, settings: Settings) -> list[list[object]]:
-    """Exponents of operations and time that are not the paper's."""
+    """Return the exponents of operations and time that differ from the paper's."""
     found = []
     for name, facts in rows.items():
         for key, label in (("multiply_adds", "multiply-adds"), ("seconds", "time")):

@@ -1,4 +1,4 @@
-"""Table 2 of the paper: what training cost there, by two ways of counting, and what it takes here.
+"""Table 2 of the paper: the cost of training, counted in two ways, and the time it takes here.
 
 python training/paper/table_2.py --size cpu
 """
@@ -53,22 +53,22 @@ PARTS = ("computing", "all-reduce", "checkpoints", "preparation")
 
 
 def paper_cost(run: str) -> float:
-    """FLOPs as the paper counts them: time, times GPUs, times what each is assumed to sustain."""
+    """Return the FLOPs as the paper counts them: time x GPUs x assumed sustained FLOP/s."""
     return HOURS[run] * 3600 * GPUS * P100_FLOPS
 
 
 def config_of(preset: str, settings: Settings) -> VanillaTransformerConfig:
-    """A preset with the paper's vocabulary, or as small as a test needs it."""
+    """Return the config of a preset with the paper's vocabulary, or shrunk for a test."""
     return VanillaTransformerConfig.from_preset(
         preset, **{"vocab_size": VOCABULARY, **settings["shrunk"]}
     )
 
 
 def flops_of_a_token(config: VanillaTransformerConfig, length: int) -> tuple[int, float]:
-    """Parameters, and FLOPs of forward and backward for one source and one target token.
+    """Count parameters, and forward and backward FLOPs for one source and one target token.
 
-    On the meta device, which knows shapes and computes nothing. The gradient starts at the logits:
-    the package's loss writes its products into buffers, where the counter does not see them.
+    This uses the meta device, which tracks shapes and computes nothing. The gradient starts at the
+    logits, because the package's loss writes its products into buffers that the counter misses.
     """
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(config).train()
@@ -83,7 +83,7 @@ def flops_of_a_token(config: VanillaTransformerConfig, length: int) -> tuple[int
 def median_seconds(
     work: Callable[[], object], repeats: int, ready: Callable = lambda: None
 ) -> float:
-    """Median after a warm-up; `ready` is called before each, untimed."""
+    """Return the median time of `work` after a warm-up, calling `ready` untimed before each run."""
     taken = []
     for _ in range(repeats + 1):
         ready()
@@ -108,25 +108,25 @@ class Training:
         self.autocast = torch.autocast(device, torch.bfloat16, enabled=settings["bf16"])
 
     def gradient(self, sentences: int | None = None) -> None:
-        """Forward and backward, of the first sentences or all."""
+        """Run forward and backward on the first sentences, or on all."""
         ids = self.ids[:sentences]
         with self.autocast:
             loss = self.model(input_ids=ids, labels=ids).loss
         loss.backward()
 
     def step(self) -> None:
-        """Adam's part of an update."""
+        """Run Adam's part of an update."""
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def update(self) -> None:
-        """All of it."""
+        """Run a whole update."""
         self.gradient()
         self.step()
 
 
 def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int]) -> None:
-    """What one of two processes does; the first one writes what it has measured."""
+    """Measure in one of two processes; the first one writes the results."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     small = {**settings, "tokens": settings["twin_tokens"], "bf16": False}
@@ -152,32 +152,32 @@ def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int
 
 
 class Table2(Experiment):
-    """A row is something to measure: two processes, the preparation, and either of the runs."""
+    """Table 2, whose rows are measurements: two processes, the preparation, and both runs."""
 
     name = "table_2"
     title = "Table 2: what training cost, and what it takes on this machine"
     about = (
-        "What training cost, by two counts, and what the paper's runs would take on this "
-        "machine.\n"
+        "The cost of training, counted in two ways, and the time that the paper's runs would "
+        "take on this machine.\n"
         "\n"
-        "- **The paper** takes the hours of a training, times the GPUs, times the FLOP/s that "
-        "a GPU is assumed to sustain. **Counted** are the matrix products that the training "
-        "needs, forward and backward, by torch's FlopCounterMode, in sentences of 25 tokens. "
-        "The quotient is the share of the GPUs' FLOPs that did the work.\n"
+        "- **The paper** multiplies the hours of training by the number of GPUs and by the "
+        "FLOP/s that a GPU is assumed to sustain. **Counted** are the matrix products that "
+        "training needs, forward and backward, on sentences of 25 tokens, by torch's "
+        "FlopCounterMode. The quotient is the share of the GPUs' FLOPs that did this work.\n"
         "- **Computing** = updates x (25,000 tokens / (target tokens a second x devices) + "
-        "the optimizer's step). The speed is that of a few batches of such sentences, smaller "
-        "ones where more devices divide the update. Each device is taken to be like this "
-        "machine.\n"
+        "the optimizer's step). The speed is measured on a few batches of such sentences; the "
+        "more devices share an update, the smaller the batches. Each device is assumed to be "
+        "as fast as this machine.\n"
         "- **All-reduce** = updates x 2 (W - 1) / W x bytes of the gradients / bandwidth, for "
-        "W devices, as if nothing were computed meanwhile. The bandwidth is that of two gloo "
-        "processes over this machine's loopback, which is no network; beside it stands the "
-        "time at 10 Gbit/s, which is not in the sum.\n"
+        "W devices, assuming that it does not overlap with computing. The bandwidth is measured "
+        "between two gloo processes over this machine's loopback, which is not a network. The "
+        "time at 10 Gbit/s is given next to it and is not part of the sum.\n"
         "- **Checkpoints**: one every 10 minutes, of the model and Adam's moments, into the "
         "page cache. **Preparation**: reading and tokenising the 4.5 million pairs of EN-DE "
-        "in one process, at the speed of generated pairs; EN-FR has 8 times as many.\n"
-        "- **The check** lets two processes of one thread each train one small model by "
-        "DistributedDataParallel. They share this machine's caches and memory, so there are "
-        "two predictions: from a process alone, and from one whose twin is as busy."
+        "in one process, at the speed measured on generated pairs; EN-FR has 8 times as many.\n"
+        "- **The check** trains one small model with DistributedDataParallel in two processes "
+        "of one thread each. They share this machine's caches and memory, so there are two "
+        "predictions: from one process on its own, and from one next to an equally busy twin."
     )
     sizes = {
         "tiny": {
@@ -199,11 +199,11 @@ class Table2(Experiment):
     }  # fmt: skip
 
     def rows(self, settings: Settings) -> list[str]:
-        """What is measured."""
+        """Return the names of the measurements."""
         return ["two processes", "preparation", *UPDATES]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Measure one of them."""
+        """Measure one row."""
         torch.manual_seed(0)
         with tempfile.TemporaryDirectory() as folder:
             if row == "two processes":
@@ -262,7 +262,7 @@ class Table2(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Costs by both counts, the machine, its outlook, and the check; of what is there."""
+        """Return costs by both counts, this machine's speed, its forecast, and the check."""
         runs = {run: rows[run] for run in UPDATES if run in rows}
         found: dict[str, Table] = {
             "What training cost, in FLOPs": (
@@ -344,7 +344,7 @@ class Table2(Experiment):
         return found
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """BLEU against cost, and how the days of each run divide."""
+        """Draw BLEU against cost, and the shares of each run's time."""
         figure = new_figure(12, 4.5)
         left, right = figure.subplots(1, 2)
         for name, bleu, cost, *_ in PUBLISHED:
@@ -393,12 +393,12 @@ class Table2(Experiment):
 
 
 def _shown(value: float | None) -> object:
-    """A BLEU score or a cost."""
+    """Format a BLEU score or a cost."""
     return "" if value is None else value if value < 100 else f"{value:.1e}"
 
 
 def _flops_of_an_update(facts: dict, settings: Settings) -> float:
-    """Of 25,000 source and 25,000 target tokens in sentences of the typical length."""
+    """Return the FLOPs for 25,000 source and target tokens each, in sentences of typical length."""
     return TOKENS * facts["flops_of_a_token"][settings["lengths"].index(settings["length"])]
 
 
@@ -407,14 +407,17 @@ def _update_seconds(facts: dict, devices: int) -> float:
 
 
 def all_reduce_seconds(run: str, parameters: int, devices: int, bandwidth: float) -> float:
-    """A ring sends and receives 2 (W - 1) / W times the float32 gradients, at bytes a second."""
+    """Return the time of all all-reduces of a run, for a bandwidth in bytes a second.
+
+    A ring of W devices sends and receives 2 (W - 1) / W times the float32 gradients.
+    """
     return UPDATES[run] * 2 * (devices - 1) / devices * 4 * parameters / bandwidth
 
 
 def outlook(run: str, rows: Rows, settings: Settings, devices: int) -> dict[str, float]:
-    """The seconds of each part of a run on so many devices."""
+    """Return the seconds of each part of a run on a number of devices."""
     facts, two, prepared = rows[run], rows["two processes"], rows["preparation"]
-    # Of two processes each sends and receives all the bytes just once.
+    # With two processes, each sends and receives all the bytes exactly once.
     bandwidth = 4 * two["parameters"][run] / two["all_reduce"][run]
     computing = UPDATES[run] * _update_seconds(facts, devices)
     all_reduce = all_reduce_seconds(run, facts["parameters"], devices, bandwidth)
@@ -427,14 +430,14 @@ def outlook(run: str, rows: Rows, settings: Settings, devices: int) -> dict[str,
 
 
 def _duration(seconds: float) -> str:
-    """In the largest unit that gives at least one."""
+    """Format a duration in the largest unit that gives at least one."""
     units = (("days", 86_400), ("h", 3600), ("min", 60))
     unit, length = next((unit for unit in units if seconds >= unit[1]), ("s", 1))
     return f"{seconds / length:,.1f} {unit}" if seconds else "0"
 
 
 def _check(two: dict, settings: Settings) -> dict[str, Table]:
-    """What two processes take for an update, beside what the formula says."""
+    """Return the measured time of an update in two processes next to the predicted times."""
     all_reduce = two["all_reduce"][settings["twins"]]
     cells = []
     for name, computing in (("alone", two["alone"]), ("beside a busy twin", two["twin"])):

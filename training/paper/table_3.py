@@ -1,9 +1,10 @@
-"""Table 3: variations of the Transformer, and the changes that its readers ask for.
+"""Table 3: variations of the Transformer, and further changes that its readers ask about.
 
     python training/paper/table_3.py --size cpu
 
-The rows are those of `PRESETS`, with all widths and depths divided by the same numbers. Below them
-stand changes that the paper does not have; each is a function that changes a new model.
+The rows are the presets of `PRESETS`, with all widths divided by one number and all depths by
+another. They are followed by changes that the paper does not have; each is a config field or a
+function that changes a new model.
 """
 
 import functools
@@ -75,7 +76,7 @@ SYMBOLS = {
 
 
 def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
-    """Return what a row's config has otherwise than the base model, all sizes divided."""
+    """Return the sizes of a row and its differences from base, with all sizes divided."""
     base = VanillaTransformerConfig()
     sizes = ("encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
     config = {**{name: getattr(base, name) for name in sizes}, **PRESETS[preset]}
@@ -89,27 +90,27 @@ def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
 
 
 def layers(model: Model) -> Iterator[Layer]:
-    """All layers of both stacks."""
+    """Yield all layers of both stacks."""
     yield from (*model.model.encoder.layers, *model.model.decoder.layers)
 
 
 def mix_in(kind: type, modules: Iterable[nn.Module]) -> None:
-    """Let modules have the methods of a class before those of their own."""
+    """Give modules the methods of a class, ahead of their own."""
     for module in modules:
         own = type(module)
         module.__class__ = type(f"{kind.__name__}{own.__name__}", (kind, own), {})
 
 
 class WithoutResidual:
-    """LayerNorm(Sublayer(x)) instead of LayerNorm(x + Sublayer(x))."""
+    """A layer with LayerNorm(Sublayer(x)) instead of LayerNorm(x + Sublayer(x))."""
 
     def residual(self, x: Tensor, sublayer: nn.Module, norm: nn.Module) -> Tensor:
-        """What a layer does with each of its sub-layers."""
+        """Apply a sub-layer of the layer."""
         return norm(self.dropout(sublayer(x)))
 
 
 def no_residual(model: Model) -> None:
-    """Take out the residual connections."""
+    """Remove the residual connections."""
     mix_in(WithoutResidual, layers(model))
 
 
@@ -122,11 +123,11 @@ def replace_norms(model: Model, norm: type[nn.Module]) -> None:
 
 
 class NoNorm(nn.Identity):
-    """Leaves states as they are."""
+    """A norm that leaves states unchanged."""
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Normalises each feature over all positions of the batch, padding included."""
+    """A norm of each feature over all positions of the batch, padding included."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, T, d)."""
@@ -134,30 +135,30 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class WithoutFeedForward:
-    """Leaves out the sub-layer that is not there."""
+    """A layer that skips a missing sub-layer."""
 
     def residual(self, x: Tensor, sublayer: nn.Module | None, norm: nn.Module | None) -> Tensor:
-        """What a layer does with each of its sub-layers."""
+        """Apply a sub-layer of the layer, if there is one."""
         return x if sublayer is None else super().residual(x, sublayer, norm)
 
 
 def no_feed_forward(model: Model) -> None:
-    """Take out the feed-forward networks, and the norms after them."""
+    """Remove the feed-forward networks, and the norms after them."""
     for layer in layers(model):
         layer.feed_forward = layer.feed_forward_norm = None
     mix_in(WithoutFeedForward, layers(model))
 
 
 class WithoutPositions(PositionalEncoding):
-    """Adds nothing to the embeddings."""
+    """A positional encoding that adds nothing to the embeddings."""
 
     def forward(self, x: Tensor, attention_mask: Tensor | None, past_length: object) -> Tensor:
-        """Zeros, (B, T, d)."""
+        """Return zeros, (B, T, d)."""
         return torch.zeros_like(x)
 
 
 def no_positions(model: Model) -> None:
-    """Take out the positional encodings of both stacks."""
+    """Remove the positional encodings of both stacks."""
     for stack in (model.model.encoder, model.model.decoder):
         stack.embed_positions = WithoutPositions(model.config)
 
@@ -171,7 +172,7 @@ def looking_ahead(
     scaling: float,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Eq. 1 with a decoder that sees the whole target, padding apart."""
+    """Compute Eq. 1 with a decoder that sees the whole target except padding."""
     if module.is_causal and attention_mask is not None:
         attention_mask = attention_mask[:, :, -1:]  # the last position may see all tokens
     return eager_attention_forward(module, query, key, value, attention_mask, scaling, **kwargs)
@@ -182,7 +183,7 @@ AttentionMaskInterface.register("looking ahead", eager_mask)
 
 
 def no_causal_mask(model: Model) -> None:
-    """Let every target position see all others: it can read the word that it is to predict."""
+    """Let every target position see all others, including the word that it has to predict."""
     model.set_attn_implementation("looking ahead")
 
 
@@ -217,7 +218,7 @@ SMALL = {
 
 
 class Table3(TranslationExperiment):
-    """A row is a model trained like the small base model but for one thing."""
+    """Table 3, whose rows are models that differ from a small base model in one thing."""
 
     name = "table_3"
     title = "Table 3: variations of the Transformer"
@@ -248,23 +249,24 @@ class Table3(TranslationExperiment):
         },
     }
     about = (
-        "Each row changes the base model in one thing, as Table 3 does. The models are the paper's "
-        "with all widths and depths divided, trained on Multi30k, English to German, for the same "
-        "number of updates, and evaluated on the validation captions with a beam of 4, length "
-        "penalty 0.6 and no averaging. Perplexity comes first: it is far less noisy than BLEU. A "
-        "row counts as worse or better where its log-perplexity lies more than two standard "
-        "deviations of base's seeds from their mean. The paper's figures are of newstest2013 after "
-        "100,000 updates (300,000 for big), so that only the signs compare."
+        "Each row changes one thing in the base model, as in Table 3. The models are the paper's "
+        "with all widths and depths divided. They are trained on Multi30k, English to German, for "
+        "the same number of updates, and evaluated on the validation captions with beam 4, length "
+        "penalty 0.6 and no averaging. Look at perplexity first: it is far less noisy than BLEU. A "
+        "row counts as worse or better if its log-perplexity differs from the mean of base's seeds "
+        "by more than two of their standard deviations. The paper's figures are for newstest2013 "
+        "after 100,000 updates (300,000 for big), so only the direction of a change can be "
+        "compared."
     )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """All seeds of base, the paper's other rows, then those of its readers."""
+        """Return all seeds of base, the paper's other rows, and then the readers' changes."""
         yield from (f"base {seed}" for seed in range(settings["seeds_of_base"]))
         yield from (name for name in PAPER if name != "base")
         yield from OF_READERS
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Train one model."""
+        """Train and evaluate the model of one row."""
         translation = self.translation(settings)
         preset, _, seed = row.partition(" ") if row.startswith("base") else (row, "", "0")
         change = OF_READERS.get(row, {})
@@ -276,7 +278,7 @@ class Table3(TranslationExperiment):
         return translation.train(row, config, change)
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """The paper's rows with its figures beside ours, then those of its readers."""
+        """Return the paper's rows with its figures next to ours, then the readers' changes."""
         base = base_of(rows)
         ours, readers = [], []
         for row, facts in {"base": base, **rows}.items():
@@ -301,7 +303,7 @@ class Table3(TranslationExperiment):
         return {**tables, "What its readers ask for": ((*columns[:1], *columns[2:]), readers)}
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Difference from base in log-perplexity: ours, and the paper's beside it."""
+        """Draw the difference from base in log-perplexity, ours next to the paper's."""
         base = base_of(rows)
         names = [row for row in rows if not row.startswith("base ")]
         figure = new_figure(8, 0.28 * len(names) + 1.4)
@@ -325,7 +327,7 @@ class Table3(TranslationExperiment):
 
 
 def changed(row: str, settings: Settings) -> str:
-    """What a row of the paper has here, in its symbols; for base all of them."""
+    """Describe what a row changes, in the paper's symbols; for base, describe all sizes."""
     if row not in PAPER:
         return ""
     base, config = (scaled(name, settings["width"], settings["depth"]) for name in ("base", row))
@@ -338,7 +340,7 @@ def changed(row: str, settings: Settings) -> str:
 
 
 def base_of(rows: Rows) -> dict[str, float]:
-    """Mean of base over its seeds; `spread` is the standard deviation of log-perplexity."""
+    """Return base's means over its seeds; `spread` is the standard deviation of log-perplexity."""
     seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
     if not seeds:
         return {}
@@ -352,7 +354,7 @@ def base_of(rows: Rows) -> dict[str, float]:
 
 
 def figures(facts: dict[str, float]) -> list[str]:
-    """Perplexity and BLEU, of base with the spread of its seeds."""
+    """Format perplexity and BLEU; for base, include the spread of its seeds."""
     known = math.isfinite(facts.get("spread", math.inf))
     spread = f" ± {100 * facts['spread']:.1f} %" if known else ""
     if "failed" in facts:
@@ -361,14 +363,14 @@ def figures(facts: dict[str, float]) -> list[str]:
 
 
 def log_ratio(facts: dict[str, float], base: dict[str, float]) -> float:
-    """How far a row lies above base, in log-perplexity; infinitely far if it failed."""
+    """Return the log-perplexity of a row minus base's, or infinity if the row failed."""
     if "failed" in facts:
         return math.inf
     return math.log(facts["perplexity"] / base["perplexity"])
 
 
 def distance(facts: dict[str, float], base: dict[str, float]) -> int:
-    """1 where a row is worse than base, -1 where it is better, 0 where that cannot be told."""
+    """Return 1 if a row is worse than base, -1 if it is better, 0 if it cannot be told apart."""
     if not base:
         return 0
     apart = log_ratio(facts, base)
@@ -376,12 +378,12 @@ def distance(facts: dict[str, float], base: dict[str, float]) -> int:
 
 
 def sign(apart: int) -> str:
-    """A distance in a word."""
+    """Put a distance into words."""
     return {1: "worse", -1: "better", 0: "not distinguishable"}[apart]
 
 
 def compared(row: str, apart: int) -> list[str]:
-    """The paper's distance from base in a word, and whether ours agrees."""
+    """Return the paper's distance from base in words, and whether ours agrees."""
     paper, base = PAPER[row][0], PAPER["base"][0]
     theirs = (paper > base) - (paper < base)
     word = {1: "worse", -1: "better", 0: "equal"}[theirs]

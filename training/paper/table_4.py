@@ -1,11 +1,12 @@
-"""Table 4 at the size of a small machine: trees of constituents, written as sequences.
+"""Table 4 at a size for a small machine: constituency trees, written as sequences.
 
     python training/paper/table_4.py --train-file train.jsonl.gz \
         --validation-file validation.jsonl.gz --test-file test.jsonl.gz --more-file other.jsonl.gz
 
-trains a model on a quarter, a half and all of the trees of --train-file, and on these together with
-trees of another kind, and compares its trees of --test-file with a baseline that reads no word.
-`read_trees` of trees.py says what a file of trees is; `--size tiny` invents its own.
+trains a model on a quarter, on half and on all of the trees in --train-file, and on all of them
+together with trees of another kind. It scores the parses of --test-file, and those of a baseline
+that ignores the words. `read_trees` in trees.py describes the file format; `--size tiny` generates
+its own trees.
 """
 
 import argparse
@@ -63,22 +64,22 @@ PAPER = [
 
 
 class Parsing(Experiment):
-    """Rows are training sets: shares of one file, and that file with another."""
+    """Table 4, whose rows are training sets: shares of one file, and that file plus another."""
 
     name = "table_4"
     title = "Table 4: constituency parsing"
     about = (
-        "A Transformer reads the words of a sentence and writes its tree as symbols, with the "
-        "paper's settings (Section 6.3) where they do not depend on the size: 4 layers, dropout on "
-        "residuals and attention weights, a vocabulary for each side, beam 21, alpha 0.3, at most "
-        "300 symbols more than the input has tokens. F1 is that of labelled brackets by EVALB's "
-        "rules, over all sentences: a sequence that is no tree over the words is mended, and "
-        "counted as what came of it. The rows are shares of one set of trees, and all of it with "
-        "trees of another kind, each trained once, for the same number of updates. The paper had "
-        "40,000 trees of the Wall Street Journal and a model of width 1024; of so few trees and "
-        "minutes a modest F1 is to be expected, and figures of different test sets "
-        "cannot be compared. What can be seen is what more trees bring, and whether the model gets "
-        "above a baseline that reads no word and only knows that English branches to the right."
+        "A Transformer reads the words of a sentence and writes its tree as symbols. It uses the "
+        "paper's settings (Section 6.3) that do not depend on the size: 4 layers, dropout on "
+        "residuals and attention weights, a vocabulary for each side, beam 21, alpha 0.3, and at "
+        "most 300 symbols more than the input has tokens. F1 is computed on labelled brackets by "
+        "EVALB's rules, over all sentences. A sequence that is not a tree over the words is "
+        "repaired, and the repaired tree is scored. The rows are shares of one set of trees, and "
+        "the whole set plus trees of another kind; each model is trained once, for the same number "
+        "of updates. The paper used 40,000 trees of the Wall Street Journal and a model of width "
+        "1024. With so few trees and minutes, expect a modest F1; figures for different test sets "
+        "cannot be compared. The experiment shows how much more trees help, and whether the model "
+        "beats a baseline that ignores the words and only knows that English branches to the right."
     )
     arguments = "--train-file ... --more-file ... --validation-file ... --test-file ..."
     sizes = {
@@ -139,11 +140,11 @@ class Parsing(Experiment):
             parser.add_argument(f"--{name}-file", type=Path, help=use)
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the baseline, each share of the trees, and all of them with more."""
+        """Return the baseline, each share of the trees, and all trees plus the others."""
         return [BASELINE, *settings["shares"], "1+more"]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Train on the row's trees, and compare what is found on the others with them."""
+        """Train on the row's trees, and score the parses of the validation and test sentences."""
         files = {name: self._trees(name, settings) for name in ("train", "validation", "test")}
         trees = files["train"]
         if row != BASELINE:
@@ -170,7 +171,7 @@ class Parsing(Experiment):
         return facts | {"files": {name: self._mark(name) for name in files}}
 
     def _trees(self, name: str, settings: Settings) -> list[Tree]:
-        """Read a file of trees, or invent some where the size says how many."""
+        """Read a file of trees, or generate trees if the size says how many."""
         path = getattr(self.options, f"{name}_file")
         if path is not None:
             return read_trees(path)
@@ -179,12 +180,12 @@ class Parsing(Experiment):
         return invented_trees(settings["invented"], seed=list(FILES).index(name))
 
     def _mark(self, name: str) -> str | None:
-        """Return what tells a file from others."""
+        """Return the SHA-256 of a file, which identifies it."""
         path = getattr(self.options, f"{name}_file")
         return path and hashlib.sha256(path.read_bytes()).hexdigest()
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return F1 of all rows, and the paper's."""
+        """Return F1 of all rows, the sizes, and the paper's F1."""
         columns = ["Trained on", "Trees", "Updates", "Epochs", "Parameters", "Validation F1"]
         columns += ["Test F1", "up to 40 words", "Precision", "Recall", "Well-formed"]
         cells = []
@@ -212,7 +213,7 @@ class Parsing(Experiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw F1 on the test by the number of trees, and by the length of the sentence."""
+        """Draw F1 on the test set against the number of trees and the length of the sentence."""
         figure = new_figure(9.5, 3.8)
         by_trees, by_words = figure.subplots(1, 2, sharey=True)
         scores = {row: f1(total(facts["test"].values())) for row, facts in rows.items()}
@@ -250,10 +251,10 @@ def label(row: str) -> str:
 
 
 class Parser:
-    """A Transformer with a vocabulary of pieces of words, and one of symbols."""
+    """A Transformer with one vocabulary of word pieces and one of tree symbols."""
 
     def __init__(self, trees: Sequence[Tree], settings: Settings) -> None:
-        """Choose both vocabularies, and make a new model."""
+        """Build both vocabularies and a new model."""
         self.settings = settings
         texts = (" ".join(tree.words()) for tree in trees)
         self.tokenizer = train_tokenizer(texts, vocab_size=settings["pieces"], show_progress=False)
@@ -279,7 +280,7 @@ class Parser:
         return self.tokenizer([" ".join(words) for words in sentences])["input_ids"]
 
     def pairs(self, trees: Sequence[Tree]) -> Dataset:
-        """Return the trees as the trainer takes them."""
+        """Return the trees as a data set for the trainer."""
         sources = self.encode([tree.words() for tree in trees])
         targets = [
             [*(self.ids.get(symbol, UNKNOWN) for symbol in linearise(tree)), END] for tree in trees
@@ -294,7 +295,7 @@ class Parser:
         )
 
     def train(self, trees: Sequence[Tree], validation: Sequence[Tree]) -> dict[str, object]:
-        """Train on the trees, and return what is to be told of it."""
+        """Train on the trees, and return facts about the training."""
         with tempfile.TemporaryDirectory() as directory:
             arguments = VanillaTransformerTrainingArguments(
                 directory,
@@ -322,7 +323,7 @@ class Parser:
         }
 
     def parse(self, sentences: Sequence[Sequence[str]]) -> list[tuple[Tree, bool]]:
-        """Return a tree of each sentence, and whether the model wrote a whole one."""
+        """Return a tree for each sentence, and whether the model's output was well-formed."""
         sources = self.encode(sentences)
         found: dict[int, tuple[Tree, bool]] = {}
         budget = BATCH_TOKENS // self.settings["beams"]
@@ -347,7 +348,7 @@ class Parser:
 
 
 def commonest_labels(trees: Iterable[Tree]) -> tuple[str, str]:
-    """Return the commonest label of whole sentences, and of what ends with the sentence."""
+    """Return the commonest label of whole sentences, and of parts that end with the sentence."""
     whole, rest = Counter(), Counter()
     for tree in trees:
         ignored = punctuation(tree)
@@ -358,7 +359,7 @@ def commonest_labels(trees: Iterable[Tree]) -> tuple[str, str]:
 
 
 def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
-    """Return the tree in which each word is followed by a constituent of all words after it."""
+    """Return the tree in which each word is followed by one constituent of all later words."""
     tree = Tree("XX", word=words[-1])
     for word in reversed(words[:-1]):
         tree = Tree(rest, [Tree("XX", word=word), tree])
@@ -371,7 +372,7 @@ def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
 def by_length(
     gold: Sequence[Tree], found: Sequence[tuple[Tree, bool]]
 ) -> dict[str, dict[str, int]]:
-    """Return the counts of `compare`, of sentences and of whole trees, by the number of words."""
+    """Sum `compare`, and count sentences and well-formed trees, by the number of words."""
     names = ("sentences", "well_formed", "gold", "found", "matched")
     counts = {length: dict.fromkeys(names, 0) for length in LENGTHS}
     for tree, (guess, whole) in zip(gold, found, strict=True):
@@ -384,7 +385,7 @@ def by_length(
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of all counts of a name."""
+    """Sum the counts that have the same name."""
     sums: Counter[str] = Counter()
     for each in counts:
         sums.update(each)
@@ -392,7 +393,7 @@ def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def percent(counts: Mapping[str, int], part: str, whole: str) -> float:
-    """Return one count in percent of another."""
+    """Return one count as a percentage of another."""
     return 100 * counts[part] / max(1, counts[whole])
 
 
@@ -417,7 +418,7 @@ WORDS = {
 
 
 def invented_trees(count: int, *, seed: int) -> list[Tree]:
-    """Return random trees of a small grammar, to try the script without a treebank."""
+    """Generate random trees from a small grammar, to try the script without a treebank."""
     draw = random.Random(seed)
 
     def grow(name: str, depth: int) -> Tree:

@@ -1,12 +1,12 @@
-"""Trees of constituents: read, written as sequences of symbols, and compared (Section 6.3).
+"""Constituency trees: reading, writing as sequences of symbols, and comparing (Section 6.3).
 
     (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))
 
-As Vinyals et al. (2015, arXiv 1412.7449, Figure 2) write it, a model makes of the words
+In the notation of Vinyals et al. (2015, arXiv 1412.7449, Figure 2), a model reads the words
 
     John has a dog .
 
-the symbols, without the words, a bare one for the tag of each word,
+and writes symbols, with the tag of each word instead of the word,
 
     (S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from vanilla_transformer.errors import RequestError
 
-# What EVALB's usual settings (COLLINS.prm) leave out of the spans, and take for the same.
+# What EVALB's usual settings (COLLINS.prm) exclude from spans, and which labels they equate.
 PUNCTUATION = {",", ":", "``", "''", "."}
 NO_BRACKET = {"TOP", "", *PUNCTUATION}
 SAME_LABEL = {"PRT": "ADVP"}
@@ -31,18 +31,18 @@ SAME_LABEL = {"PRT": "ADVP"}
 
 @dataclass
 class Tree:
-    """A constituent with its parts, or a word with its tag as the label."""
+    """A constituent with its parts, or a word whose label is its tag."""
 
     label: str
     children: list["Tree"] = field(default_factory=list)
     word: str | None = None
 
     def __str__(self) -> str:
-        """Return the tree between brackets, as treebanks have it."""
+        """Return the tree in the bracket notation of treebanks."""
         return f"({self.label} {self.word or ' '.join(map(str, self.children))})"
 
     def leaves(self) -> list["Tree"]:
-        """Return the words from left to right."""
+        """Return the word nodes from left to right."""
         if self.word is not None:
             return [self]
         return [leaf for child in self.children for leaf in child.leaves()]
@@ -56,11 +56,11 @@ class Tree:
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """Read the trees of a file, packed (.gz) or not.
+    """Read the trees of a file, compressed (.gz) or not.
 
     Args:
-        path: a `.jsonl` file has one object a line, with the tree as text under "tree"; any other
-            file is text with trees between brackets, as treebanks have it, on any lines.
+        path: a `.jsonl` file has one object per line, with the tree as text under "tree"; any other
+            file is text with trees in the bracket notation of treebanks, on any number of lines.
 
     Raises:
         ValueError: a bracket is missing.
@@ -102,10 +102,10 @@ def parse(text: str) -> Iterator[Tree]:
 
 
 def clean(tree: Tree) -> Tree | None:
-    """Return the tree as parsers are trained on it; None where no word is left.
+    """Return the tree in the form that parsers are trained on, or None if no word is left.
 
-    Without the outer bracket that has no label, traces (-NONE-), what is empty without these, and
-    what follows the category: NP-SBJ-1 becomes NP.
+    This removes an outer bracket without a label, traces (-NONE-), constituents that are empty
+    without traces, and everything after the category: NP-SBJ-1 becomes NP.
     """
     if tree.word is not None:
         return None if tree.label == "-NONE-" else tree
@@ -119,7 +119,7 @@ def clean(tree: Tree) -> Tree | None:
 
 
 def linearise(tree: Tree) -> list[str]:
-    """Return the symbols of a tree: the words are left out."""
+    """Return the symbols of a tree, without the words."""
     if tree.word is not None:
         return [tree.label]
     inner = [symbol for child in tree.children for symbol in linearise(child)]
@@ -127,15 +127,15 @@ def linearise(tree: Tree) -> list[str]:
 
 
 def attach(symbols: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
-    """Make a tree over the words out of any sequence of symbols.
+    """Make a tree over the words from any sequence of symbols.
 
-    A closing symbol closes the innermost open constituent of its label and all in it; without one
-    it counts for nothing. Nor do tags when all words have theirs. Words that are left join the
-    last of the outermost constituents. What is still open is closed; what is empty is left out.
+    A closing symbol closes the innermost open constituent with its label and everything inside it;
+    it is ignored if there is none. Surplus tags are ignored too. Words without a tag join the last
+    of the outermost constituents. Open constituents are closed, and empty ones are removed.
 
     Returns:
-        The tree, below a root "TOP", and whether the sequence was that of one tree with as many
-        words: there was nothing to mend.
+        The tree, below a root "TOP", and whether the sequence needed no repair: it was one tree
+        with the right number of words.
     """
     root = Tree("TOP")
     stack, left = [root], list(words)
@@ -157,7 +157,7 @@ def attach(symbols: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
 
 
 def prune(tree: Tree) -> None:
-    """Take out constituents without a word."""
+    """Remove constituents without a word."""
     for child in tree.children:
         prune(child)
     tree.children = [child for child in tree.children if child.children or child.word is not None]
@@ -167,7 +167,7 @@ def prune(tree: Tree) -> None:
 
 
 def punctuation(tree: Tree) -> list[bool]:
-    """Return of each word whether its tag is that of punctuation."""
+    """Return for each word whether its tag is punctuation."""
     return [leaf.label in PUNCTUATION for leaf in tree.leaves()]
 
 
@@ -175,8 +175,8 @@ def brackets(tree: Tree, ignored: Sequence[bool]) -> Counter[tuple[str, int, int
     """Count the brackets of a tree as (label, first word, word after the last).
 
     Args:
-        tree: of a sentence.
-        ignored: of each word, whether it is left out before words are numbered.
+        tree: tree of a sentence.
+        ignored: for each word, whether it is skipped when words are numbered.
     """
     found: Counter[tuple[str, int, int]] = Counter()
     words = iter(ignored)
@@ -198,8 +198,8 @@ def brackets(tree: Tree, ignored: Sequence[bool]) -> Counter[tuple[str, int, int
 def compare(gold: Tree, found: Tree) -> Counter[str]:
     """Count brackets as EVALB does: "gold", "found", and "matched", which are in both trees.
 
-    Tags are no brackets and punctuation is not counted as words. What is punctuation the gold tree
-    says: EVALB goes by the tags of each tree, and leaves out a sentence when their numbers differ.
+    Tags are not brackets, and punctuation does not count as words. The gold tree decides what is
+    punctuation; EVALB uses the tags of each tree, and skips a sentence if their numbers differ.
     """
     ignored = punctuation(gold)
     ours, theirs = brackets(found, ignored), brackets(gold, ignored)
