@@ -148,7 +148,9 @@ def test_block_translate_cli(reader):
     assert (reader / "attention.png").stat().st_size > 1000
 
 
-def test_block_train_own(reader):
+@pytest.fixture(scope="module")
+def own(reader):
+    """The folder with pairs of the reader's own, and a model of them in runs/mine."""
     words = ["eins", "zwei", "drei", "vier", "funf", "sechs"]
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
@@ -156,8 +158,12 @@ def test_block_train_own(reader):
             (reader / f"{part}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     small = [*SMALL, "--vocab-size", "300", "--num-samples", "1"]
     run(f"{BLOCKS['train_own'].rstrip()} {' '.join(small)}", reader)
+    return reader
+
+
+def test_block_train_own(own):
     for name in ("config.json", "model.safetensors", "tokenizer.json", "metrics.json"):
-        assert (reader / "runs" / "mine" / name).is_file(), name
+        assert (own / "runs" / "mine" / name).is_file(), name
 
 
 def shortened(block, *options):
@@ -166,21 +172,21 @@ def shortened(block, *options):
     return re.sub(r"(train \w+ .*)", rf"\1 {' '.join(options)}", whole)
 
 
-def test_block_student(reader):
+def test_block_student(own):
     small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
-    run(shortened(BLOCKS["student"], *small), reader)
-    lines = (reader / "distilled.de").read_text(encoding="utf-8").splitlines()
+    run(shortened(BLOCKS["student"], *small), own)
+    lines = (own / "distilled.de").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 36
-    search = json.loads((reader / "runs/student/generation_config.json").read_text("utf-8"))
+    search = json.loads((own / "runs/student/generation_config.json").read_text("utf-8"))
     assert search["num_beams"] == 1
-    assert "runs/student" in (reader / "student.md").read_text(encoding="utf-8")
+    assert "runs/student" in (own / "student.md").read_text(encoding="utf-8")
 
 
-def test_block_back_translation(reader):
-    (reader / "mono.de").write_text("eins vier\nzwei drei\n", encoding="utf-8")
+def test_block_back_translation(own):
+    (own / "mono.de").write_text("eins vier\nzwei drei\n", encoding="utf-8")
     small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
-    run(shortened(BLOCKS["back_translation"], *small), reader)
-    sources = (reader / "both.en").read_text(encoding="utf-8").splitlines()
+    run(shortened(BLOCKS["back_translation"], *small), own)
+    sources = (own / "both.en").read_text(encoding="utf-8").splitlines()
     assert len(sources) == 38
     assert [source[:5] for source in sources[-3:]] == ["sechs", "<BT> ", "<BT> "]
 
