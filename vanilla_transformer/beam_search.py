@@ -150,6 +150,8 @@ def beam_search(
     _checked_ids(model, "the special ids of the generation config", [start, pad, *ends])
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
+    if sources is None:
+        raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
     mask = attention_mask
     if mask is None:
         mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
