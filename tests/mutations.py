@@ -72,7 +72,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "memory_mask = create_bidirectional_mask(self.config, x, memory_mask, memory)",
+        "memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)",
         "memory_mask = None",
         "test_paper.py::test_padding_gets_weight_zero",
     ),
@@ -313,8 +313,8 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "suppressed = ids - {None, *_end_ids(model)}",
-        "suppressed = ids - {None}",
+        "if number is not None and number not in ends]",
+        "if number is not None]",
         "test_beam_search.py::test_the_id_that_ends_a_sentence_may_begin_one",
     ),
     Mutation(
@@ -381,8 +381,8 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "BaseModelOutput(states[0][order])",
-        "BaseModelOutput(states[0][: len(order)])",
+        "BaseModelOutput(encoded[0][order])",
+        "BaseModelOutput(encoded[0][: len(order)])",
         "test_changed_models.py::test_each_sentence_reads_its_own_source_when_others_have_left",
     ),
     Mutation(
@@ -393,19 +393,19 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)",
-        "outputs.cross_attentions[-1][:, :, -1].mean(1)",
+        "weights[layer][:, :, -1].mean(1)",
+        "weights[-1][:, :, -1].mean(1)",
         "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
     ),
     Mutation(
         "beam_search.py",
-        "outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)",
-        "outputs.cross_attentions[self.alignment_layer][:, 0, -1]",
+        "weights[layer][:, :, -1].mean(1)",
+        "weights[layer][:, 0, -1]",
         "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
     ),
     Mutation(
         "beam_search.py",
-        "if len(outputs.cross_attentions) != self.model.config.decoder_layers:",
+        "if len(weights) != self.model.config.decoder_layers:",
         "if False:",
         "test_changed_models.py::test_alignments_of_an_attention_without_weights_are_refused",
     ),
@@ -843,8 +843,8 @@ MUTATIONS = [
     ),
     Mutation(
         "data/bpe_dropout.py",
-        "np.random.default_rng([self.seed, epoch, zlib.crc32(ids)])",
-        "np.random.default_rng([self.seed, zlib.crc32(ids)])",
+        "np.random.default_rng([self.seed, epoch, zlib.crc32(ids.data)])",
+        "np.random.default_rng([self.seed, zlib.crc32(ids.data)])",
         "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
     ),
     Mutation(
@@ -1353,8 +1353,8 @@ MUTATIONS = [
     ),
     Mutation(
         "ranges.py",
-        "reaches = value > self.least if self.above else value >= self.least",
-        "reaches = value >= self.least",
+        "fits = value > self.least if self.above else value >= self.least",
+        "fits = value >= self.least",
         "test_recipes.py::test_mistakes_are_named_in_one_line",
     ),
     Mutation(
@@ -1525,8 +1525,8 @@ MUTATIONS = [
     ),
     Mutation(
         "evaluation/significance.py",
-        "None if result.score == column[0].score else float(result.p_value)",
-        "result.p_value and float(result.p_value)",
+        "if result.p_value is None or result.score == first.score:",
+        "if result.p_value is None:",
         "test_compare.py::test_equal_scores_have_no_p_value",
     ),
     Mutation(

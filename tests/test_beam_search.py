@@ -559,6 +559,11 @@ def test_wrong_arguments_are_named(model, batch, options, message):
         beam_search(model, *batch, **options)
 
 
+def test_a_search_without_sources_is_refused(model):
+    with pytest.raises(RequestError, match="neither input_ids nor encoder_outputs"):
+        beam_search(model, None)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -155,6 +155,14 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
     assert [path.name for path in tmp_path.iterdir()] == ["fsmt"]
 
 
+def test_a_model_without_an_id_of_padding_is_refused(tmp_path):
+    make_fsmt().save_pretrained(tmp_path / "fsmt")
+    path = tmp_path / "fsmt" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pad_token_id": None}))
+    with pytest.raises(ValueError, match="pad_token_id=None must both be given"):
+        import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
+
+
 def test_block_import_fsmt(documented_command):
     make_fsmt().save_pretrained("wmt19-en-ru")
     documented_command("import_fsmt")

@@ -50,7 +50,7 @@ FOLDERS = {
     "fast": {"storage"},
     "storage": set(),
     "data": {"storage"},
-    "evaluation": set(),
+    "evaluation": {"storage"},
     "visualization": {"storage"},
     "convert": {"storage"},
     "recipes": {"data", "storage"},

@@ -10,10 +10,10 @@ B batch, S source length, T target length, n sequences per source.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tqdm.auto import tqdm
@@ -24,7 +24,6 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.utils import ModelOutput
 
 from .beam_search import (
     EXTRA_TOKENS,
@@ -122,7 +121,7 @@ def length_sorted_batches(
         start += size
 
 
-def pad_ids(rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pad_ids(rows: Sequence[Collection[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
     """One batch of rows, filled on the right with the value, and its mask: both (B, longest)."""
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.full((len(rows), int(lengths.max())), value)
@@ -141,8 +140,8 @@ def translate(
     max_sentences: int = 256,
     window: int = 2048,
     progress: bool = False,
-    **generation_kwargs: object,
-) -> Iterator[str]:
+    **generation_kwargs: Any,
+) -> Generator[str]:
     """Translates many sentences: fast, in order, and within bounded memory.
 
     Reads a window of sentences, decodes it in batches of similar length, and yields its
@@ -173,9 +172,17 @@ def translate(
             "Got num_return_sequences > 1, but translate yields one translation per sentence; "
             "translate_nbest gives several."
         )
-    options = {"batch_tokens": batch_tokens, "max_sentences": max_sentences, "window": window}
-    options |= {"progress": progress, **generation_kwargs}
-    return _firsts(translate_nbest(model, tokenizer, sentences, **options))
+    found = translate_nbest(
+        model,
+        tokenizer,
+        sentences,
+        batch_tokens=batch_tokens,
+        max_sentences=max_sentences,
+        window=window,
+        progress=progress,
+        **generation_kwargs,
+    )
+    return _firsts(found)
 
 
 def translate_nbest(
@@ -187,8 +194,8 @@ def translate_nbest(
     max_sentences: int = 256,
     window: int = 2048,
     progress: bool = False,
-    **generation_kwargs: object,
-) -> Iterator[list[Translation]]:
+    **generation_kwargs: Any,
+) -> Generator[list[Translation | AlignedTranslation]]:
     """Translates as `translate` does, and yields the best translations of each sentence.
 
     Args:
@@ -236,14 +243,14 @@ def translate_nbest(
 def translate_windows(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    windows: Iterator[list[str]],
+    windows: Generator[list[str]],
     *,
     batch_tokens: int = 16_384,
     max_sentences: int = 256,
     total: int | None = None,
     progress: bool = False,
-    **generation_kwargs: object,
-) -> Iterator[list[Translation]]:
+    **generation_kwargs: Any,
+) -> Generator[list[Translation | AlignedTranslation]]:
     """Translate as `translate_nbest` does, lists of sentences as they are handed over.
 
     The translations of a list are yielded before the next one is asked for.
@@ -354,7 +361,7 @@ def _check_model(model: object, tokenizer: object) -> None:
         )
 
 
-def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:
+def _firsts(found: Generator[list[Translation | AlignedTranslation]]) -> Generator[str]:
     with closing(found):
         for translations in found:
             yield translations[0].text
@@ -363,19 +370,19 @@ def _firsts(found: Iterator[list[Translation]]) -> Iterator[str]:
 def _stream(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    windows: Iterator[list[str]],
+    windows: Generator[list[str]],
     budget: int,
     max_sentences: int,
     bar: tqdm,
-    generation_kwargs: dict[str, object],
-) -> Iterator[list[Translation]]:
+    generation_kwargs: dict[str, Any],
+) -> Generator[list[Translation | AlignedTranslation]]:
     """Translations of each window in its own order, decoded in the order of length."""
     done = 0
     with bar, closing(windows):
         for texts in windows:
             sources = encode(model, tokenizer, texts, first=done + 1)
-            links = [] if generation_kwargs.get("return_alignments") else None
-            results = [[_translation("", 0.0, links)] for _ in texts]
+            aligned = generation_kwargs.get("return_alignments")
+            results = [[_translation("", 0.0, [] if aligned else None)] for _ in texts]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
@@ -430,7 +437,7 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
     )
 
 
-def _windows(sentences: Iterable[str], window: int) -> Iterator[list[str]]:
+def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
     """Cut the sentences into windows that double in size up to `window`."""
     source = iter(sentences)
     size = min(window, FIRST_WINDOW)
@@ -458,14 +465,15 @@ class SourceLengthLimit(StoppingCriteria):
     ) -> torch.BoolTensor:
         """Which rows have reached their limit; several rows in succession belong to one source."""
         rows_per_source = input_ids.size(0) // self.limits.size(0)
-        return self.limits.repeat_interleave(rows_per_source) <= input_ids.size(1) - 1
+        limits = self.limits.repeat_interleave(rows_per_source)
+        return limits <= input_ids.size(1) - 1  # type: ignore[return-value]
 
 
 def generate_ids(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
-    **generation_kwargs: object,
+    **generation_kwargs: Any,
 ) -> Decoded:
     """Decodes one batch: the one place that calls a search.
 
@@ -511,15 +519,17 @@ def generate_ids(
         criteria = options.get("stopping_criteria") or []
         options["stopping_criteria"] = StoppingCriteriaList([*criteria, SourceLengthLimit(limits)])
     with evaluation_mode(model), torch.inference_mode():
-        output = model.generate(input_ids=input_ids, attention_mask=attention_mask, **options)
-    sequences = output.sequences if isinstance(output, ModelOutput) else output
+        output = model.generate(  # type: ignore[operator]  # GenerationMixin's
+            input_ids=input_ids, attention_mask=attention_mask, **options
+        )
+    sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # of beams alone
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return Decoded(sequences, scores, None)
 
 
-def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> bool:
+def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
     """Whether these arguments of `generate` leave the search to `beam_search`."""
     if not _is_ours(model) or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         return False
@@ -534,7 +544,7 @@ def uses_paper_search(model: PreTrainedModel, options: Mapping[str, object]) -> 
     )
 
 
-def _is_ours(model: PreTrainedModel) -> bool:
+def _is_ours(model: Any) -> bool:
     """Whether it is a model of this package, a subclass of it, or one with adapters of PEFT's."""
     adapters = getattr(model, "active_peft_config", None)
     if adapters is not None and not adapters.is_prompt_learning:  # a prompt is `generate`'s to add
@@ -545,7 +555,7 @@ def _is_ours(model: PreTrainedModel) -> bool:
     return f"{own}.VanillaTransformerForConditionalGeneration" in names
 
 
-def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> dict[str, object]:
+def _search_options(model: PreTrainedModel, options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `beam_search` for those of `generate`."""
     found = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
     found["num_return_sequences"] = generation_option(model, options, "num_return_sequences")
@@ -561,7 +571,7 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, object]) -> di
     return found
 
 
-def generation_option(model: PreTrainedModel, options: dict[str, object], name: str) -> int:
+def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: str) -> int:
     """A whole-number option of `generate` as the call will see it.
 
     Where nobody sets it, it is 1, but for the beams of the paper's search, 4.
@@ -578,7 +588,7 @@ def generation_option(model: PreTrainedModel, options: dict[str, object], name: 
     return value
 
 
-def _bounds_length(options: dict[str, object]) -> bool:
+def _bounds_length(options: Mapping[str, Any]) -> bool:
     """Whether the caller bounds the length of the output."""
     config = options.get("generation_config")
     bounds = [options.get("max_new_tokens")]

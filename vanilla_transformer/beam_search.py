@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -40,11 +40,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import RequestError, quoted
-from .modeling_vanilla_transformer import (
-    MultiHeadAttention,
-    VanillaTransformerForConditionalGeneration,
-    eager_attention_forward,
-)
+from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_NONE, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
 # Section 6.1; those of `beam_search` where the generation config says nothing.
@@ -69,7 +65,7 @@ class BeamSearchOutput(ModelOutput):
             to one, zeros after the end; if asked for.
     """
 
-    sequences: Tensor | None = None
+    sequences: Tensor
     scores: Tensor | None = None
     lengths: Tensor | None = None
     finished: Tensor | None = None
@@ -77,7 +73,7 @@ class BeamSearchOutput(ModelOutput):
 
 
 def beam_search(
-    model: VanillaTransformerForConditionalGeneration,
+    model: PreTrainedModel,
     input_ids: Tensor | None,
     attention_mask: Tensor | None = None,
     *,
@@ -142,14 +138,11 @@ def beam_search(
     bounds = (max_extra_tokens, max_new_tokens)
     _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
     early_stopping = _checked_early_stopping(early_stopping)
-    start, pad, ends = (
-        _special_id(model, "decoder_start"),
-        _special_id(model, "pad"),
-        _end_ids(model),
-    )
-    _checked_ids(model, "the special ids of the generation config", [start, pad, *ends])
+    start, pad, *ends = _special_ids(model)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
+    if sources is None:
+        raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
     mask = attention_mask
     if mask is None:
         mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
@@ -185,19 +178,17 @@ def beam_search(
             f"{model.dtype}; load it in float32, or take an earlier checkpoint."
         )
     # Cloned out of inference mode, so that the caller may do with them what tensors can do.
-    return BeamSearchOutput(
-        **{name: tensor.clone() for name, tensor in found.items() if tensor is not None}
-    )
+    return BeamSearchOutput(**{name: tensor.clone() for name, tensor in found.items()})
 
 
 def paper_beam_search(
-    model: VanillaTransformerForConditionalGeneration,
+    model: PreTrainedModel,
     input_ids: Tensor,
     *,
     generation_config: GenerationConfig,
     logits_processor: LogitsProcessorList,
     stopping_criteria: StoppingCriteriaList,
-    **model_kwargs: object,
+    **model_kwargs: Any,
 ) -> Tensor | BeamSearchOutput:
     """The paper's search for `model.generate(..., custom_generate=paper_beam_search)`.
 
@@ -244,8 +235,8 @@ def paper_beam_search(
 
 def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
     """Sequences, (..., T), behind the decoder's start symbol, (..., T + 1)."""
-    start = sequences.new_full((*sequences.shape[:-1], 1), _special_id(model, "decoder_start"))
-    return torch.cat((start, sequences), dim=-1)
+    start, *_ = _special_ids(model)
+    return torch.cat((sequences.new_full((*sequences.shape[:-1], 1), start), sequences), dim=-1)
 
 
 def default_beams(model: PreTrainedModel) -> int:
@@ -295,10 +286,17 @@ def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
 
 def eager_may_replace(model: PreTrainedModel) -> bool:
     """Whether the attention is the host's `sdpa`, and `eager` what this package made it."""
-    attention = ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, None)
+    chosen = model.config._attn_implementation
+    attention = ALL_ATTENTION_FUNCTIONS.get_interface(chosen, eager_attention_forward)
     # As the model finds it when it is called; other architectures have one of their own.
     eager = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     return attention is sdpa_attention_forward and eager is eager_attention_forward
+
+
+def _special_ids(model: PreTrainedModel) -> list[int]:
+    """Ids of the decoder's start, of padding, and of the ends of a sentence."""
+    ids = [_special_id(model, "decoder_start"), _special_id(model, "pad"), *_end_ids(model)]
+    return _checked_ids(model, "the special ids of the generation config", ids)
 
 
 def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
@@ -318,8 +316,9 @@ def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) ->
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
         names = ("pad", "bos", "unk", "decoder_start")
-        ids = {getattr(model.config, f"{name}_token_id", None) for name in names}
-        suppressed = ids - {None, *_end_ids(model)}
+        ids = (getattr(model.config, f"{name}_token_id", None) for name in names)
+        ends = _end_ids(model)
+        suppressed = [number for number in ids if number is not None and number not in ends]
     return sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
 
 
@@ -455,15 +454,15 @@ class ModelDecoder:
         """See `Decoder`."""
         batch, width = tokens.shape
         mask = self.inputs.attention_mask.repeat_interleave(width, 0)
-        if self.cache is None:  # one hypothesis of each source
-            source = {"input_ids": self.inputs.input_ids}
-            if self.inputs.encoder_outputs is not None:
-                source = {"encoder_outputs": self.inputs.encoder_outputs}
-        else:
+        encoded = self.inputs.encoder_outputs  # None at the first position, unless it was given
+        if self.cache is not None and encoded is not None:
             parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
-            self.cache.reorder_cache((self.cached[:, None] * self.width + parents).flatten())
-            states = self.inputs.encoder_outputs[0].repeat_interleave(width, 0)  # (B * w, S, d)
-            source = {"encoder_outputs": BaseModelOutput(states)}
+            rows = (self.cached[:, None] * self.width + parents).flatten()
+            self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any tensor of whole numbers
+            encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
+        source: dict[str, Any] = {"encoder_outputs": encoded}
+        if encoded is None:
+            source = {"input_ids": self.inputs.input_ids}
         wanted = {} if self.alignment_layer is None else {"output_attentions": True}
         outputs = self.model(
             **source,
@@ -474,8 +473,9 @@ class ModelDecoder:
             return_dict=True,
             **wanted,
         )
-        if wanted:
-            self.alignments.append(self._alignments(outputs).unflatten(0, (batch, width)))
+        if self.alignment_layer is not None:
+            weights = self._alignments(outputs, self.alignment_layer)
+            self.alignments.append(weights.unflatten(0, (batch, width)))
         if self.cache is None:
             states = BaseModelOutput(outputs.encoder_last_hidden_state)
             self.inputs = self.inputs._replace(encoder_outputs=states)
@@ -483,19 +483,21 @@ class ModelDecoder:
         self.rows, self.width = self.rows + width, width
         return outputs.logits[:, -1].unflatten(0, (batch, width))
 
-    def _alignments(self, outputs: Seq2SeqLMOutput) -> Tensor:
+    def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
         """Mean of the heads' attention to the source at the last position, (B * w, S)."""
-        if len(outputs.cross_attentions) != self.model.config.decoder_layers:
+        weights = outputs.cross_attentions or ()
+        if len(weights) != self.model.config.decoder_layers:
             raise RequestError(
                 f"An attention of the model ({self.model.config._attn_implementation}) returns no "
                 'weights; for alignments take another: model.set_attn_implementation("eager").'
             )
-        return outputs.cross_attentions[self.alignment_layer][:, :, -1].mean(1)
+        return weights[layer][:, :, -1].mean(1)
 
     def keep(self, order: Tensor) -> None:
         """See `Decoder`."""
-        _, mask, states = self.inputs
-        self.inputs = Inputs(None, mask[order], BaseModelOutput(states[0][order]))
+        _, mask, encoded = self.inputs
+        assert encoded is not None  # since the first position
+        self.inputs = Inputs(None, mask[order], BaseModelOutput(encoded[0][order]))
         self.cached = self.cached[order]
         self.alignments = [weights[order] for weights in self.alignments]
 
@@ -700,7 +702,7 @@ class Search:
         scores, finished = scores.gather(1, picked), finished.gather(1, picked)
         history = _pick(history, picked)
         history = history.masked_fill((scores == -torch.inf)[..., None, None], -1)
-        alignments = ()
+        alignments: tuple[Tensor, ...] = ()
         if decoder.alignment_layer is not None:
             alignments = (decoder.alignments_of(done, history[:, :, 1]),)
         self.results.append((self.sentences[done], scores, finished, history[:, :, 0], *alignments))
@@ -732,13 +734,15 @@ class Search:
             parts.append((sentences, scores, finished, tokens, *rows))
         order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
         back = order.argsort()
-        return {
+        found = {
             "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
             "scores": scores[back],
             "lengths": (tokens >= 0).sum(-1)[back],
             "finished": finished[back],
-            "alignments": alignments[0][back] if alignments else None,
         }
+        if alignments:
+            found["alignments"] = alignments[0][back]
+        return found
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

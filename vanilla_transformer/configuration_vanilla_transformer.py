@@ -8,6 +8,7 @@ import copy
 import difflib
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -23,7 +24,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_new", "swish", "tanh")
 
 # What each row of Table 3 changes against the base model. Rows of (A) keep h * d_k = d_model, which
 # d_k = d_v = None says; the rows of (C) with another d_model do too.
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {
         "d_model": 1024,
@@ -176,18 +177,18 @@ class VanillaTransformerConfig(PreTrainedConfig):
     unk_token_id: int | None = 3
     decoder_start_token_id: int | None = 1
 
-    def __new__(cls, *args: object, **fields: object) -> "VanillaTransformerConfig":
+    def __new__(cls, *args: Any, **fields: Any) -> "VanillaTransformerConfig":
         """Refuse what contradicts itself; later nobody knows which values were given."""
         _for_each_side(fields)
         return super().__new__(cls)
 
-    def __post_init__(self, **others: object) -> None:
+    def __post_init__(self, **others: Any) -> None:
         """Take what is no field, as the host does, unless it was meant to be one."""
         _check_names(others)
         super().__post_init__(**others)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides: object) -> "VanillaTransformerConfig":
+    def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
         """Configuration of a named model of the paper.
 
         Args:
@@ -207,9 +208,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return cls(**{**PRESETS[name], **_for_each_side(overrides)})
 
     @classmethod
-    def from_dict(
-        cls, config_dict: dict[str, object], **kwargs: object
-    ) -> "VanillaTransformerConfig":
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
         """As the host's; where the package is at hand, a model's own copy of its pipeline is not.
 
         The host would refuse `pipeline("translate", ...)` until that copy is trusted. Whatever else
@@ -264,6 +263,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def target_vocab_size(self) -> int:
         """Entries of the target's vocabulary, with one vocabulary the source's too."""
         return self.decoder_vocab_size or self.vocab_size
+
+    def start_and_pad_ids(self) -> tuple[int, int]:
+        """`decoder_start_token_id` and `pad_token_id`, which every decoder needs."""
+        if self.decoder_start_token_id is None or self.pad_token_id is None:
+            raise RequestError(
+                f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
+                f"{self.pad_token_id} must both be given; this package uses 1 and 0."
+            )
+        return self.decoder_start_token_id, self.pad_token_id
 
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
@@ -334,11 +342,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     def validate_special_ids(self) -> None:
         """Refuse special ids outside the vocabulary and a decoder without a start."""
-        if self.decoder_start_token_id is None or self.pad_token_id is None:
-            raise RequestError(
-                f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
-                f"{self.pad_token_id} must both be given; this package uses 1 and 0."
-            )
+        self.start_and_pad_ids()
         size = self.target_vocab_size
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
             ids = getattr(self, f"{name}_token_id")
@@ -350,7 +354,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     )
 
 
-def _for_each_side(fields: Mapping[str, object]) -> dict[str, object]:
+def _for_each_side(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with one for each side in place of a name for both."""
     aliases = VanillaTransformerConfig.attribute_map
     found = {aliases.get(name, name): value for name, value in fields.items()}

@@ -14,11 +14,13 @@ from torch import Tensor
 from .errors import RequestError
 
 
-def check_ids(ids: Tensor, vocab_size: int, name: str, *, ignored: int | None = None) -> None:
+def check_ids(
+    ids: Tensor | None, vocab_size: int, name: str, *, ignored: int | None = None
+) -> None:
     """Refuse what is not (B, T) integers below `vocab_size`; `ignored` is one that is no id."""
     if _is_traced():
         return
-    _check_tensor(ids, name)
+    ids = _checked_tensor(ids, name)
     if ids.dtype not in (torch.int64, torch.int32):
         raise RequestError(
             f"{name} is of {ids.dtype}; allowed are int64 and int32: give the tokenizer's ids."
@@ -44,7 +46,7 @@ def check_states(states: Tensor, d_model: int, name: str, *, rows: int | None = 
     """Refuse what is not (B, T, d) floats; with `rows`, B must be that, or one of both be 1."""
     if _is_traced():
         return
-    _check_tensor(states, name)
+    _checked_tensor(states, name)
     shape = tuple(states.shape)
     if not states.is_floating_point() or len(shape) != 3 or shape[2] != d_model or 0 in shape:
         raise RequestError(
@@ -68,7 +70,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
     """
     if mask is None or _is_traced():
         return
-    _check_tensor(mask, name)
+    _checked_tensor(mask, name)
     if mask.dim() == 4:
         return
     shape = tuple(mask.shape)
@@ -84,9 +86,10 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
         )
 
 
-def _check_tensor(value: object, name: str) -> None:
+def _checked_tensor(value: object, name: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise RequestError(f"{name} is of type {type(value).__name__}; give a torch.Tensor.")
+    return value
 
 
 def _is_traced() -> bool:

@@ -9,6 +9,7 @@ Shapes: N tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,7 +39,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx,
+        ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         labels: torch.Tensor,
@@ -72,9 +73,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, grad_output: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradients that `forward` made."""
         gradients = ctx.saved_tensors
         # It is mostly 1; only a CPU can look without waiting for itself.
@@ -191,11 +190,16 @@ def smoothed_cross_entropy(
         vocab_size = (hidden if weight is None else weight.t()).size(-1)
         chunk_size = max(1, (_CPU_CHUNK if on_cpu else _DEVICE_CHUNK) // vocab_size)
     if weight is None:
-        options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
         sum_dtype = torch.promote_types(hidden.dtype, torch.float32)
         chunks = zip(hidden.split(chunk_size), labels.split(chunk_size), strict=True)
         losses = [
-            nn.functional.cross_entropy(logits.to(sum_dtype), gold, reduction="sum", **options)
+            nn.functional.cross_entropy(
+                logits.to(sum_dtype),
+                gold,
+                reduction="sum",
+                label_smoothing=label_smoothing,
+                ignore_index=ignore_index,
+            )
             for logits, gold in chunks
         ]
         return torch.stack(losses).sum() / num_items

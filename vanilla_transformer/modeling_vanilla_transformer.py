@@ -10,12 +10,11 @@ of a head's keys and values, d = d_model, V vocabulary. Users' masks are 1 at to
 
 import math
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers import (
-    Cache,
     DynamicCache,
     EncoderDecoderCache,
     GenerationConfig,
@@ -163,14 +162,15 @@ class MultiHeadAttention(nn.Module):
         fused = (self.q_proj, self.k_proj, self.v_proj)[is_cross:]
         fan_in, fan_out = config.d_model, sum(part.out_features for part in fused)
         for part in fused:
-            part.init_gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
+            gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
+            part.init_gain = gain  # type: ignore[assignment]
 
     def forward(
         self,
         x: Tensor,
         attention_mask: Tensor | None = None,
         memory: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
         """Concat(head_1, ..., head_h) W^O.
@@ -192,11 +192,9 @@ class MultiHeadAttention(nn.Module):
         """(B, L, h * head_dim) -> (B, h, L, head_dim): each head is a slice of the projection."""
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
-    def keys_and_values(
-        self, memory: Tensor, past_key_values: Cache | None
-    ) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, memory: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
         """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache each position just once."""
-        cache, layer = past_key_values, self.layer_idx
+        layer = self.layer_idx
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
             return cached.keys, cached.values
@@ -308,10 +306,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight, gain=getattr(module, "init_gain", 1.0))
-        elif isinstance(module, nn.Embedding) or getattr(module, "style", None) == "learned":
+        elif isinstance(module, nn.Embedding | PositionalEncoding) and hasattr(module, "weight"):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
 
-    def resize_token_embeddings(self, *args: object, **kwargs: object) -> nn.Embedding:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Change the size of the vocabulary, as the host library does, where there is one."""
         if not self.config.share_encoder_decoder_embeddings:
             raise RequestError("The source has a vocabulary of its own; their sizes are fixed.")
@@ -333,7 +331,7 @@ class Stack(VanillaTransformerPreTrainedModel):
         self.embed_positions = PositionalEncoding(config)
         self.dropout = nn.Dropout(config.dropout)  # Section 5.4: on the sums in both stacks
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.Identity()  # the paper has no norm after the last layer's
+        self.norm: nn.Module = nn.Identity()  # the paper has no norm after the last layer's
         if config.norm_first or config.final_norm:
             self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.gradient_checkpointing = False
@@ -370,7 +368,7 @@ class Encoder(Stack):
     _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": MultiHeadAttention}
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        layers: list[Layer] = [EncoderLayer(config) for _ in range(config.encoder_layers)]
         super().__init__(config, config.vocab_size, layers)
 
     @merge_with_config_defaults
@@ -403,7 +401,7 @@ class Decoder(Stack):
     }
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        layers = [DecoderLayer(config, i) for i in range(config.decoder_layers)]
+        layers: list[Layer] = [DecoderLayer(config, i) for i in range(config.decoder_layers)]
         super().__init__(config, config.target_vocab_size, layers)
 
     @merge_with_config_defaults
@@ -414,7 +412,7 @@ class Decoder(Stack):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: object,
@@ -434,10 +432,10 @@ class Decoder(Stack):
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
         mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)
-        memory, memory_mask = encoder_hidden_states, encoder_attention_mask
+        memory, source_mask = encoder_hidden_states, encoder_attention_mask
         check_states(memory, self.config.d_model, "Decoder encoder_hidden_states", rows=x.size(0))
-        check_mask(memory_mask, *memory.shape[:2], "Decoder encoder_attention_mask")
-        memory_mask = create_bidirectional_mask(self.config, x, memory_mask, memory)
+        check_mask(source_mask, memory.size(0), memory.size(1), "Decoder encoder_attention_mask")
+        memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         kwargs["past_key_values"] = past_key_values
         for layer in self.layers:
             x = layer(x, mask, memory, memory_mask, **kwargs)
@@ -459,7 +457,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         """The source's table, which both stacks share."""
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
         """Replace the table; untied stacks keep their own, at its size."""
         for stack in (self.encoder, self.decoder):
             if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
@@ -475,8 +473,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -492,7 +490,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
+        if isinstance(encoder_outputs, (tuple, list)):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         outputs = self.decoder(
             decoder_input_ids,
@@ -542,15 +540,15 @@ class VanillaTransformerForConditionalGeneration(
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Next-token logits, and the loss where there are labels.
 
@@ -600,20 +598,22 @@ class VanillaTransformerForConditionalGeneration(
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
-            pair = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
-            options = {"label_smoothing": eps, "num_items": num_items_in_batch}
-            loss = smoothed_cross_entropy(*pair, labels, **options)
+            x, table = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
+            loss = smoothed_cross_entropy(
+                x, table, labels, label_smoothing=eps, num_items=num_items_in_batch
+            )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """The decoder's input: the target offset by one position (Section 3.1), (B, T)."""
+        start, pad = self.config.start_and_pad_ids()
         shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        shifted[:, 0] = start
+        return shifted.masked_fill(shifted == -100, pad)
 
     def _prepare_generated_length(
-        self, generation_config: GenerationConfig, *args: object, **kwargs: object
+        self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
         """As the host's; without a bound of the caller's the longest source + 50 (Section 6.1)."""
         own = self.generation_config.max_new_tokens
@@ -623,4 +623,6 @@ class VanillaTransformerForConditionalGeneration(
             else:
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
                 generation_config.max_new_tokens = min(own, longest)
-        return super()._prepare_generated_length(generation_config, *args, **kwargs)
+        return super()._prepare_generated_length(  # type: ignore[misc]
+            generation_config, *args, **kwargs
+        )

@@ -7,10 +7,11 @@ B batch, S source length, T target length, n sequences per source.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSeq2SeqLM, Pipeline
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .batch_translation import (
@@ -38,13 +39,13 @@ class VanillaTransformerTranslationPipeline(Pipeline):
     begin. Blank text is not shown to the model.
     """
 
-    _load_tokenizer = True
-    _load_processor = False
-    _load_image_processor = False
-    _load_video_processor = False
-    _load_feature_extractor = False
+    tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # the host's may be None
 
-    def __call__(self, inputs: object, **kwargs: object) -> object:
+    _load_tokenizer = True  # type: ignore[assignment]  # by its stubs the host knows None alone
+    _load_processor = _load_image_processor = False  # type: ignore[assignment]
+    _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]
+
+    def __call__(self, inputs: object, **kwargs: Any) -> Any:  # type: ignore[override]
         """Translates; see the class.
 
         Args:
@@ -73,15 +74,15 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         self,
         return_scores: bool | None = None,
         return_alignments: bool | None = None,
-        **generation_kwargs: object,
-    ) -> tuple[dict, dict, dict]:
+        **generation_kwargs: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         asked = {"return_scores": return_scores, "return_alignments": return_alignments}
         asked = {name: value for name, value in asked.items() if value is not None}
         if generation_kwargs.get("prefix") is not None:
             generation_kwargs["prefix"] = prefix_ids(self.tokenizer, generation_kwargs["prefix"])
         return {}, {**asked, **generation_kwargs}, asked
 
-    def preprocess(self, text: str) -> dict[str, torch.Tensor]:
+    def preprocess(self, text: str) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """Tokenizes one text: ids and mask, (1, S), and whether there is anything to translate."""
         (ids,) = encode(self.model, self.tokenizer, [text])
         row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
@@ -91,12 +92,12 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             "has_text": torch.tensor([bool(ids)]),
         }
 
-    def _forward(
+    def _forward(  # type: ignore[override]
         self,
         inputs: dict[str, torch.Tensor],
         *,
         return_scores: bool = False,
-        **generation_kwargs: object,
+        **generation_kwargs: Any,
     ) -> dict[str, torch.Tensor]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         rows = has_text.nonzero().squeeze(1)
@@ -128,7 +129,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             "alignments": alignments,  # (B, n, T, S)
         }
 
-    def postprocess(
+    def postprocess(  # type: ignore[override]
         self,
         outputs: dict[str, torch.Tensor],
         *,

@@ -34,8 +34,8 @@ class Range:
         kind = numbers.Integral if self.whole else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
             return False
-        reaches = value > self.least if self.above else value >= self.least
-        return reaches and (value < self.most if self.below else value <= self.most)
+        fits = value > self.least if self.above else value >= self.least  # type: ignore[operator]
+        return fits and (value < self.most if self.below else value <= self.most)
 
     def __str__(self) -> str:
         """What the value must be, as the end of a sentence."""

@@ -7,9 +7,10 @@ push and load it takes both along. FSMT's and Marian's own tokenizers know both 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
+from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -26,7 +27,7 @@ def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
     """What reads and writes targets: the tokenizer itself unless there are two vocabularies."""
     written = tokenizer.init_kwargs.get(TARGET_TOKENIZER)
     if written is not None:
-        return _read_tokenizer(written, type(tokenizer.backend_tokenizer))
+        return _read_tokenizer(written, type(tokenizer.backend_tokenizer).from_str)
     if type(tokenizer).__name__ != "FSMTTokenizer":
         return tokenizer
     # It writes targets, and takes every text for a source.
@@ -71,9 +72,9 @@ def hold_target_tokenizer(
 
 
 @lru_cache(maxsize=4)
-def _read_tokenizer(written: str, backend: type) -> PreTrainedTokenizerFast:
+def _read_tokenizer(written: str, from_str: Callable[[str], Any]) -> PreTrainedTokenizerFast:
     settings = json.loads(written)
-    read = backend.from_str(json.dumps(settings.pop("tokenizer")))
+    read = from_str(json.dumps(settings.pop("tokenizer")))
     return PreTrainedTokenizerFast(tokenizer_object=read, **settings)
 
 

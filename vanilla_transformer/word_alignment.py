@@ -74,7 +74,7 @@ def spelled_pieces(
     """The UTF-8 bytes of each id, and whether it is text and not a special or added token."""
     not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     is_text = [index not in not_text for index in ids]
-    tokens = tokenizer.convert_ids_to_tokens(ids)
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
     # The sign for the space is in every byte-level vocabulary; SentencePiece's is U+2581.
     byte_level, spaced = (
         tokenizer.convert_tokens_to_ids(sign) not in (None, tokenizer.unk_token_id)

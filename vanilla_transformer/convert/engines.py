@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin, StoppingCriteria
+from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..batch_translation import pad_ids
+from ..batch_translation import SourceLengthLimit, pad_ids
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
@@ -100,7 +100,7 @@ class CTranslate2Engine(torch.nn.Module):
         num_return_sequences: int | None = None,
         max_new_tokens: int | None = None,
         max_length: int | None = None,
-        stopping_criteria: Sequence[StoppingCriteria] = (),
+        stopping_criteria: Sequence[SourceLengthLimit] = (),
     ) -> Tensor:
         """Decodes one batch, with arguments of the model's own `generate`.
 
@@ -313,8 +313,9 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
+        *,
+        attention_mask: Tensor,
+        decoder_input_ids: Tensor,
         encoder_outputs: BaseModelOutput | None = None,
         past_key_values: object = None,
         **kwargs: object,
@@ -324,11 +325,11 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
             encoder_outputs = self.encoder(input_ids, attention_mask)
         cache = past_key_values if isinstance(past_key_values, _OnnxCache) else None
         if cache is None:
-            cache = _OnnxCache(encoder_outputs.keys, encoder_outputs.values)
+            cache = _OnnxCache(encoder_outputs["source_keys"], encoder_outputs["source_values"])
         logits, cache.target = self.decode(
             decoder_input_ids, attention_mask, cache.source, cache.target
         )
-        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)
+        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)  # type: ignore[arg-type]
 
 
 class _OnnxEncoder(torch.nn.Module):
@@ -346,15 +347,15 @@ class _OnnxEncoder(torch.nn.Module):
         states, *source = self.engine[0].encode(input_ids, attention_mask)
         # One tensor each, which `generate` repeats for every beam.
         keys, values = torch.stack(source[::2], dim=1), torch.stack(source[1::2], dim=1)
-        return _OnnxEncoderOutput(last_hidden_state=states, keys=keys, values=values)
+        return _OnnxEncoderOutput(states, source_keys=keys, source_values=values)
 
 
 @dataclasses.dataclass
 class _OnnxEncoderOutput(BaseModelOutput):
     """The source's states, (B, S, d), and of all N layers keys and values, (B, N, h, S, .)."""
 
-    keys: Tensor | None = None
-    values: Tensor | None = None
+    source_keys: Tensor | None = None
+    source_values: Tensor | None = None
 
 
 class _OnnxCache:
@@ -371,4 +372,5 @@ class _OnnxCache:
 
     def reorder_cache(self, beams: Tensor) -> None:
         """Lets each row go on from another hypothesis of its source, (B,)."""
-        self.target = [part.index_select(0, beams) for part in self.target]
+        if self.target is not None:
+            self.target = [part.index_select(0, beams) for part in self.target]

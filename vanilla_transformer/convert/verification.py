@@ -29,20 +29,20 @@ def probe(config: VanillaTransformerConfig) -> Probe:
     shape = (SENTENCES, longest)
     source = torch.randint(config.vocab_size, shape, generator=generator)
     target = torch.randint(config.target_vocab_size, shape, generator=generator)
-    target[:, 0] = config.decoder_start_token_id
+    start, pad = config.start_and_pad_ids()
+    target[:, 0] = start
     lengths = torch.arange(longest, longest - SENTENCES, -1).clamp(min=1)
     mask = (torch.arange(longest) < lengths[:, None]).long()
-    return Probe(source.masked_fill(mask == 0, config.pad_token_id), mask, target)
+    return Probe(source.masked_fill(mask == 0, pad), mask, target)
 
 
 @torch.inference_mode()
 def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) -> Probe:
     """The same sources with the model's own translations of as many tokens."""
-    options = {
-        "min_new_tokens": probe.target.size(1) - 1,
-        "max_new_tokens": probe.target.size(1) - 1,
-    }
-    target = model.generate(probe.source, attention_mask=probe.mask, num_beams=1, **options)
+    new = probe.target.size(1) - 1
+    target: Tensor = model.generate(  # type: ignore[misc, assignment]
+        probe.source, attention_mask=probe.mask, num_beams=1, min_new_tokens=new, max_new_tokens=new
+    )
     return probe._replace(target=target)
 
 

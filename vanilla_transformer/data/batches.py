@@ -11,7 +11,7 @@ the two, back and forth, so that the shorter sides agree as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 
 import numpy as np
@@ -82,6 +82,7 @@ class TokenBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         order, bounds = self._plan()
         count = len(self)
+        batches: Iterable[int]
         if self.shuffle:
             batches = self._generator(stream=1).permutation(count)
         else:

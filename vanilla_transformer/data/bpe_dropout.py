@@ -11,7 +11,7 @@ epoch and the batch decides the draw, so that a resumed run sees what it would h
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from .batches import TokenBatchSampler
-
-Features = Sequence[dict[str, Sequence[int]]]
+from .dataset import Features
 
 
 class BpeDropout:
@@ -71,7 +70,7 @@ class BpeDropout:
     def _taken_apart(self, rows: list[np.ndarray], epoch: int) -> list[np.ndarray]:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids, row_of = np.concatenate(rows), np.repeat(np.arange(len(rows)), lengths)
-        rng = np.random.default_rng([self.seed, epoch, zlib.crc32(ids)])
+        rng = np.random.default_rng([self.seed, epoch, zlib.crc32(ids.data)])
         new = (ids >= 0) & (ids < len(self.parts))  # a filler such as -100 is no piece
         while True:
             candidates = np.flatnonzero(new)
@@ -101,7 +100,7 @@ class BpeDropoutCollator:
 
     def __init__(
         self,
-        collate: Callable[[Features], dict[str, torch.Tensor]],
+        collate: Callable[[list[dict[str, np.ndarray]]], dict[str, torch.Tensor]],
         bpe_dropout: BpeDropout,
         sampler: TokenBatchSampler,
     ) -> None:

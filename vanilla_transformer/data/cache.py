@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from ..storage.atomic import write_json
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Part of every cache key: raise it when the files or the rules of reading change.
 _CACHE_VERSION = 3
 # What the reports of each kind of cache hold.
-REPORTS = {
+REPORTS: dict[str, dict[str, type]] = {
     "pairs": {"rows": int, "malformed": int, "empty": int, "examples": list},
     "tokens": {"rows": int, "too_long": int, "empty": int},
     "split": {"rows": int, "held_out": int},
@@ -68,10 +68,10 @@ class ArrowFile:
 def cached(
     name: str,
     key: list | None,
-    write: Callable[[Path], dict],
+    write: Callable[[Path], dict[str, Any]],
     *,
     cache_dir: str | os.PathLike | None,
-) -> tuple[Dataset, dict]:
+) -> tuple[Dataset, dict[str, Any]]:
     """The data set of `key` and its report, made by `write(path)` unless a whole one is there.
 
     Without a key the content is the key: `write` runs, and the result is kept once.
@@ -105,10 +105,11 @@ def cached(
                     opened = _opened(folder, name)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
+    assert opened is not None  # what was found damaged has just been made again
     return opened
 
 
-def _opened(folder: Path, name: str) -> tuple[Dataset, dict] | None:
+def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
     """The data set in a folder and its report; None, with a warning, if they are damaged."""
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
@@ -134,7 +135,7 @@ def _opened(folder: Path, name: str) -> tuple[Dataset, dict] | None:
     return None
 
 
-def _write_report(folder: Path, report: dict, digest: str) -> None:
+def _write_report(folder: Path, report: dict[str, Any], digest: str) -> None:
     marks = {"sha256": digest, "size_and_times": _size_and_times(folder / "data.arrow")}
     file = folder / "report.json"
     with errors_naming(file):

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .readers import PairSource
 
 logger = logging.getLogger(__name__)
+
+# Of each pair `input_ids` and `labels`, and whatever else.
+Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
 _BATCH = 8000  # pairs; to encode a batch costs some 15 ms more than its pairs do
 
@@ -114,7 +117,7 @@ def load_pairs(
     return dataset
 
 
-def reading_report(dataset: Dataset) -> dict[str, object]:
+def reading_report(dataset: Dataset) -> dict[str, Any]:
     """What was counted when a data set of `load_pairs` or `tokenize_pairs` was made.
 
     Returns:
@@ -135,7 +138,7 @@ def sentences(dataset: Dataset) -> Iterator[str]:
             yield from column.to_pylist()
 
 
-def _identity(source: PairSource, cache_key: str | None, hub: tuple) -> list | None:
+def _identity(source: Any, cache_key: str | None, hub: tuple) -> list | None:
     if cache_key is not None:
         return ["named", cache_key]
     kind = kind_of(source)
@@ -152,7 +155,7 @@ def _identity(source: PairSource, cache_key: str | None, hub: tuple) -> list | N
     return [kind, marks, *(hub if kind == "hub" else ())]
 
 
-def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict:
+def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[str, Any]:
     import pyarrow as pa
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
@@ -282,7 +285,7 @@ def _write_tokens(
     workers: int,
     limits: list[int | None],
     show_progress: bool,
-) -> dict:
+) -> dict[str, Any]:
     import pyarrow as pa
 
     ids = pa.list_(pa.int32())
@@ -325,8 +328,8 @@ def _encoded_batches(
     """Number of pairs read, of empty ones among them, and the ids of the others, batch by batch."""
 
     def encode_batch(table: pyarrow.Table) -> tuple[int, int, tuple[list, list]]:
-        pairs = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
-        pairs = [(s, t) for s, t in pairs if (s or "").strip() and (t or "").strip()]
+        rows = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
+        pairs = [(s, t) for s, t in rows if (s or "").strip() and (t or "").strip()]
         sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
         return len(table), len(table) - len(pairs), encode(sources, targets)
 
@@ -374,7 +377,7 @@ class PairCollator:
     vocab_size: int | None = None
     target_vocab_size: int | None = None
 
-    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Features) -> dict[str, torch.Tensor]:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
@@ -415,7 +418,7 @@ class PairCollator:
             )
 
 
-def _id_row(feature: Mapping[str, Sequence[int]], name: str, place: int) -> np.ndarray:
+def _id_row(feature: Mapping[str, Sequence[int] | np.ndarray], name: str, place: int) -> np.ndarray:
     """The ids of one side of a pair, (T,), int64."""
     try:
         row = np.asarray(feature.get(name))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES, errors_naming, read_lines
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
     # A path, two paths, a Hub name, a data set, or pairs.
-    PairSource = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
+    PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
 TEXT_BYTES = 2**16  # of one side of a pair: some ten thousand words
 _ROWS = 1000
@@ -52,6 +52,7 @@ class _EmptyError(_MalformedError):
 
 # Takes the place of a line that is no pair, and what is wrong with it.
 _Skip = Callable[[str, Exception], None]
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
@@ -212,27 +213,28 @@ def read_pairs(
 
     def read(skip: _Skip) -> Iterator[tuple[str, str]]:
         if kind == "json":
-            return _read_json_lines(Path(source), columns.keys, skip)
+            return _read_json_lines(Path(known), columns.keys, skip)
         if kind == "table":
-            return _read_table(Path(source), columns, skip)
+            return _read_table(Path(known), columns, skip)
         if kind == "parallel":
-            return _read_parallel(Path(source[0]), Path(source[1]), skip)
+            return _read_parallel(Path(known[0]), Path(known[1]), skip)
         if kind == "pairs":
-            return _read_rows(source, lambda pair: _checked_pair(*_two_sides(pair)), "pair", skip)
+            return _read_rows(known, lambda pair: _checked_pair(*_two_sides(pair)), "pair", skip)
         if kind == "parquet":
-            rows = _parquet_rows(Path(source), columns)
-            return _read_rows(rows, lambda row: _pair_of_row(*row), f"{source}: row", skip)
-        dataset = source
+            rows = _parquet_rows(Path(known), columns)
+            return _read_rows(rows, lambda row: _pair_of_row(*row), f"{known}: row", skip)
+        dataset = known
         if kind == "hub":
             from datasets import load_dataset
 
             dataset = load_dataset(
-                os.fspath(source), config, split=split, revision=revision, streaming=streaming
+                os.fspath(known), config, split=split, revision=revision, streaming=streaming
             )
         rows = _dataset_rows(dataset, columns)
         return _read_rows(rows, lambda row: _pair_of_row(*row), "row", skip)
 
     kind = kind_of(source)
+    known: Any = source  # of that kind
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
@@ -310,7 +312,7 @@ def _require_parallel(names: list[str]) -> None:
         )
 
 
-def _name_of(source: PairSource, kind: str) -> str:
+def _name_of(source: Any, kind: str) -> str:
     if kind == "parallel":
         return " and ".join(map(os.fspath, source))
     return "the pairs given" if kind in ("dataset", "pairs") else os.fspath(source)
@@ -445,7 +447,7 @@ def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, tuple[s
 
 
 def _read_rows(
-    rows: Iterable, pair_of: Callable[[object], tuple[str, str]], unit: str, skip: _Skip
+    rows: Iterable[_Row], pair_of: Callable[[_Row], tuple[str, str]], unit: str, skip: _Skip
 ) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(rows):
         try:
@@ -505,15 +507,18 @@ def _two_sides(pair: object) -> tuple[object, object]:
 
 
 def _checked_pair(source: object, target: object) -> tuple[str, str]:
-    for name, side in (("source", source), ("target", target)):
-        if not isinstance(side, str):
-            raise _MalformedError(f"the {name} is {type(side).__name__}, not a string")
-        if not side.strip():
-            raise _EmptyError(f"the {name} is empty")
-        try:
-            size = len(side.encode("utf-8"))
-        except UnicodeEncodeError:
-            raise _MalformedError(f"the {name} holds a lone surrogate") from None
-        if size > TEXT_BYTES:
-            raise _MalformedError(f"the {name} is longer than {TEXT_BYTES // 2**10} KiB")
-    return source, target
+    return _checked_side("source", source), _checked_side("target", target)
+
+
+def _checked_side(name: str, side: object) -> str:
+    if not isinstance(side, str):
+        raise _MalformedError(f"the {name} is {type(side).__name__}, not a string")
+    if not side.strip():
+        raise _EmptyError(f"the {name} is empty")
+    try:
+        size = len(side.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise _MalformedError(f"the {name} holds a lone surrogate") from None
+    if size > TEXT_BYTES:
+        raise _MalformedError(f"the {name} is longer than {TEXT_BYTES // 2**10} KiB")
+    return side

@@ -11,7 +11,7 @@ import logging
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     faults, _ = _faults(dataset, cache_dir)
     report = pair_report(dataset, cache_dir=cache_dir)
 
-    def write(path: Path) -> dict:
+    def write(path: Path) -> dict[str, Any]:
         kept = faults.with_format("numpy")["fault"][:] == 0
         if not kept.any():
             raise RequestError(f"no pair is left to train on: {describe_report(report)}.")
@@ -137,7 +137,7 @@ def shared_pairs(
         cache_dir: where caches live; the cache of `datasets` unless given.
     """
 
-    def write(path: Path) -> dict:
+    def write(path: Path) -> dict[str, Any]:
         import pyarrow as pa
 
         found = np.isin(_pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other)))
@@ -162,7 +162,9 @@ def describe_report(report: dict[str, int]) -> str:
     )
 
 
-def _faults(dataset: Dataset, cache_dir: str | os.PathLike | None) -> tuple[Dataset, dict]:
+def _faults(
+    dataset: Dataset, cache_dir: str | os.PathLike | None
+) -> tuple[Dataset, dict[str, Any]]:
     """For each pair 0 or the number of its fault from 1, in a column `fault`; and the counts."""
     return cached(
         "faults",
@@ -172,7 +174,7 @@ def _faults(dataset: Dataset, cache_dir: str | os.PathLike | None) -> tuple[Data
     )
 
 
-def _write_faults(path: Path, dataset: Dataset) -> dict:
+def _write_faults(path: Path, dataset: Dataset) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -196,7 +198,7 @@ def _write_faults(path: Path, dataset: Dataset) -> dict:
     return {"rows": len(dataset), **dict(zip(_FAULTS, counts, strict=True))}
 
 
-def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict:
+def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict[str, Any]:
     """Validation, test and training pairs in one file, one after the other."""
     sources, targets = _hashes(dataset)
     ordered = np.sort(np.concatenate([sources, targets]))
@@ -240,9 +242,9 @@ def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     import pyarrow.compute as pc
     from pandas.util import hash_array
 
-    found = ([], [])
+    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
         for side, column in zip(found, table.columns, strict=True):
             texts = pc.utf8_trim_whitespace(column).to_numpy().astype(object)
             side.append(hash_array(texts, categorize=False))
-    return tuple(np.concatenate(side) for side in found)
+    return np.concatenate(found[0]), np.concatenate(found[1])

@@ -64,7 +64,7 @@ def log_probabilities(
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(remaining, WINDOW)):
             sources, targets = _ids(model, tokenizer, window, first=done + 1)
-            found: list[Likelihood | None] = [None] * len(window)
+            found: dict[int, Likelihood] = {}
             lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
             for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
                 sums = _log_probabilities(
@@ -79,7 +79,7 @@ def log_probabilities(
                     found[index] = Likelihood(value, len(targets[index]))
                 bar.update(len(batch))
             done += len(window)
-            yield from found
+            yield from (found[index] for index in range(len(window)))
 
 
 def _ids(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from ..batch_translation import encode, length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
 from ..errors import RequestError
+from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids, target_tokenizer
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 
@@ -61,7 +62,7 @@ def perplexity(
     batch_tokens: int = 4096,
     max_sentences: int = 256,
     progress: bool = False,
-) -> dict[str, float | int]:
+) -> Perplexity:
     """Compute the perplexity per target token: exp of the mean negative log-likelihood.
 
     The mean is over the tokens of the whole set, `</s>` counted, in float64, so the batches do not
@@ -111,8 +112,8 @@ def evaluate_model(
     tokenize: str | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
-    **generation_kwargs: object,
-) -> dict[str, object]:
+    **generation_kwargs: Any,
+) -> TestTexts:
     """Translate a test set; score the translations, the model and the untranslated sources.
 
     Args:
@@ -138,23 +139,27 @@ def evaluate_model(
             takes, or `tokenize` is not installed.
     """
     check_pairs(sources, references)
-    options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
+    options: dict[str, Any] = {
+        "target_language": target_language,
+        "lowercase": lowercase,
+        "tokenize": tokenize,
+    }
     # Before the long work: a source may be too long, what the scores need may not be installed, and
     # kinds may not fit.
     copies = corpus_scores(sources, references, **options)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
         encode(model, tokenizer, list(sources[start : start + WINDOW]), first=start + 1)
-    decoding = {"batch_tokens": batch_tokens, "progress": progress}
+    decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
-    result: dict[str, object] = {
+    result: TestTexts = {
         **corpus_scores(hypotheses, references, **options),
         **perplexity(model, _tokenized(model, tokenizer, sources, references), **decoding),
         "copy_baseline": copies,
     }
     if kinds is not None:
-        result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
-        for kind, scores in result["by_kind"].items():
+        by_kind = result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
+        for kind, scores in by_kind.items():
             scores["copy_exact_match"] = copies_by_kind[kind]["exact_match"]
     result["hypotheses"] = hypotheses
     return result
@@ -198,7 +203,11 @@ def trainer_metrics(
             target_language=target_language,
             tokenize=tokenize,
         )
-        return {name: scores[name] for name in ("bleu", "chrf", "exact_match")}
+        return {
+            "bleu": scores["bleu"],
+            "chrf": scores["chrf"],
+            "exact_match": scores["exact_match"],
+        }
 
     return compute
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..storage.metrics import KindScores, Scores
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU, CHRF
@@ -51,7 +52,7 @@ def bleu_score(
     target_language: str,
     lowercase: bool = False,
     tokenize: str | None = None,
-) -> dict[str, float | str]:
+) -> Scores:
     """Compute corpus BLEU in percent, `bleu`, and its signature, `bleu_signature`.
 
     Args:
@@ -72,7 +73,7 @@ def bleu_score(
 
 def chrf_score(
     hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
-) -> dict[str, float | str]:
+) -> Scores:
     """Compute corpus chrF2 in percent, `chrf`, and its signature, `chrf_signature`."""
     check_pairs(hypotheses, references)
     metric = chrf_metric(lowercase=lowercase)
@@ -93,7 +94,7 @@ def tokenized_bleu(
     *,
     target_language: str,
     lowercase: bool = True,
-) -> dict[str, float | str]:
+) -> Scores:
     """Compute BLEU on lower-cased Moses tokens, as papers on Multi30k often report it.
 
     Comparable with that literature only, not with `bleu_score`: the tokens differ. Both sides are
@@ -121,7 +122,7 @@ def tokenized_bleu(
 
 def compound_bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, target_language: str
-) -> dict[str, float | str]:
+) -> Scores:
     """Compute BLEU on Moses tokens with compounds split at hyphens, as the paper reports it.
 
     What the authors' get_ende_bleu.sh does: replace punctuation of Unicode, tokenize, write
@@ -157,7 +158,7 @@ def compound_bleu(
 OTHER_BLEU = {"moses": tokenized_bleu, "compound": compound_bleu}
 
 
-def other_bleu(kind: str) -> Callable[..., dict[str, float | str]]:
+def other_bleu(kind: str) -> Callable[..., Scores]:
     """Return the function of a name in `OTHER_BLEU`.
 
     Raises:
@@ -175,16 +176,22 @@ def corpus_scores(
     target_language: str,
     lowercase: bool = False,
     tokenize: str | None = None,
-) -> dict[str, float | str | int]:
+) -> Scores:
     """Compute all scores of a set of translations; arguments and errors as for `bleu_score`.
 
     Returns:
         `bleu`, `chrf`, `exact_match` in percent, `bleu_signature`, `chrf_signature`, and the number
         of sentences, `num_sentences`.
     """
-    options = {"target_language": target_language, "lowercase": lowercase, "tokenize": tokenize}
+    bleu = bleu_score(
+        hypotheses,
+        references,
+        target_language=target_language,
+        lowercase=lowercase,
+        tokenize=tokenize,
+    )
     return {
-        **bleu_score(hypotheses, references, **options),
+        **bleu,
         **chrf_score(hypotheses, references, lowercase=lowercase),
         "exact_match": exact_match(hypotheses, references),
         "num_sentences": len(references),
@@ -193,7 +200,7 @@ def corpus_scores(
 
 def scores_by_kind(
     hypotheses: Sequence[str], references: Sequence[str], kinds: Sequence[str]
-) -> dict[str, dict[str, float | int]]:
+) -> dict[str, KindScores]:
     """Return exact match in percent and number of sentences by kind, in alphabetical order."""
     check_pairs(hypotheses, references)
     if len(kinds) != len(references):

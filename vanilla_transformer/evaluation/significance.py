@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import RequestError
 from .scores import bleu_metric, check_pairs, chrf_metric
@@ -16,6 +16,15 @@ ALPHA = 0.05  # a smaller p-value counts as a difference
 FEWEST_SENTENCES = 100
 
 
+class SystemScores(TypedDict):
+    """Scores of one of several systems in percent, and its differences from the first one."""
+
+    bleu: float
+    bleu_p_value: float | None  # how likely so large a difference would be by chance
+    chrf: float
+    chrf_p_value: float | None
+
+
 def paired_bootstrap(
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
@@ -23,7 +32,7 @@ def paired_bootstrap(
     target_language: str,
     tokenize: str | None = None,
     num_samples: int = 1000,
-) -> tuple[list[dict[str, float | None]], dict[str, str]]:
+) -> tuple[list[SystemScores], dict[str, str]]:
     """Test by paired bootstrap whether systems differ from the first one (Koehn, 2004).
 
     The test is sacreBLEU's own, with its seed: 12345, or that of the variable `SACREBLEU_SEED`.
@@ -49,7 +58,7 @@ def paired_bootstrap(
     for hypotheses in systems:
         check_pairs(hypotheses, references)
     metrics = {"bleu": bleu_metric(target_language, tokenize=tokenize), "chrf": chrf_metric()}
-    from sacrebleu.significance import PairedTest
+    from sacrebleu.significance import PairedTest, Result
 
     test = PairedTest(
         [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
@@ -59,18 +68,28 @@ def paired_bootstrap(
         n_samples=num_samples,
     )
     signatures, found = test()
-    # By their order: sacreBLEU calls its metrics by names of its own.
-    results: list[list[Result]] = [column for name, column in found.items() if name != "System"]
-    rows: list[dict[str, float | None]] = [{} for _ in systems]
-    for metric, column in zip(metrics, results, strict=True):
-        for row, result in zip(rows, column, strict=True):
-            row[metric] = float(result.score)
-            # Its p-value of two equal scores is the smallest that there is.
-            row[f"{metric}_p_value"] = (
-                None if result.score == column[0].score else float(result.p_value)
-            )
+    # By their order, behind the systems: sacreBLEU calls its metrics by names of its own.
+    _, bleu, chrf = (
+        [cell for cell in column if isinstance(cell, Result)] for column in found.values()
+    )
+    rows: list[SystemScores] = [
+        {
+            "bleu": float(in_bleu.score),
+            "bleu_p_value": _p_value(in_bleu, bleu[0]),
+            "chrf": float(in_chrf.score),
+            "chrf_p_value": _p_value(in_chrf, chrf[0]),
+        }
+        for in_bleu, in_chrf in zip(bleu, chrf, strict=True)
+    ]
     texts = zip(metrics, signatures.values(), strict=True)
     return rows, {f"{metric}_signature": str(signature) for metric, signature in texts}
+
+
+def _p_value(result: Result, first: Result) -> float | None:
+    """SacreBLEU's, which of two equal scores is the smallest that there is; here it is None."""
+    if result.p_value is None or result.score == first.score:
+        return None
+    return float(result.p_value)
 
 
 def most_different(
@@ -102,9 +121,7 @@ def most_different(
 
 
 def verdict(
-    names: tuple[str, str],
-    rows: tuple[Mapping[str, float | None], Mapping[str, float | None]],
-    num_sentences: int,
+    names: tuple[str, str], rows: tuple[SystemScores, SystemScores], num_sentences: int
 ) -> str:
     """Say in one sentence whether a system is better than another.
 
@@ -115,8 +132,8 @@ def verdict(
     """
     (first, other), (base, row) = names, rows
     differences = {
-        label: (row[key] - base[key], row[f"{key}_p_value"])
-        for label, key in (("BLEU", "bleu"), ("chrF", "chrf"))
+        "BLEU": (row["bleu"] - base["bleu"], row["bleu_p_value"]),
+        "chrF": (row["chrf"] - base["chrf"], row["chrf_p_value"]),
     }
     numbers = ", ".join(
         f"{difference:+.1f} {label}"

@@ -328,15 +328,15 @@ class GrowingRows:
 
     def __init__(self, room: int) -> None:
         self.room, self.length = room, 0
-        self.buffer: Tensor | None = None
+        self.buffer = torch.empty(0, 0)  # (B, ..., room, width)
 
     def append(self, rows: Tensor) -> Tensor:
         """Writes rows, (B, ..., r, width), behind the others; returns a view of all of them."""
         start, end = self.length, self.length + rows.size(-2)
-        if self.buffer is None or end > self.buffer.size(-2):
-            self.room = max(end, 2 * self.room if self.buffer is not None else self.room)
+        if end > self.buffer.size(-2):
+            self.room = max(end, 2 * self.room if start else self.room)
             grown = rows.new_empty((*rows.shape[:-2], self.room, rows.size(-1)))
-            if self.buffer is not None:
+            if start:
                 grown[..., :start, :] = self.buffer[..., :start, :]
             self.buffer = grown
         self.buffer.narrow(-2, start, end - start).copy_(rows)
@@ -416,15 +416,16 @@ class LayerMemory:
     def __init__(self, layer: DecoderLayer, source: Tensor, room: int) -> None:
         self.own, self.cross = layer.self_attn, layer.cross_attn
         self.rows = GrowingRows(room)  # (B, h, R, d_k + d_v): each key beside its value
-        self.source = tuple(  # (B, h, S, d_k), (B, h, S, d_v)
+        self.keys, self.values = (  # (B, h, S, d_k), (B, h, S, d_v)
             part.contiguous() for part in self.cross.keys_and_values(source, None)
         )
         self.folded: FoldedSource | None = None
 
     def fold_source(self) -> None:
         """Folds the projections of plain linear layers into a source that is short enough."""
-        if FoldedSource.is_smaller(self.cross, self.source[0]):
-            self.folded, self.source = FoldedSource(self.cross, *self.source), ()
+        if FoldedSource.is_smaller(self.cross, self.keys):
+            self.folded = FoldedSource(self.cross, self.keys, self.values)
+            self.keys = self.values = self.keys.new_empty(0)
 
     def attend(self, query: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         """Each hypothesis to its ancestors and itself (Section 3.2.3), all heads: (B, w, h * d_v).
@@ -443,9 +444,9 @@ class LayerMemory:
         The mean of the heads' weights, (B, w, S), is added to the alignments, if there are any.
         """
         if alignments is None:
-            return _attend(self.cross, query, *self.source, mask)
+            return _attend(self.cross, query, self.keys, self.values, mask)
         heads, weights = eager_attention_forward(
-            self.cross, query, *self.source, mask, scaling=self.cross.scaling
+            self.cross, query, self.keys, self.values, mask, scaling=self.cross.scaling
         )  # (B, w, h, d_v), (B, h, w, S)
         alignments.append(weights.mean(1))
         return heads.flatten(2)
@@ -453,9 +454,10 @@ class LayerMemory:
     def keep(self, order: Tensor, moved: Tensor) -> None:
         """Keeps the sources of `order`; see `GrowingRows.keep`."""
         self.rows.keep(order, moved)
-        self.source = tuple(_kept(part, order, moved) for part in self.source)
         if self.folded is not None:
             self.folded.keep(order, moved)
+            return
+        self.keys, self.values = (_kept(part, order, moved) for part in (self.keys, self.values))
 
 
 def _attend(

@@ -14,7 +14,7 @@ import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
@@ -54,25 +54,27 @@ class PackedLinear(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs)."""
-        if self._is_plain_for(x):
-            return nn.functional.linear(x, self.weight, self.bias)
+        weight = self._weight_for(x)
+        if weight is not None:
+            return nn.functional.linear(x, weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
     def relu(self, x: Tensor) -> Tensor:
         """max(0, x W^T + b)."""
-        if self._is_plain_for(x):
+        if self._weight_for(x) is not None:
             return self(x).relu_()
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "relu", [], "")
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """A residual, (..., outputs), + x W^T + b."""
-        if self._is_plain_for(x):
+        if self._weight_for(x) is not None:
             return self(x).add_(residual)
         add = torch.ops.mkldnn._linear_pointwise.binary
         return add(x, residual, self.packed, self.bias, "add")
 
-    def _is_plain_for(self, x: Tensor) -> bool:
-        return self.packed is None or (self.weight is not None and _has_many_rows(x))
+    def _weight_for(self, x: Tensor) -> Tensor | None:
+        """The weight to multiply by; None where the packed one is better, or the only one."""
+        return self.weight if self.packed is None or _has_many_rows(x) else None
 
 
 class _Copy(NamedTuple):
@@ -118,7 +120,7 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
                 and _is_plain(module)
                 and module.weight.numel() >= SMALLEST
             ):
-                module.forward = _Packing(module)
+                module.__dict__["forward"] = _Packing(module)
                 replaced.append(module)
         yield
     finally:
@@ -135,7 +137,7 @@ def packable(module: nn.Module) -> bool:
     return _can_pack() and _is_plain(module)
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     if type(module) is not nn.Linear or change_of(module):
         return False
     weight = module.weight
@@ -165,7 +167,8 @@ def packed_together(
         layers: The layers.
         arrange: Joins their weights, and their biases, into one of the order that is wanted.
     """
-    weights, biases = [part.weight for part in layers], [part.bias for part in layers]
+    weights: list[Tensor] = [part.weight for part in layers]
+    biases: list[Tensor] = [part.bias for part in layers]
     return _copy(owner, weights + biases, lambda: (arrange(weights), arrange(biases)))
 
 
@@ -199,7 +202,7 @@ def _can_pack() -> bool:
     return (
         not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
-        and torch.backends.mkldnn.enabled
+        and bool(torch.backends.mkldnn.enabled)
         and _has_operators()
     )
 

@@ -12,6 +12,8 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
+from typing import TypeGuard
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -54,7 +56,8 @@ def _functions(owner: object) -> dict[str, object]:
 
 
 # As they were imported: a function that is patched later makes another model.
-_AS_IMPORTED = {owner: _functions(owner) for owner in (_MODELING, *_OURS, *_TORCH)}
+_OWNERS: list[type | ModuleType] = [_MODELING, *_OURS, *_TORCH]
+_AS_IMPORTED = {owner: _functions(owner) for owner in _OWNERS}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
 _AS_IMPORTED[nn.functional] = {
     name: vars(nn.functional)[name]
@@ -62,7 +65,7 @@ _AS_IMPORTED[nn.functional] = {
 }
 
 
-def is_plain(model: PreTrainedModel) -> bool:
+def is_plain(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForConditionalGeneration]:
     """Whether the fast path may decode with this model; if not, the log says once why."""
     change = next(changes(model), None)
     if change is not None:
@@ -123,8 +126,8 @@ def change_of(module: nn.Module) -> str | None:
         hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
         if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):
             return " has hooks"
-    if not _method_names(kind).isdisjoint(module.__dict__):
-        for name in module.__dict__.keys() & _method_names(kind):
+    if not _method_names(kind.__mro__).isdisjoint(module.__dict__):
+        for name in module.__dict__.keys() & _method_names(kind.__mro__):
             own = module.__dict__[name]
             # A program that wraps `forward` may put the method itself back.
             is_method = getattr(own, "__func__", None) is getattr(kind, name)
@@ -135,7 +138,7 @@ def change_of(module: nn.Module) -> str | None:
             return f" holds its {name} as a {type(parameter).__name__}"
     if isinstance(module, nn.Linear) and module._parameters.keys() != {"weight", "bias"}:
         return " computes its weight"
-    return _attention_change(module) if kind is MultiHeadAttention else None
+    return _attention_change(module) if isinstance(module, MultiHeadAttention) else None
 
 
 def _attention_change(attention: MultiHeadAttention) -> str | None:
@@ -152,7 +155,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 @functools.cache
-def _method_names(kind: type) -> frozenset[str]:
-    """Methods that an attribute of a module could take the place of."""
-    ours = [owner for owner in kind.__mro__ if owner in _AS_IMPORTED]
+def _method_names(classes: tuple[type, ...]) -> frozenset[str]:
+    """Methods that an attribute of a module of these classes could take the place of."""
+    ours = [owner for owner in classes if owner in _AS_IMPORTED]
     return frozenset(name for owner in ours for name in vars(owner) if callable(vars(owner)[name]))

@@ -29,12 +29,17 @@ class Scores(TypedDict, total=False):
     compound_bleu_signature: str
 
 
-class TestScores(Scores, total=False):
-    """Scores of a model on a test set, and what it was searched with."""
+class Perplexity(TypedDict, total=False):
+    """How well a model predicts given translations."""
 
     perplexity: float
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
+
+
+class TestScores(Scores, Perplexity, total=False):
+    """Scores of a model on a test set, and what it was searched with."""
+
     copy_baseline: Scores  # of the untranslated sources
     by_kind: dict[str, KindScores]
     num_beams: int

@@ -5,13 +5,14 @@ import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..errors import RequestError
 
-_SCALAR = np.float64().__reduce__()[0]
+_SCALAR: Any = np.float64().__reduce__()[0]
 # Scores and counts in the checkpoints of trainers are numbers of numpy's.
 NUMPY_NUMBERS = (
     (_SCALAR, "numpy._core.multiarray.scalar"),

@@ -4,6 +4,7 @@ Whatever such a file holds, the caller gets what it expects or one line that nam
 """
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -101,7 +102,7 @@ def as_yaml(values: Mapping[str, object]) -> str:
     return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
 
 
-def read_lines(file: BinaryIO) -> Iterator[bytes]:
+def read_lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
     Of a line longer than `LINE_BYTES` no more than its beginning is held or yielded, which is

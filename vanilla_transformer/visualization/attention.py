@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -117,7 +117,7 @@ def attention_weights(
     target: str | None = None,
     *,
     merge_words: bool = True,
-    **generation_kwargs: object,
+    **generation_kwargs: Any,
 ) -> Attention:
     """Run a model over a sentence pair and collect the attention weights of all layers and heads.
 
@@ -146,7 +146,7 @@ def attention_weights(
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(model.device)
-        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
+        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]
         with returned_attention_weights(model):
             out = model(
                 **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
@@ -163,6 +163,8 @@ def attention_weights(
         words_and_mix(side, ids[0].tolist(), merge=merge_words)
         for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, decoder_ids))
     )
+    if target is None:
+        (target,) = writes.batch_decode(labels.tolist(), skip_special_tokens=True)
     return Attention(
         source_words,
         target_words,
@@ -171,9 +173,7 @@ def attention_weights(
         decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
         cross=_over_words(out.cross_attentions, target_mix, source_mix),
         source=source,
-        target=writes.decode(labels[0].tolist(), skip_special_tokens=True)
-        if target is None
-        else target,
+        target=target,
     )
 
 
@@ -265,8 +265,8 @@ def _attention_title(
     count = len(getattr(attention, kind))
     alone = f", {names[0]}" if len(names) == 1 else ""
     title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"
-    texts = {"encoder": [attention.source], "decoder": [attention.target]}
-    texts = texts.get(kind, [attention.source, attention.target])
+    of_one_side = {"encoder": [attention.source], "decoder": [attention.target]}
+    texts = of_one_side.get(kind, [attention.source, attention.target])
     sentence = _ARROW.join(visible(text) for text in texts if text.strip())
     columns = max(int(figure.get_figwidth() / _COLUMN), label_width(title))
     return f"{title}\n{shortened(sentence, columns)}" if sentence else title
@@ -304,7 +304,7 @@ def plot_attention_lines(
     _draw_lines(axis, weights, chosen, colours)
     axis.set_ylim(max(len(queries), len(keys)) - 0.4, -0.6)
     axis.set_axis_off()
-    text = {"fontsize": 10, "va": "center", **text_properties([*queries, *keys])}
+    text: dict[str, Any] = {"fontsize": 10, "va": "center", **text_properties([*queries, *keys])}
     for row, word in enumerate(queries):
         colour = "black" if row in chosen else GREY
         axis.text(-0.03, row, word, ha="right", color=colour, **text)

@@ -3,7 +3,7 @@
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import RequestError
 from ..storage.atomic import file_written_aside
@@ -44,7 +44,9 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
     return path
 
 
-def new_figure(width: float, height: float, layout: str = "constrained") -> "Figure":
+def new_figure(
+    width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained"
+) -> "Figure":
     """Make an empty figure of a size in inches.
 
     Raises:

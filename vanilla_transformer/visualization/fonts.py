@@ -8,11 +8,12 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 
-def text_properties(texts: Iterable[str]) -> dict[str, object]:
+def text_properties(texts: Iterable[str]) -> dict[str, Any]:
     """Return matplotlib options that draw texts literally: fonts for all signs, no formulas."""
     from matplotlib import rcParams
 

@@ -11,6 +11,7 @@ changes no product. All tensors are copies: the converter scales those that it q
 import logging
 import os
 from pathlib import Path
+from typing import cast
 
 import torch
 from ctranslate2.converters import TransformersConverter
@@ -23,6 +24,7 @@ from ...errors import RequestError
 from ...modeling_vanilla_transformer import (
     Decoder,
     Encoder,
+    Layer,
     MultiHeadAttention,
     PositionwiseFeedForward,
     VanillaTransformerForConditionalGeneration,
@@ -117,8 +119,8 @@ class VanillaTransformerLoader(ModelLoader):
         """What CTranslate2 reads beside the weights."""
         _, tokens = vocabularies(model, tokenizer)
         ours, eos = model.config, model.config.eos_token_id
-        config.decoder_start_token = tokens[ours.decoder_start_token_id]
-        config.eos_token = tokens[eos[0] if isinstance(eos, list) else eos]
+        config.decoder_start_token = tokens[_first(ours.decoder_start_token_id)]
+        config.eos_token = tokens[_first(*(eos if isinstance(eos, list) else [eos]))]
         # Where a model has none of these, a token that no text holds stands for it.
         config.bos_token = tokens[_first(ours.bos_token_id, ours.decoder_start_token_id)]
         config.unk_token = tokens[_first(ours.unk_token_id, ours.pad_token_id)]
@@ -145,7 +147,7 @@ def _set_stack(
     spec.scale_embeddings = True  # Section 3.4: by sqrt(d_model)
     embeddings.weight = _copy(stack.embed_tokens.weight)
     spec.position_encodings.encodings = position_table(stack)
-    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+    for layer_spec, layer in zip(spec.layer, cast("list[Layer]", stack.layers), strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attn)
         _set_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
@@ -331,8 +333,7 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, st
     )
     if exact:
         limit = sentences.target.size(1)
-        options = {"num_beams": 1, "max_new_tokens": limit}
-        ids = engine.generate(sentences.source, sentences.mask, **options)
+        ids = engine.generate(sentences.source, sentences.mask, num_beams=1, max_new_tokens=limit)
         check_greedy(model, sentences, ids, tolerance=TOLERANCE, name=name)
     return difference
 

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import MarianConfig, MarianMTModel
@@ -35,7 +36,7 @@ from .source import check_folders, load_source
 logger = logging.getLogger(__name__)
 
 # Fields of Marian's that make it the paper's model.
-MARIAN_FIELDS = {
+MARIAN_FIELDS: dict[str, Any] = {
     "scale_embedding": True,  # Section 3.4
     "forced_eos_token_id": None,  # Marian's own default is an id of its own vocabularies
 }
@@ -111,7 +112,7 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
 
 def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
     """Marian's configuration of the same model."""
-    fields = {field: getattr(config, field) for field in SHARED_FIELDS}
+    fields: dict[str, Any] = {field: getattr(config, field) for field in SHARED_FIELDS}
     fields["share_encoder_decoder_embeddings"] &= config.tie_word_embeddings
     return MarianConfig(
         **fields, **MARIAN_FIELDS, decoder_vocab_size=config.target_vocab_size, dtype=config.dtype
@@ -133,7 +134,7 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     _check_exportable(model)
     with torch.random.fork_rng(devices=[]):  # its random weights are of no use to anybody
         marian = MarianMTModel(marian_config(model.config))
-    marian.to(device=model.device, dtype=model.dtype)
+    marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
     # Not strict: each tied tensor comes once, sinusoids and final_logits_bias (zero) not at all.
     marian.load_state_dict(to_marian_tensors(model.state_dict(), model.config), strict=False)
     marian.generation_config = copy.deepcopy(model.generation_config)

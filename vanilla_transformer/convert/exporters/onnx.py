@@ -90,7 +90,8 @@ class GraphCache:
     """Inputs of the graph in the place of the cache that the model's attention reads and fills."""
 
     def __init__(self, source: Sequence[Tensor], past: Sequence[Tensor]) -> None:
-        self.past, self.present = past, []
+        self.past = past
+        self.present: list[Tensor] = []
         self.is_updated = dict.fromkeys(range(len(source) // 2), True)  # the source is all there
         self.cross_attention_cache = SimpleNamespace(
             layers=[
@@ -102,10 +103,8 @@ class GraphCache:
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """The keys and values of the layer with the new ones behind, (B, h, P + T, .)."""
-        earlier = self.past[2 * layer : 2 * layer + 2]
-        grown = tuple(
-            torch.cat((old, new), dim=2) for old, new in zip(earlier, (key, value), strict=True)
-        )
+        earlier_key, earlier_value = self.past[2 * layer : 2 * layer + 2]
+        grown = torch.cat((earlier_key, key), dim=2), torch.cat((earlier_value, value), dim=2)
         self.present.extend(grown)
         return grown
 
@@ -224,6 +223,7 @@ def _write_graph(
             input_names=input_names,
             output_names=output_names,
         )
+    assert program is not None  # as `dynamo` has it
     # Where in which file each node comes from: more bytes than the weights of a small model.
     ClearMetadataAndDocStringPass()(program.model)
     program.save(path, external_data=size > LARGEST_FILE)
@@ -251,7 +251,8 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) ->
     whole = log_probabilities(engine, sentences)
     _, *source = engine.encode(sentences.source, sentences.mask)
     cut = sentences.target.size(1) // 2
-    cache, pieces = None, []
+    cache: list[Tensor] | None = None
+    pieces = []
     for piece in (sentences.target[:, :cut], sentences.target[:, cut:]):
         logits, cache = engine.decode(piece, sentences.mask, source, cache)
         pieces.append(logits.log_softmax(-1))
@@ -259,7 +260,7 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) ->
         check_equal(got, expected, tolerance=TOLERANCE, name="ONNX")
         for got in (whole, torch.cat(pieces, dim=1))
     )
-    found = engine.generate(
+    found: Tensor = engine.generate(  # type: ignore[misc, assignment]
         sentences.source, attention_mask=sentences.mask, num_beams=1, max_new_tokens=cut
     )
     check_greedy(model, sentences, found, tolerance=TOLERANCE, name="ONNX")

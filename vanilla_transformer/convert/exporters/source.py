@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -51,4 +52,4 @@ def load_source(
         raise RequestError(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
         )
-    return load_saved_model(source, dtype=dtype)
+    return cast("VanillaTransformerForConditionalGeneration", load_saved_model(source, dtype=dtype))

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -163,11 +164,11 @@ def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
     return pieces
 
 
-def _options(found: Mapping[str, object], file: Path) -> dict[str, object]:
+def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Options of model and task, flat, whichever version wrote them."""
     everything = found.get("cfg") or {}
     parts = [found.get("args"), everything.get("task"), everything.get("model")]
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     for part in parts:
         part = vars(part) if isinstance(part, argparse.Namespace) else part or {}
         for name, value in part.items():
@@ -195,26 +196,26 @@ def _options(found: Mapping[str, object], file: Path) -> dict[str, object]:
     return options
 
 
-def _activation(options: Mapping[str, object]) -> str:
+def _activation(options: Mapping[str, Any]) -> str:
     name = str(options.get("activation_fn") or "relu")
     return _ACTIVATIONS.get(name, name)
 
 
-def _longest(options: Mapping[str, object]) -> int:
+def _longest(options: Mapping[str, Any]) -> int:
     limits = [options.get(f"max_{side}_positions") for side in ("source", "target")]
     return min(int(limit or 1024) for limit in limits)
 
 
-def _position_rows(options: Mapping[str, object], tensors: Mapping[str, Tensor]) -> int:
+def _position_rows(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
     """Positions that both learned tables have."""
     tables = [tensors.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
     rows = [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
     return min(rows, default=_longest(options))
 
 
-def _sizes(options: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, object]:
+def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Sizes by the options, as the architecture left them there; the tensors are held to them."""
-    sizes: dict[str, object] = {
+    sizes: dict[str, Any] = {
         "d_model": tensors["encoder.embed_tokens.weight"].size(1),
         "dropout": options.get("dropout", 0.1),
         "attention_dropout": options.get("attention_dropout") or 0.0,
@@ -229,7 +230,7 @@ def _sizes(options: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict
     return sizes
 
 
-def _tables(options: Mapping[str, object], tensors: Mapping[str, Tensor], file: Path) -> Tables:
+def _tables(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Tables:
     target = "decoder.embed_tokens.weight"
     softmax = "decoder.output_projection.weight"
     if "decoder.embed_out" in tensors:
@@ -295,7 +296,7 @@ def read_dictionary(path: Path) -> list[str]:
 
 
 def _dictionaries(
-    options: Mapping[str, object], folder: Path, sizes: tuple[int, int], *, required: bool
+    options: Mapping[str, Any], folder: Path, sizes: tuple[int, int], *, required: bool
 ) -> list[list[str]]:
     """Tokens of source and target; none where the folder has no dictionaries.
 
@@ -329,7 +330,7 @@ def _word_tokenizers(
 
 
 def _fsmt_tokenizer_files(
-    options: Mapping[str, object], found: list[list[str]], codes: Path
+    options: Mapping[str, Any], found: list[list[str]], codes: Path
 ) -> dict[str, bytes]:
     """Files of the host's FSMTTokenizer, which does Moses and BPE as fairseq's hub does."""
     languages = [str(options.get(f"{side}_lang")) for side in ("source", "target")]

@@ -81,7 +81,7 @@ def import_fsmt(
         **{field: getattr(fsmt, field) for field in _FIELDS},
         **tables.fields,
         position_encoding="tensor2tensor",
-        position_offset=fsmt.pad_token_id + 1,
+        position_offset=(fsmt.pad_token_id or 0) + 1,
         unk_token_id=3,
     )
     check_sinusoids(tensors, _POSITIONS, config, origin=source)

@@ -7,6 +7,7 @@ its softmax has no bias.
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -111,13 +112,13 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     return state_dict(found["model_state"], f"{file}: model_state")
 
 
-def _read_yaml(path: Path) -> dict[str, object]:
+def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RequestError(f"There is no {path}; name a model directory of Joey NMT's.")
     return read_yaml(path, remedy="name a model directory of Joey NMT's")
 
 
-def _section(settings: Mapping[str, object], name: str, folder: Path) -> dict[str, object]:
+def _section(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
     section = settings.get(name)
     if not isinstance(section, dict):
         raise RequestError(f"{folder}/config.yaml has no section {name!r}.")
@@ -132,7 +133,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     raise RequestError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
 
 
-def _check_stack(name: str, settings: Mapping[str, object], folder: Path) -> None:
+def _check_stack(name: str, settings: Mapping[str, Any], folder: Path) -> None:
     """Refuse what this package has no place for."""
     where = f"{folder}/config.yaml, {name}"
     if settings.get("type", "recurrent") != "transformer":
@@ -144,7 +145,7 @@ def _check_stack(name: str, settings: Mapping[str, object], folder: Path) -> Non
 
 
 def _norm_first(
-    stacks: Mapping[str, Mapping[str, object]], tensors: Mapping[str, Tensor], folder: Path
+    stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], folder: Path
 ) -> bool:
     """Which norm both stacks have. Where nothing is said, Joey reads pre-norm in the encoder.
 
@@ -168,7 +169,7 @@ def _norm_first(
 
 
 def _scaled(
-    model: Mapping[str, object], stacks: Mapping[str, Mapping[str, object]], folder: Path
+    model: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], folder: Path
 ) -> bool:
     used = ("encoder",) if model.get("tied_embeddings") else _STACKS
     scales = [bool((stacks[name].get("embeddings") or {}).get("scale")) for name in used]
@@ -177,8 +178,8 @@ def _scaled(
     return scales[0]
 
 
-def _sizes(stacks: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    sizes: dict[str, object] = {
+def _sizes(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {
         "d_model": int(stacks["encoder"].get("hidden_size", 512)),
         "dropout": float(stacks["encoder"].get("dropout", 0.1)),
         "attention_dropout": float(stacks["encoder"].get("dropout", 0.1)),
@@ -192,7 +193,7 @@ def _sizes(stacks: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     return sizes
 
 
-def _special_ids(settings: Mapping[str, object]) -> dict[str, int]:
+def _special_ids(settings: Mapping[str, Any]) -> dict[str, int]:
     data = settings.get("data")
     named = (data.get("special_symbols") if isinstance(data, dict) else None) or {}
     ids = {role: int(named.get(f"{role}_id", value)) for role, value in _SPECIAL_IDS.items()}
@@ -202,7 +203,7 @@ def _special_ids(settings: Mapping[str, object]) -> dict[str, int]:
     }
 
 
-def _activation(stacks: Mapping[str, Mapping[str, object]], folder: Path) -> str:
+def _activation(stacks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     names = {str(settings.get("activation", "relu")) for settings in stacks.values()}
     if len(names) > 1:
         raise RequestError(

@@ -125,7 +125,7 @@ def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str,
             pieces[_SHARED] = Piece((_TARGET, _SOFTMAX), reordered(1))
         return pieces
     scale = 1.0 if marian.scale_embedding else 1 / math.sqrt(config.d_model)
-    ties = {key: (key,) for key in (_SOURCE, _TARGET, _SOFTMAX)}
+    ties: dict[str, tuple[str, ...]] = {key: (key,) for key in (_SOURCE, _TARGET, _SOFTMAX)}
     if marian.tie_word_embeddings:
         ties[_TARGET] = ties[_SOFTMAX] = (_TARGET, _SOFTMAX)
         if marian.share_encoder_decoder_embeddings:

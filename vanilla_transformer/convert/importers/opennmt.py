@@ -9,6 +9,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -116,10 +117,10 @@ def import_opennmt(
     return finish(Imported(model, source, target), output)
 
 
-def _parts(file: Path) -> Mapping[str, object]:
+def _parts(file: Path) -> Mapping[str, Any]:
     found = read_pickle(file, _ALLOWED)
-    parts = {"model", "generator", "vocab", "opt"}
-    missing = parts - set(found if isinstance(found, Mapping) else ())
+    found = found if isinstance(found, Mapping) else {}
+    missing = {"model", "generator", "vocab", "opt"} - found.keys()
     if missing:
         raise RequestError(
             f"{file} is not a checkpoint of OpenNMT-py's; it holds no {', '.join(sorted(missing))}."
@@ -127,7 +128,7 @@ def _parts(file: Path) -> Mapping[str, object]:
     return found
 
 
-def _tensors(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
+def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
     """Of the stacks, and of the generator, which stands apart and in some files here too."""
     tensors = {
         name: tensor
@@ -139,7 +140,7 @@ def _tensors(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _options(found: object, file: Path) -> dict[str, object]:
+def _options(found: object, file: Path) -> dict[str, Any]:
     options = dict(vars(found)) if isinstance(found, argparse.Namespace) else found
     if not isinstance(options, dict):
         raise RequestError(f"{file}: opt is a {type(found).__name__}; expected options.")
@@ -153,14 +154,12 @@ def _options(found: object, file: Path) -> dict[str, object]:
     return options
 
 
-def _sizes(
-    options: Mapping[str, object], tensors: Mapping[str, Tensor], file: Path
-) -> dict[str, object]:
-    def first(value: object) -> object:
+def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
+    def first(value: Any) -> Any:
         return value[0] if isinstance(value, list) else value
 
     dropout = float(first(options.get("dropout", 0.1)))
-    sizes: dict[str, object] = {
+    sizes: dict[str, Any] = {
         "norm_first": True,
         "layer_norm_eps": float(options.get("norm_eps") or 1e-6),
         "lm_head_bias": True,
@@ -180,8 +179,9 @@ def _sizes(
 
 
 def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
-    lists = [found.get(side) for side in ("src", "tgt")] if isinstance(found, Mapping) else [None]
-    if not all(isinstance(tokens, list) for tokens in lists):
+    parts = found if isinstance(found, Mapping) else {}
+    lists = [tokens for side in ("src", "tgt") if isinstance(tokens := parts.get(side), list)]
+    if len(lists) < 2:
         raise RequestError(f"{file}: vocab holds no lists of tokens `src` and `tgt`.")
     source, target = ([str(token) for token in tokens] for tokens in lists)
     return source, target
@@ -203,7 +203,7 @@ def _special_ids(vocabularies: tuple[list[str], list[str]], file: Path) -> dict[
 
 
 def _positions(
-    tensors: Mapping[str, Tensor], names: list[str], fields: Mapping[str, object], file: Path
+    tensors: Mapping[str, Tensor], names: list[str], fields: Mapping[str, Any], file: Path
 ) -> str:
     for style in ("sinusoidal", "tensor2tensor"):
         config = make_config(file, **fields, position_encoding=style)

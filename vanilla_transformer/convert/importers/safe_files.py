@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -15,6 +16,8 @@ from ...errors import RequestError
 from ...storage.pickles import read_pickle
 from ...storage.reading import read_json
 from ...storage.saved_model import indexed_files, read_generation_config
+
+_Config = TypeVar("_Config", bound=PreTrainedConfig)
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"
@@ -66,7 +69,7 @@ def _read_part(path: Path) -> dict[str, Tensor]:
         raise RequestError(f"{path} is damaged ({error}); copy or download it again.") from None
 
 
-def read_config(directory: Path, kind: type[PreTrainedConfig]) -> PreTrainedConfig:
+def read_config(directory: Path, kind: type[_Config]) -> _Config:
     """The configuration of a directory of transformers.
 
     Raises:

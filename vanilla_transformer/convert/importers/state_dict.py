@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
@@ -55,20 +55,20 @@ class Imported(NamedTuple):
     """
 
     model: VanillaTransformerForConditionalGeneration
-    tokenizer: PreTrainedTokenizerBase | None = None
-    target_tokenizer: PreTrainedTokenizerBase | None = None
+    tokenizer: PreTrainedTokenizerFast | None = None
+    target_tokenizer: PreTrainedTokenizerFast | None = None
     files: Mapping[str, bytes] = MappingProxyType({})
     notes: tuple[str, ...] = ()
 
 
-def make_config(origin: object, **fields: object) -> VanillaTransformerConfig:
+def make_config(origin: object, **fields: Any) -> VanillaTransformerConfig:
     """The configuration with these fields.
 
     Raises:
         ValueError: no model of ours has these sizes.
     """
-    activation = fields.get("activation_function")
-    fields["activation_function"] = _ACTIVATIONS.get(activation, activation or "relu")
+    activation = fields.get("activation_function") or "relu"
+    fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
     try:
         return VanillaTransformerConfig(**fields)
     except StrictDataclassError as error:
@@ -155,7 +155,7 @@ class Tables(NamedTuple):
         pieces: for our state dict.
     """
 
-    fields: dict[str, object]
+    fields: dict[str, Any]
     pieces: dict[str, Piece]
 
 
@@ -299,7 +299,7 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
     Returns:
         `imported`.
     """
-    if imported.target_tokenizer is not None:
+    if imported.tokenizer is not None and imported.target_tokenizer is not None:
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -131,6 +132,7 @@ def import_torch(
     model = build_model(config, pieces, tensors, origin=file, ignored=positions)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     source, target = vocabulary_tokenizers(paths, config, templates)
+    notes: tuple[str, ...]
     notes = () if source else ("A state dict has no tokenizer; these are weights and ids only.",)
     if not positions:
         notes += ("No positions are stored; the paper's sinusoids are assumed.",)
@@ -190,8 +192,8 @@ def _positions(tensors: Mapping[str, Tensor], prefix: str, names: Mapping[str, s
 
 
 def _position_fields(
-    names: list[str], tensors: Mapping[str, Tensor], fields: Mapping[str, object], file: Path
-) -> dict[str, object]:
+    names: list[str], tensors: Mapping[str, Tensor], fields: Mapping[str, Any], file: Path
+) -> dict[str, Any]:
     """The positional encoding that the tables show: sinusoids, or one that was learned."""
     for style in ("sinusoidal", "tensor2tensor"):
         config = make_config(file, **fields, position_encoding=style)
@@ -225,6 +227,11 @@ def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
     }
 
 
+def _third(number: int) -> Callable[[Tensor], Tensor]:
+    """One of Q, K and V, whose rows stand in one matrix."""
+    return lambda rows: rows.chunk(3)[number]
+
+
 def _layer_pieces(
     config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Piece]:
@@ -248,7 +255,7 @@ def _layer_pieces(
                     fused = f"{theirs}.{attention}.in_proj_{part}"
                     for third, projection in enumerate("qkv"):
                         key = f"{ours}.{name}.{projection}_proj.{part}"
-                        add(key, fused, lambda rows, third=third: rows.chunk(3)[third])
+                        add(key, fused, _third(third))
                     out = f"out_proj.{part}"
                     add(f"{ours}.{name}.{out}", f"{theirs}.{attention}.{out}")
         if config.norm_first or config.final_norm:

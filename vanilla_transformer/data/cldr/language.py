@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...errors import RequestError
 
 Number = int | Decimal
 Value = None | Number | datetime | tuple[datetime, datetime] | tuple[int, ...]
-Render = Callable[[Value], str]
+Render = Callable[[Any], str]  # from the values that its style writes
 
 
 class Style(NamedTuple):
@@ -208,8 +208,7 @@ class Language:
         ]
         for width in ("full", "long"):
             glue = str(self.locale.datetime_formats[width])
-            texts = {"{0}": times["short"].pattern, "{1}": dates[width].pattern}
-            joined = re.sub(r"\{[01]\}", lambda match, texts=texts: texts[match[0]], glue)
+            joined = glue.format(times["short"].pattern, dates[width].pattern)
             patterns.append((f"datetime/{width}", "datetime", joined))
         for name, values, pattern in patterns:
             render = pattern and self._moment(str(getattr(pattern, "pattern", pattern)))
@@ -223,10 +222,10 @@ class Language:
         """
         from babel.dates import DateTimeFormat, tokenize_pattern
 
-        pieces = []
-        for token, content in tokenize_pattern(pattern):
-            if token == "chars":
-                pieces.append((content.translate(_SPACES), None, None))
+        pieces: list[tuple[str, Callable[[datetime], object] | None, dict[object, str]]] = []
+        for _, content in tokenize_pattern(pattern):
+            if isinstance(content, str):  # no field
+                pieces.append((content.translate(_SPACES), None, {}))
                 continue
             letter, width = content
             words, least = _FIELD_WORDS.get(letter, ("", 0))
@@ -237,7 +236,7 @@ class Language:
         def render(moment: datetime) -> str:
             texts = []
             for text, key_of, known in pieces:
-                if known is not None:
+                if key_of is not None:
                     key = key_of(moment)
                     if key not in known:
                         known[key] = DateTimeFormat(moment, self.locale)[text].translate(_SPACES)
@@ -282,13 +281,13 @@ class Language:
                 yield name, Style(values, _both_sides(glue, self.styles[side].render))
 
     def _interval(self, patterns: Mapping[str, list[str]], fields: str) -> Render | None:
-        sides = {
-            field: [self._moment(pattern) for pattern in patterns.get(field, ())]
-            for field in fields
-        }
-        if not all(len(pair) == 2 and all(pair) for pair in sides.values()):
-            return None
-        keys = [(_INTERVAL_FIELDS[field], sides[field]) for field in fields]
+        keys = []
+        for field in fields:
+            pair = patterns.get(field, [])
+            sides = [side for pattern in pair if (side := self._moment(pattern))]
+            if not len(pair) == len(sides) == 2:
+                return None
+            keys.append((_INTERVAL_FIELDS[field], sides))
 
         def render(span: tuple[datetime, datetime]) -> str:
             start, end = span
@@ -353,7 +352,8 @@ class Language:
 
         yield "percent/plain", Style("percent", lru_cache(maxsize=1 << 12)(render_percent))
         compact = self.own.get("compact_decimal_formats", {})
-        width = next((width for width in ("long", "short") if compact.get(width)), None)
+        widths: list[Literal["long", "short"]] = ["long", "short"]
+        width = next((width for width in widths if compact.get(width)), None)
         # Babel counts the zeros of a pattern for negative numbers too and is then wrong by as many.
         doubled = any(
             ";" in pattern.pattern for pattern in compact.get(width, {}).get("other", {}).values()
@@ -508,7 +508,7 @@ def _both_sides(glue: str, render: Render) -> Render:
 
 
 def _each(parts: list[Render], join: Callable[[list[str]], str] | None) -> Render:
-    if len(parts) == 1:
+    if len(parts) == 1 or join is None:
         return lambda values: parts[0](values[0])
     return lambda values: join([part(value) for part, value in zip(parts, values, strict=True)])
 

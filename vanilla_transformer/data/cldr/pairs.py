@@ -295,7 +295,7 @@ class _Values:
             "days": self._two_days,
             "months": lambda: self._two_of(self.months, within=12),
             "times": lambda: self._two_of(self.times, within=len(self.times)),
-            "datetimes": lambda: tuple(self._at_a_time(day) for day in self._two_days()),
+            "datetimes": self._two_datetimes,
         }
         self._numbers: dict[str, Callable[[], Value]] = {
             "number": self._number,
@@ -331,6 +331,10 @@ class _Values:
             end = start + timedelta(self._rng.randint(1, self._rng.choice((20, 20, 200, 1500))))
             if end in self._day_set:
                 return start, end
+
+    def _two_datetimes(self) -> tuple[datetime, datetime]:
+        start, end = self._two_days()
+        return self._at_a_time(start), self._at_a_time(end)
 
     def _two_of(self, moments: list[datetime], *, within: int) -> tuple[datetime, datetime]:
         start = self._rng.randrange(len(moments) - 1)
