@@ -21,7 +21,7 @@ from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, SIZES, Ran
 from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
-    from transformers import TrainingArguments
+    from transformers import PreTrainedConfig, TrainingArguments
 
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
@@ -607,8 +607,8 @@ TEST_OPTIONS = (
 
 
 def recipe_of(
-    config: "VanillaTransformerConfig", args: "TrainingArguments", **known: object
-) -> dict[str, object]:
+    config: "PreTrainedConfig", args: "TrainingArguments", **known: object
+) -> dict[str, Any]:
     """Return what a recipe would say of a training: the inverse of what a recipe sets.
 
     Args:
@@ -654,7 +654,7 @@ def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
         )
 
 
-def differing_sides(config: "VanillaTransformerConfig") -> dict[str, object]:
+def differing_sides(config: "PreTrainedConfig") -> dict[str, Any]:
     """Return the config's values for the decoder where the encoder's differ.
 
     A recipe has one option for both sides, and `recipe_of` takes the encoder's value.
