@@ -108,7 +108,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
         args: `VanillaTransformerTrainingArguments`.
         validation_pairs: (source, target) texts that are translated at each evaluation.
-        target_language: Decides how BLEU tokenises.
+        target_language: Decides how BLEU tokenises; needed with `validation_pairs`.
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
     Raises:
@@ -140,6 +140,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     f"got {name}; this trainer reports perplexity and greedy BLEU of "
                     "validation_pairs. Take Seq2SeqTrainer for other metrics."
                 )
+        if validation_pairs and target_language is None:
+            raise RequestError(
+                "got validation_pairs and no target_language, by which BLEU parts words; give its "
+                "code, such as target_language='de'."
+            )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
         if args.r_drop:
@@ -710,7 +715,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return values.tolist()
 
     def _greedy_bleu(self) -> float:
-        assert self.target_language is not None  # or there were no pairs
+        assert self.target_language is not None  # with pairs to translate
         sources, references = zip(*self.validation_pairs, strict=True)
         with as_its_user_made_it(self.model):
             found = translate(
