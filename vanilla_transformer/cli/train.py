@@ -47,9 +47,9 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
     command.description = (
-        f"{command.description}\nOptions override the recipe; `none` unsets a value. A default is "
-        "what a recipe that does\nnot have the option gets: the paper's value, where the paper has "
-        "one."
+        f"{command.description}"
+        "\nOptions override the recipe; `none` unsets a value. A default is what a recipe that does"
+        "\nnot have the option gets: the paper's value, where the paper has one."
     )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 # Comes with this package or its extras, and is not on a machine with only torch and transformers.
-_ABSENT = [
+_ABSENT = (
     *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib"),
     *("peft", "sacrebleu", "sacremoses"),
-]
+)
 
 
 def main(request_file: str) -> None:
@@ -25,8 +25,8 @@ def main(request_file: str) -> None:
     """
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     if request["package"] is None:
-        # Importing any of them now fails.
-        sys.modules.update(dict.fromkeys(_ABSENT))  # type: ignore[arg-type]
+        absent: dict[str, Any] = dict.fromkeys(_ABSENT)
+        sys.modules.update(absent)  # importing any of them now fails
     else:
         sys.path.insert(0, request["package"])
         importlib.import_module("vanilla_transformer")

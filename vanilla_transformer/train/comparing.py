@@ -66,7 +66,7 @@ class ComparedRun(TypedDict):
     parameters: int
     megabytes: float  # of weights
     num_beams: int
-    search: dict[str, object]  # its other values
+    search: dict[str, object]  # the other values of its generation config that count
     differences: list[str]  # from the first run's recipe, if it has one
 
 
