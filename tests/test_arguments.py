@@ -108,6 +108,11 @@ def test_functions_that_only_the_host_would_call_are_refused(tmp_path):
         make_trainer(tmp_path).evaluate(num_beams=4, max_length=9)
 
 
+def test_pairs_to_translate_need_the_language_that_bleu_is_of(tmp_path):
+    with pytest.raises(ValueError, match="got validation_pairs and no target_language"):
+        make_trainer(tmp_path, given={"validation_pairs": [("a", "b")]})
+
+
 # --------------------------------------------------------------------------- rates and optimizers
 
 HOSTS = [

@@ -183,7 +183,11 @@ def test_a_trainer_scores_what_it_pushes_as_its_user_made_it(tmp_path, monkeypat
     monkeypatch.setattr(trainer_module, "evaluate_model", noted)
     arguments = VanillaTransformerTrainingArguments(tmp_path, use_cpu=True, report_to="none")
     trainer = VanillaTransformerTrainer(
-        model, arguments, processing_class=tiny_tokenizer(), validation_pairs=[("a", "b")]
+        model,
+        arguments,
+        processing_class=tiny_tokenizer(),
+        validation_pairs=[("a", "b")],
+        target_language="de",
     )
     model._original_forward = model.forward
     model.forward = lambda *args, **kwargs: None

@@ -277,7 +277,8 @@ def test_public_symbols_have_docstrings(path):
     tree = parsed(path)
     assert ast.get_docstring(tree)
     for node in public_symbols(tree):
-        assert ast.get_docstring(node), node.name
+        overloaded = "overload" in map(ast.unparse, node.decorator_list)  # says its types alone
+        assert overloaded or ast.get_docstring(node), node.name
 
 
 def test_the_package_is_typed():

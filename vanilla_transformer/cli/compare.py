@@ -165,4 +165,4 @@ def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[
         recipe = load_recipe(str(path))
     else:
         raise RequestError(f"{directory} holds no {RECIPE}; give --pair, such as en-de.")
-    return recipe.source_language, recipe.target_language
+    return recipe.languages

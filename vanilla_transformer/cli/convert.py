@@ -3,6 +3,7 @@
 import argparse
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import RequestError
 
@@ -66,7 +67,7 @@ SYSTEMS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 _NUMBER, _FILE = {"type": int, "metavar": "N"}, {"metavar": "FILE"}
 _NAME = {"metavar": "NAME"}
-_OPTIONS: dict[str, dict[str, object]] = {
+_OPTIONS: dict[str, dict[str, Any]] = {
     "dictionaries": {"metavar": "DIR", "help": "has dict.SOURCE.txt and dict.TARGET.txt"},
     "bpe_codes": {**_FILE, "help": "codes of BPE, for a tokenizer of text (Moses, then these)"},
     "checkpoint": {**_NAME, "help": "file in the directory (default: the best)"},
@@ -119,8 +120,8 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("path", metavar="PATH", help=path_help)
         parser.add_argument("output", metavar="OUT", help="new directory")
         for name in options:
-            required = {"required": True} if name in _REQUIRED.get(system, ()) else {}
-            parser.add_argument(f"--{name.replace('_', '-')}", **_OPTIONS[name], **required)
+            flag, required = f"--{name.replace('_', '-')}", name in _REQUIRED.get(system, ())
+            parser.add_argument(flag, **_OPTIONS[name], required=required)
         parser.set_defaults(run=_import, command=parser, system=system, names=options)
 
 

@@ -1,11 +1,15 @@
 """`vanilla-transformer evaluate`: the scores of a trained model as a table."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..ranges import COUNT, NUM_BEAMS
 from .translate import check_folders, whole_number
+
+if TYPE_CHECKING:
+    from ..storage.metrics import TestScores, TestTexts
 
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo-en-de
@@ -52,7 +56,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
 
 
-def test_options(options: argparse.Namespace) -> dict[str, object]:
+def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return what `add_test_options` has added, by its name in a recipe."""
     from ..recipes.recipe import TEST_OPTIONS
 
@@ -86,7 +90,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _columns(scores: dict[str, dict[str, object]]) -> Iterator[str]:
+def _columns(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
     """The lines of a table of the texts, for metrics that live elsewhere."""
     yield "source\thypothesis\treference\ttest_set\n"
     escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
@@ -96,7 +100,7 @@ def _columns(scores: dict[str, dict[str, object]]) -> Iterator[str]:
             yield "\t".join([*(text.translate(escapes) for text in row), name]) + "\n"
 
 
-def print_scores(scores: dict[str, dict[str, object]]) -> None:
+def print_scores(scores: Mapping[str, "TestScores"]) -> None:
     """Print one line for each test set."""
     if not scores:
         print("There is no test set, hence no scores.")
@@ -132,7 +136,7 @@ def print_scores(scores: dict[str, dict[str, object]]) -> None:
             print(f"{name.replace('bleu', 'BLEU')}: {signature}")
 
 
-def _print_table(rows: dict[str, dict[str, object]], columns: Sequence[str]) -> None:
+def _print_table(rows: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
     cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
     print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))
 

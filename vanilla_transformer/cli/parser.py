@@ -9,9 +9,9 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import __version__, register
 from ..errors import RequestError
@@ -92,8 +92,8 @@ class _Parser(argparse.ArgumentParser):
     _parsing = False
 
     def parse_known_args(
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
         """Parse options before, between and behind the other words; return what is unknown too."""
         # The host calls this method again for each of its two passes.
         if self._parsing or self._subparsers is not None:

@@ -75,6 +75,7 @@ def push_trained(options: argparse.Namespace, directory: str) -> None:
     publication = publish(
         directory, options.push_to_hub, license=options.license, push=True, private=options.private
     )
+    assert publication.commit is not None  # it was to push
     print(f"Pushed {len(publication.files)} files: {publication.commit.url}")
 
 

@@ -5,12 +5,16 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..recipes.recipe import Recipe, field_type, load_recipe, shipped_recipes
 from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
+
+if TYPE_CHECKING:
+    from ..storage.metrics import Sample
 
 _TRAIN_EXAMPLE = """example:
   vanilla-transformer train demo
@@ -42,7 +46,8 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
     command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
-    command.description += (
+    command.description = (
+        f"{command.description}"
         "\nOptions override the recipe; `none` unsets a value. A default is what a recipe that does"
         "\nnot have the option gets: the paper's value, where the paper has one."
     )
@@ -107,7 +112,7 @@ def _program() -> str:
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
-def _print_samples(samples: dict[str, list[dict[str, str]]], count: int = 3) -> None:
+def _print_samples(samples: Mapping[str, Sequence["Sample"]], count: int = 3) -> None:
     """Print the first samples; a run of an earlier version has none in its metrics."""
     from ..train.report import sample_text
 

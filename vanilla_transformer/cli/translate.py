@@ -11,14 +11,21 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, NUM_BEAMS, Range
 from ..recipes.recipe import make_recipe
 from ..storage.reading import LINE_BYTES, errors_naming, read_lines
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ..batch_translation import AlignedTranslation, Translation
+
+    _Translation = Translation | AlignedTranslation
 
 _TRANSLATE_EXAMPLE = """example:
   echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
@@ -118,7 +125,12 @@ def _index(text: str) -> int:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from ..batch_translation import generation_option, translate_nbest, translate_windows
+    from ..batch_translation import (
+        AlignedTranslation,
+        generation_option,
+        translate_nbest,
+        translate_windows,
+    )
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
 
@@ -148,7 +160,7 @@ def _translate(options: argparse.Namespace) -> int:
             alignments = stack.enter_context(_output(options.alignments))
         sources = _Sources(_rows(source, name, options.tsv), languages)
         num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
-        search = {
+        search: dict[str, Any] = {
             "batch_tokens": options.batch_tokens,
             "num_beams": max(num_beams, options.nbest or 1),
             "num_return_sequences": options.nbest or 1,
@@ -163,10 +175,10 @@ def _translate(options: argparse.Namespace) -> int:
         warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
         awaited = options.attention  # the picture that is yet to be drawn
         for number, (row, texts, answers) in enumerate(sources.answers(found)):
-            for text, translations in zip(texts, answers, strict=True):
+            for text, best in zip(texts, answers, strict=True):
                 warnings.look_at(number + 1, text)
                 if awaited and text.strip():
-                    pair = (text, translations[0].text)
+                    pair = (text, best[0].text)
                     _draw_attention(model, tokenizer, pair, Path(awaited), drawn)
                     awaited = None
             translations = _joined(answers, languages)
@@ -176,7 +188,8 @@ def _translate(options: argparse.Namespace) -> int:
                 target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
             if alignments is not None:
-                for links in [one.alignment for one in translations] or [[]]:  # of a head: none
+                aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
+                for links in [one.alignment for one in aligned] or [[]]:  # of a head: none
                     alignments.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
                 alignments.flush()
     if awaited:
@@ -199,31 +212,30 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
     from ..data.splitting import split_sentences
 
     if options.pair:
-        recipe = make_recipe({"pair": options.pair})
-        found = (recipe.source_language, recipe.target_language)
+        source, target = make_recipe({"pair": options.pair}).languages
     else:
-        found = tuple(_said_by_recipe(directory, f"{side}_language") for side in _SIDES)
-    if not all(isinstance(language, str) for language in found):
+        source, target = (_said_by_recipe(directory, f"{side}_language") for side in _SIDES)
+    if not (isinstance(source, str) and isinstance(target, str)):
         raise RequestError(
             f"--split-sentences: {directory} does not say its languages; give --pair, such as "
             "--pair en-de."
         )
-    split_sentences("", found[0])  # says now, not later, what is not installed
-    return found
+    split_sentences("", source)  # says now, not later, what is not installed
+    return source, target
 
 
 def _joined(
-    answers: Sequence[list[_T]], languages: tuple[str, str] | None
-) -> list[_T] | list[tuple[str, None]]:
+    answers: Sequence[Sequence["_Translation"]], languages: tuple[str, str] | None
+) -> Sequence["_Translation | tuple[str, None]"]:
     """The translations of a row: those of its one text, or its sentences' together."""
     if languages is None or not answers:
         return answers[0] if answers else []
     from ..data.splitting import join_sentences
 
-    return [(join_sentences((best[0] for best, *_ in answers), languages[1]), None)]
+    return [(join_sentences((best.text for best, *_ in answers), languages[1]), None)]
 
 
-def _translator(directory: Path, engine: str | None) -> object:
+def _translator(directory: Path, engine: str | None) -> Any:
     """The model of a folder, or an engine that runs an export of it."""
     from ..convert.engines import ENGINES, load_engine
     from ..storage.saved_model import load_saved_model
@@ -236,7 +248,7 @@ def _translator(directory: Path, engine: str | None) -> object:
     return load_saved_model(directory, device="auto")
 
 
-def _drawn(options: argparse.Namespace) -> dict[str, object]:
+def _drawn(options: argparse.Namespace) -> dict[str, Any]:
     """What `plot_attention` is to draw, as far as it was said."""
     values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
     given = {name: value for name, value in values.items() if value is not None}
@@ -248,7 +260,11 @@ def _drawn(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _draw_attention(
-    model: object, tokenizer: object, pair: tuple[str, str], path: Path, drawn: dict[str, object]
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    pair: tuple[str, str],
+    path: Path,
+    drawn: dict[str, Any],
 ) -> None:
     from ..visualization import attention_weights, plot_attention, save_figure
 
@@ -261,7 +277,7 @@ class _Row(NamedTuple):
     line: str
     text: str | None
 
-    def column_of(self, translations: Sequence[tuple[str, float | None]]) -> str:
+    def column_of(self, translations: Sequence[tuple[Any, ...]]) -> str:
         """The column with the translation, or its head."""
         if self.text is None:
             return "translation"
@@ -341,7 +357,12 @@ class _Warnings:
     """Says once of each what may not be meant: columns in a line, and a very long text."""
 
     def __init__(
-        self, name: str, tokenizer: object, longest: int | None, *, tsv: int | str | None
+        self,
+        name: str,
+        tokenizer: "PreTrainedTokenizerBase",
+        longest: int | None,
+        *,
+        tsv: int | str | None,
     ) -> None:
         self.name, self.tokenizer, self.longest = name, tokenizer, longest
         self.tabs = tsv is None
@@ -370,7 +391,7 @@ def _longest_in_training(directory: Path) -> int | None:
     return longest if longest in COUNT else None
 
 
-def _said_by_recipe(directory: Path, name: str) -> object:
+def _said_by_recipe(directory: Path, name: str) -> Any:
     """What the recipe of a run says; None where there is none, or a damaged one."""
     from ..storage.reading import read_yaml
     from ..storage.run_files import RECIPE
@@ -382,7 +403,7 @@ def _said_by_recipe(directory: Path, name: str) -> object:
         return None
 
 
-def arriving(lines: Iterable[str], *, most: int = 2048) -> Iterator[list[str]]:
+def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
     """Lists of the lines that have arrived; after a pause somebody may be waiting for an answer."""
     arrivals = _Arrivals(lines, most)
     try:
@@ -399,13 +420,13 @@ class _Arrivals:
         self.ended = False
         self.error: BaseException | None = None
         self.stopped = threading.Event()
-        self.queue: queue.Queue[tuple[object, bool]] = queue.Queue(maxsize=capacity)
+        self.queue: queue.Queue[tuple[str, bool]] = queue.Queue(maxsize=capacity)
         # A daemon: nothing can interrupt a thread that waits for a terminal.
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
-    def take(self, size: int) -> list[object]:
+    def take(self, size: int) -> list[str]:
         """At least one line and up to `size`; none at the end."""
-        taken: list[object] = []
+        taken: list[str] = []
         while len(taken) < size and not self.ended:
             try:
                 item, more = self.queue.get(timeout=_PAUSE if taken else None)
@@ -429,9 +450,9 @@ class _Arrivals:
                     return
         except BaseException as error:  # it belongs to the thread that takes, which raises it
             self.error = error
-        self._put(None, False)
+        self._put("", False)  # the end
 
-    def _put(self, item: object, more: bool) -> bool:
+    def _put(self, item: str, more: bool) -> bool:
         while not self.stopped.is_set():
             try:
                 self.queue.put((item, more), timeout=0.1)
@@ -442,7 +463,7 @@ class _Arrivals:
 
 
 def _translation_lines(
-    number: int, translations: Sequence[tuple[str, float | None]], nbest: int | None
+    number: int, translations: Sequence[tuple[Any, ...]], nbest: int | None
 ) -> Iterator[str]:
     for text, score, *_ in translations:
         line = _one_line(text)
@@ -470,7 +491,9 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 ) from error
 
 
-def _check_texts(sources: _Sources, model: object, tokenizer: object) -> None:
+def _check_texts(
+    sources: _Sources, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
+) -> None:
     """Refuse lines that cannot be translated, before hours of work on those before them."""
     from ..batch_translation import encode, longest_source
 
@@ -536,8 +559,8 @@ def _output(name: str | None) -> Iterator[TextIO]:
 
 def _free_name(path: Path) -> Path:
     """A name beside a file that no file has."""
-    free = path.with_name(f"{path.name}.partial")
-    for number in itertools.count(2):
-        if not free.exists():
-            return free
+    free, number = path.with_name(f"{path.name}.partial"), 1
+    while free.exists():
+        number += 1
         free = path.with_name(f"{path.name}.partial-{number}")
+    return free

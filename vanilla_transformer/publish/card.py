@@ -7,9 +7,10 @@ those facts alone, so that a published metrics.json gives its card again to the 
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -17,6 +18,7 @@ from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfi
 from ..errors import RequestError
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.environment import cpu_cores
+from ..storage.metrics import Metrics, Sample, TestScores
 from ..storage.reading import read_json
 from ..storage.run_files import CHOSEN, METRICS
 from ..storage.saved_model import own_file
@@ -125,7 +127,7 @@ def card_facts(
     license: str | None,
     data_license: str | None,
     data_source: str | None,
-) -> dict[str, object]:
+) -> Metrics:
     """What is known of a model, or an error naming what is not.
 
     Args:
@@ -144,22 +146,18 @@ def card_facts(
     Raises:
         ValueError: there are no metrics, or no licence.
     """
-    metrics, scores_of_run = trained_metrics(directory, run)
-    if missing := [name for name in _TOLD if name not in metrics]:
+    found, scores_of_run = trained_metrics(directory, run)
+    if missing := [name for name in _TOLD if name not in found]:
         raise RequestError(
             f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
             "version of the package."
         )
-    _check_metrics((run or directory) / METRICS, metrics)
-    # A card shows a few of the samples; the others are the run's own.
-    samples = metrics.pop("samples", None)
-    for name in ("model_files", "hypotheses"):  # of the run, not of what is published
-        metrics.pop(name, None)
+    metrics = _checked((run or directory) / METRICS, found)
     recipe = metrics["recipe"]
     earlier = metrics.get("published") or {}  # of a model that comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
-    check_licenses(license, data_license)
+    license, data_license = check_licenses(license, data_license)
     if not (recipe.get("source_language") and recipe.get("target_language")):
         raise RequestError(f"the recipe of {run or directory} names no languages.")
     for name in ("source_language", "target_language"):
@@ -172,22 +170,26 @@ def card_facts(
         if recipe.get(name):
             parts = recipe[name].split(",")
             recipe[name] = ",".join(Path(part).name for part in parts)
-    if recipe.get("init_from") and _initial_model(metrics)["repo"] is None:
+    initial = _initial_model(metrics)
+    if initial is not None and initial["repo"] is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
-    found = samples_of_run({"samples": samples, "published": earlier}, run or directory)
-    chosen = _short_samples(found, run or directory)
+    samples = samples_of_run(metrics, run or directory)
     metrics["published"] = {
         "repo_id": repo_id,
         "form": form,
         "license": license,
         "data_license": data_license,
         "data_source": data_source,
-        "samples": chosen,
+        "samples": _short_samples(samples, run or directory),
         "scores_of_run": scores_of_run,
     }
+    # A card shows a few of the samples; the others are the run's own, and so are the files.
+    metrics.pop("samples", None)
+    metrics.pop("model_files", None)
+    metrics.pop("hypotheses", None)
     return metrics
 
 
@@ -201,7 +203,7 @@ def is_non_commercial(license: str) -> bool:
     return bool(_NON_COMMERCIAL.search(license))
 
 
-def render_card(facts: dict[str, object]) -> ModelCard:
+def render_card(facts: Metrics) -> ModelCard:
     """The card of a model, from the content of its published metrics.json."""
     published, recipe = facts["published"], facts["recipe"]
     samples = published["samples"]
@@ -260,14 +262,16 @@ def _code(text: str, *, in_table: bool = False) -> str:
     return f"`{text.replace('|', chr(92) + '|') if in_table else text}`"
 
 
-def _as_shipped(facts: dict[str, object]) -> dict[str, object]:
+def _as_shipped(facts: Metrics) -> dict[str, Any]:
     """The recipe with the length penalty that validation pairs have chosen, if they have."""
     recipe, chosen = facts["recipe"], facts.get(CHOSEN) or {}
-    return recipe | {name: chosen[name] for name in ("length_penalty",) if name in chosen}
+    if "length_penalty" not in chosen:
+        return recipe
+    return recipe | {"length_penalty": chosen["length_penalty"]}
 
 
 def paper_differences(
-    recipe: dict[str, object],
+    recipe: Mapping[str, Any],
     model: Mapping[str, object] = MappingProxyType({}),
     arguments: Mapping[str, object] = MappingProxyType({}),
 ) -> list[dict[str, str]]:
@@ -303,13 +307,13 @@ def paper_differences(
     return rows
 
 
-def _preset(recipe: dict[str, object]) -> str:
+def _preset(recipe: Mapping[str, Any]) -> str:
     """The paper's model that a recipe is held against."""
     preset = recipe.get("preset")
     return preset if preset in PRESETS else "base"
 
 
-def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object], bool]:
+def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], bool]:
     """Metrics of a run with the scores of this model, and whether these are the run's too.
 
     Raises:
@@ -340,8 +344,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, object
     return (whole if own is None else own) | measured, own is None
 
 
-def _check_metrics(path: Path, metrics: dict[str, object]) -> None:
-    """Refuse metrics that no run has written, and what no card can say.
+def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
+    """Return what was read; refuse metrics that no run has written, and what no card can say.
 
     Raises:
         ValueError: a value is missing or of another type, NaN, or half of a character.
@@ -354,9 +358,10 @@ def _check_metrics(path: Path, metrics: dict[str, object]) -> None:
         raise RequestError(
             f"{path} holds what no card can say ({error}); measure the model again."
         ) from None
+    return cast(Metrics, metrics)
 
 
-def _oddities(found: object, types: object, place: str) -> Iterator[str]:
+def _oddities(found: object, types: Any, place: str) -> Iterator[str]:
     """The places of values that are not of the types that `_TYPES` gives."""
     if isinstance(types, dict) and isinstance(found, dict):
         for name, inner in types.items():
@@ -373,14 +378,14 @@ def _oddities(found: object, types: object, place: str) -> Iterator[str]:
             yield repr(place)
 
 
-def _read(path: Path) -> dict[str, object] | None:
+def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     return read_json(own_file(path), remedy="measure the model again")
 
 
-def check_licenses(license: str | None, data_license: str | None) -> None:
-    """Raise ValueError unless both licences are known and agree about commercial use."""
+def check_licenses(license: str | None, data_license: str | None) -> tuple[str, str]:
+    """Return both; raise ValueError unless they are known and agree about commercial use."""
     if not license:
         raise RequestError(
             "got no licence; name the model's with --license, as the Hub does: apache-2.0, "
@@ -401,9 +406,10 @@ def check_licenses(license: str | None, data_license: str | None) -> None:
             f"got license {license!r} for a model of pairs for non-commercial use ({data_license});"
             " give one that says so, such as cc-by-nc-4.0, or other."
         )
+    return license, data_license
 
 
-def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict[str, str]]]:
+def samples_of_run(metrics: Metrics, run: Path) -> dict[str, list[Sample]]:
     """Return the samples of a run by test set, or those that were published with it.
 
     Args:
@@ -413,7 +419,7 @@ def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict
     Raises:
         ValueError: the run was completed before metrics.json held samples.
     """
-    published = metrics.get("published", {}).get("samples")
+    published = (metrics.get("published") or {}).get("samples")
     found = metrics.get("samples") or ({"published": published} if published else {})
     if not found:
         raise RequestError(
@@ -423,7 +429,7 @@ def samples_of_run(metrics: dict[str, object], run: Path) -> dict[str, list[dict
     return found
 
 
-def _short_samples(found: dict[str, list[dict[str, str]]], run: Path) -> list[dict[str, str]]:
+def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
     """Choose the first short sources, each test set in turn, with their references.
 
     If the run has translated none of them as its reference has it, the first short one that it did
@@ -455,20 +461,20 @@ def _template(name: str) -> str:
     raise RequestError(f"the template {name} is missing; install the package again.")
 
 
-def _initial_model(facts: Mapping[str, object]) -> dict[str, str | None] | None:
+def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
     """The model that the training went on from: how to show it, and its name on the Hub."""
     name, found = facts["recipe"].get("init_from"), facts.get("data", {}).get("init_from") or {}
     if name is None:
         return None
     if found.get("revision"):
-        shown, mark = f"[{name}](https://hf.co/{name})", f"revision {_code(found['revision'])}"
-        return {"shown": shown, "mark": mark, "repo": name}
+        shown, commit = f"[{name}](https://hf.co/{name})", f"revision {_code(found['revision'])}"
+        return {"shown": shown, "mark": commit, "repo": name}
     digests = [_code(file["sha256"]) for file in found.get("files", [])[:1]]
     mark = f"SHA-256 of its weights {digests[0]}" if digests else None
     return {"shown": _code(Path(name).name), "mark": mark, "repo": None}
 
 
-def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
+def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
     published = facts["published"]
     results = list(_eval_results(facts, languages))
     return ModelCardData(
@@ -485,7 +491,7 @@ def _card_data(facts: dict[str, object], languages: list[str]) -> ModelCardData:
     )
 
 
-def _hub_datasets(facts: dict[str, object]) -> list[str]:
+def _hub_datasets(facts: Metrics) -> list[str]:
     """Names on the Hub of the training pairs: the recipe's, or those its source links to."""
     recipe = facts["recipe"]
     if recipe.get("dataset") and not recipe.get("train_file"):
@@ -493,14 +499,15 @@ def _hub_datasets(facts: dict[str, object]) -> list[str]:
     return _HUB_DATASET.findall(facts["published"]["data_source"] or "")
 
 
-def _eval_results(facts: dict[str, object], languages: list[str]) -> Iterator[EvalResult]:
+def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
     recipe, data = facts["recipe"], facts.get("data", {})
     dataset = "cldr" if recipe.get("generated") else "parallel-text"
     if recipe.get("dataset") and not recipe.get("train_file"):
         dataset = recipe["dataset"]
     source = facts["published"]["data_source"]
-    for name, result in _test_scores(facts["scores"]).items():
-        common = {
+    results: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
+    for name, result in results.items():
+        common: dict[str, Any] = {
             "task_type": "translation",
             "task_name": f"Translation {'-'.join(languages)}",
             "dataset_type": dataset,
@@ -524,12 +531,12 @@ def _eval_results(facts: dict[str, object], languages: list[str]) -> Iterator[Ev
                 )
 
 
-def _test_scores(scores: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
     """The test sets; the validation set where there is no other."""
     return {name: result for name, result in scores.items() if name != "validation"} or scores
 
 
-def _score_rows(scores: dict[str, dict[str, object]]) -> Iterator[dict[str, str]]:
+def _score_rows(scores: dict[str, TestScores]) -> Iterator[dict[str, str]]:
     for name, result in {**_test_scores(scores), **scores}.items():
         copied = result.get("copy_baseline", {})
         yield {
@@ -543,17 +550,18 @@ def _score_rows(scores: dict[str, dict[str, object]]) -> Iterator[dict[str, str]
         }
 
 
-def _signatures(scores: dict[str, dict[str, object]]) -> list[str]:
-    names = ("bleu_signature", "chrf_signature")
-    return list(dict.fromkeys(result[name] for name in names for result in scores.values()))
+def _signatures(scores: dict[str, TestScores]) -> list[str]:
+    found = [result["bleu_signature"] for result in scores.values()]
+    found += [result["chrf_signature"] for result in scores.values()]
+    return list(dict.fromkeys(found))
 
 
-def _headline(scores: dict[str, dict[str, object]]) -> dict[str, str]:
+def _headline(scores: dict[str, TestScores]) -> dict[str, str]:
     name, result = next(iter(_test_scores(scores).items()))
     return {"set": _plain(name.replace("_", " ")), "bleu": f"{result['bleu']:.1f}"}
 
 
-def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
+def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
     recipe, data, published = facts["recipe"], facts.get("data", {}), facts["published"]
     if recipe.get("generated"):
         babel = facts.get("versions", {}).get("babel")
@@ -578,8 +586,8 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
     if "train_pairs_kept" in data:
         yield "Training pairs", _pairs_read(data, clean=recipe.get("clean", False))
     if data.get("held_out_pairs"):
-        count = _number(data["held_out_pairs"])
-        yield "Held out of them", f"{count} for validation, {count} for test; no text on both sides"
+        each = _number(data["held_out_pairs"])
+        yield "Held out of them", f"{each} for validation, {each} for test; no text on both sides"
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
         shared = data.get("shared_with_training", {}).get(name)
@@ -588,7 +596,7 @@ def _data_rows(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
     yield "Licence", _plain(published["data_license"])
 
 
-def _pairs_read(data: dict[str, object], *, clean: bool) -> str:
+def _pairs_read(data: Mapping[str, Any], *, clean: bool) -> str:
     parts = [_number(data["train_pairs_kept"])]
     if "train_pairs" in data:
         parts = [f"{parts[0]} used of {_number(data['train_pairs'])} read"]
@@ -603,7 +611,7 @@ def _pairs_read(data: dict[str, object], *, clean: bool) -> str:
     return "; ".join(parts)
 
 
-def _machine(facts: dict[str, object]) -> str:
+def _machine(facts: Metrics) -> str:
     hardware, devices = facts["hardware"], facts["devices"]
     if "gpu" in hardware:
         return f"{devices} x {_plain(hardware['gpu'])}"

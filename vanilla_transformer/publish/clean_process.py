@@ -8,10 +8,13 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 # Comes with this package or its extras, and is not on a machine with only torch and transformers.
-_ABSENT = ("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib")
-_ABSENT += ("peft", "sacrebleu", "sacremoses")
+_ABSENT = (
+    *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib"),
+    *("peft", "sacrebleu", "sacremoses"),
+)
 
 
 def main(request_file: str) -> None:
@@ -22,7 +25,8 @@ def main(request_file: str) -> None:
     """
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     if request["package"] is None:
-        sys.modules.update(dict.fromkeys(_ABSENT))  # importing any of them now fails
+        absent: dict[str, Any] = dict.fromkeys(_ABSENT)
+        sys.modules.update(absent)  # importing any of them now fails
     else:
         sys.path.insert(0, request["package"])
         importlib.import_module("vanilla_transformer")
@@ -30,7 +34,7 @@ def main(request_file: str) -> None:
     Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
 
 
-def _load_and_translate(request: dict[str, object]) -> dict[str, object]:
+def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     import torch
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -56,7 +60,7 @@ def _load_and_translate(request: dict[str, object]) -> dict[str, object]:
     save_file({"logits": logits.contiguous()}, request["logits"])
     if request["trust_remote_code"] or request["package"]:
         AutoModel.from_pretrained(folder, **options)
-        translator = pipeline("translate", model=folder, **options)
+        translator = pipeline("translate", model=folder, **options)  # type: ignore[call-overload]
         translations = [translator(text)[0]["translation_text"] for text in texts]
     else:
         translations = []

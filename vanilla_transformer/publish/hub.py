@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors, get_token
 from huggingface_hub.utils import HFValidationError, validate_repo_id
@@ -69,7 +70,7 @@ def push_folder(
     """
     check_repo_id(repo_id)
     api, files = hub_api(token), plan_files(folder)
-    place = {"repo_id": repo_id, "repo_type": repo_type}
+    place: dict[str, Any] = {"repo_id": repo_id, "repo_type": repo_type}
     with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
         if revision is not None:
@@ -83,7 +84,7 @@ def push_folder(
     with hub_errors(repo_id):
         stale = [
             file.rfilename
-            for file in before.siblings or ()
+            for file in before.siblings or ()  # type: ignore[union-attr]  # it is no kernel
             if file.rfilename not in files
             and any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in replaces)
         ]

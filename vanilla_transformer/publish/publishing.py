@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -27,6 +27,7 @@ from ..batch_translation import translate
 from ..errors import RequestError
 from ..fast import plain_decoding
 from ..storage.atomic import file_written_aside, write_json
+from ..storage.metrics import Metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CURVES, METRICS
 from ..storage.saved_model import (
@@ -70,8 +71,10 @@ _REQUIRED = {
     "model.generation_config.save_pretrained",
 }
 # What an earlier push may have left and this one replaces or does without; above all code.
-_REPLACED = (*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES)
-_REPLACED += ("*.py", "custom_generate/*", "*.bin", "attention-*.png")
+_REPLACED = (
+    *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES),
+    *("*.py", "custom_generate/*", "*.bin", "attention-*.png"),
+)
 # Environment variables that hold a secret, or say where one lies; whoever named them.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
 _LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
@@ -232,7 +235,7 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
 
 
-def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path | None) -> None:
+def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) -> None:
     """Load the folder in a clean process; add pictures to it and the translations to the facts."""
     published = facts["published"]
     texts = [sample["source"] for sample in published["samples"]]
@@ -273,7 +276,7 @@ def _try_out(source: Path, folder: Path, facts: dict[str, object], *, run: Path 
 
 def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str | None = None
-) -> tuple[dict[str, object], torch.Tensor]:
+) -> tuple[dict[str, Any], torch.Tensor]:
     """What a process that knows nothing of the run makes of a folder, offline.
 
     Only a model in native form may import this package there.
@@ -359,10 +362,7 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 
 
 def _draw(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    folder: Path,
-    facts: dict[str, object],
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, facts: Metrics
 ) -> None:
     """Where the decoder looks while it writes each sample."""
     from ..visualization import attention_weights, plot_attention, save_figure

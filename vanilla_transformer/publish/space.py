@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import RequestError
-from ..storage.reading import read_json
+from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import METRICS
 from ..storage.saved_model import own_file
 from .card import samples_of_run
@@ -139,7 +139,8 @@ def _page(package: Path) -> Path:
 
 def _examples(run: Path) -> list[str]:
     """Source sentences among the run's samples, from all of its test sets."""
-    metrics = read_json(own_file(run / METRICS)) if (run / METRICS).is_file() else {}
+    path = run / METRICS
+    metrics: Metrics = read_metrics(own_file(path)) if path.is_file() else {}
     if "recipe" not in metrics:  # no run: the page does without examples
         return []
     found = samples_of_run(metrics, run).values()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from ..storage.reading import sha256
@@ -40,8 +40,7 @@ def training_pairs(recipe: Recipe) -> "Dataset":
     Raises:
         ValueError: if the recipe names no training pairs or no languages.
     """
-    if not (recipe.source_language and recipe.target_language):
-        raise RequestError("The recipe names no languages; give --pair, such as en-de.")
+    _ = recipe.languages  # refused now if there are none
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     from ..data.selection import clean_pairs
@@ -86,7 +85,7 @@ def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
     return train, _texts(validation), _texts(test)
 
 
-def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, object]:
+def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, Any]:
     """What says exactly which pairs a recipe takes: content of files, and revision on the Hub.
 
     Args:
@@ -99,7 +98,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, o
     Raises:
         ValueError: if a file is of a kind that holds no pairs.
     """
-    identity: dict[str, object] = {}
+    identity: dict[str, Any] = {}
     files = {}
     for split in _SPLITS:
         paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
@@ -109,16 +108,17 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, o
     if files:
         identity["files"] = files
     if recipe.dataset is not None and not Path(recipe.dataset).exists():
-        identity["revision"] = revision or _hub_revision(recipe) or recipe.dataset_revision
+        asked = recipe.dataset_revision
+        identity["revision"] = revision or _hub_revision(recipe.dataset, asked) or asked
     return identity
 
 
-def _hub_revision(recipe: Recipe) -> str | None:
+def _hub_revision(dataset: str, revision: str | None) -> str | None:
     """Commit of the data set; None where the Hub cannot be asked, as with everything in a cache."""
     from huggingface_hub import HfApi, errors
 
     try:
-        return HfApi().dataset_info(recipe.dataset, revision=recipe.dataset_revision).sha
+        return HfApi().dataset_info(dataset, revision=revision).sha
     except (errors.HTTPError, OSError):
         return None
 
@@ -127,9 +127,10 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Pairs of a split: from its file or, where no training file is given, from elsewhere."""
     from ..data.dataset import load_pairs
 
-    options = {
-        "source_language": recipe.source_language,
-        "target_language": recipe.target_language,
+    source, target = recipe.languages
+    options: dict[str, Any] = {
+        "source_language": source,
+        "target_language": target,
         "source_column": recipe.source_column,
         "target_column": recipe.target_column,
         "strict": recipe.strict,
@@ -142,9 +143,14 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     if recipe.generated is not None:
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     try:
-        hub = {"config": recipe.dataset_config, "revision": recipe.dataset_revision}
-        hub["streaming"] = recipe.streaming
-        return load_pairs(recipe.dataset, split=split, **hub, **options)
+        return load_pairs(
+            recipe.dataset,
+            split=split,
+            config=recipe.dataset_config,
+            revision=recipe.dataset_revision,
+            streaming=recipe.streaming,
+            **options,
+        )
     except (OSError, ValueError) as error:
         if split != "train" and "Unknown split" in str(error):
             return None
@@ -187,9 +193,9 @@ def _generated_count(recipe: Recipe, split: str) -> int:
 def _generate(recipe: Recipe, split: str) -> "Iterator[Pair]":
     from ..data.cldr.pairs import generate_pairs
 
-    languages = (recipe.source_language, recipe.target_language)
+    count = _generated_count(recipe, split)
     # The same pairs for every seed of the training: runs differ in one thing at a time.
-    return generate_pairs(*languages, split=split, count=_generated_count(recipe, split), seed=0)
+    return generate_pairs(*recipe.languages, split=split, count=count, seed=0)
 
 
 def _generated_texts(recipe: Recipe, split: str) -> TextPairs:

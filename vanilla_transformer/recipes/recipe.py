@@ -14,13 +14,14 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
 from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
-    from transformers import TrainingArguments
+    from transformers import PreTrainedConfig, TrainingArguments
 
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
@@ -70,7 +71,7 @@ def _option(
     inherited: bool = False,
     paper: object = None,
     big: object = None,
-) -> typing.Any:
+) -> Any:
     """Return the dataclass field of one option; its metadata says all that is derived from it.
 
     Args:
@@ -541,18 +542,29 @@ class Recipe:
         except StrictDataclassError as error:
             raise RequestError(str(error.__cause__ or error)) from error
 
-    def model_overrides(self) -> dict[str, object]:
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target.
+
+        Raises:
+            ValueError: if the recipe names none.
+        """
+        if not (self.source_language and self.target_language):
+            raise RequestError("The recipe names no languages; give --pair, such as en-de.")
+        return self.source_language, self.target_language
+
+    def model_overrides(self) -> dict[str, Any]:
         """Return the config fields that this recipe sets beside its preset."""
-        overrides = {}
+        overrides: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None:
                 overrides |= dict.fromkeys(field.metadata["config"], value)
         return overrides
 
-    def argument_values(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, Any]:
         """Return the training arguments that this recipe sets."""
-        values: dict[str, object] = {}
+        values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             argument, strategy = field.metadata["argument"], field.metadata["strategy"]
             value = getattr(self, field.name)
@@ -595,8 +607,8 @@ TEST_OPTIONS = (
 
 
 def recipe_of(
-    config: "VanillaTransformerConfig", args: "TrainingArguments", **known: object
-) -> dict[str, object]:
+    config: "PreTrainedConfig", args: "TrainingArguments", **known: object
+) -> dict[str, Any]:
     """Return what a recipe would say of a training: the inverse of what a recipe sets.
 
     Args:
@@ -642,7 +654,7 @@ def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
         )
 
 
-def differing_sides(config: "VanillaTransformerConfig") -> dict[str, object]:
+def differing_sides(config: "PreTrainedConfig") -> dict[str, Any]:
     """Return the config's values for the decoder where the encoder's differ.
 
     A recipe has one option for both sides, and `recipe_of` takes the encoder's value.
@@ -728,7 +740,7 @@ def _check_inherited(given: Mapping[str, object]) -> None:
             )
 
 
-def _without_inherited(values: dict[str, object], model: object) -> dict[str, object]:
+def _without_inherited(values: dict[str, Any], model: object) -> dict[str, Any]:
     """The file's values but those of its model and tokenizer, for which there is a model."""
     fields = dataclasses.fields(Recipe)
     inherited = [field.name for field in fields if field.metadata["inherited"]]
@@ -739,7 +751,7 @@ def _without_inherited(values: dict[str, object], model: object) -> dict[str, ob
     return {name: value for name, value in values.items() if name not in inherited}
 
 
-def _without_model(values: dict[str, object], preset: object) -> dict[str, object]:
+def _without_model(values: dict[str, Any], preset: object) -> dict[str, Any]:
     """The file's values but those of its model, for which there is a preset."""
     from ..configuration_vanilla_transformer import PRESETS
 
@@ -756,7 +768,7 @@ def _without_model(values: dict[str, object], preset: object) -> dict[str, objec
     return {name: value for name, value in values.items() if name not in replaced}
 
 
-def _from_one_place(values: dict[str, object], overrides: dict[str, object]) -> dict[str, object]:
+def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """Both together, with the one place that the training pairs come from."""
     given = [name for name in _PLACES if overrides.get(name) is not None]
     if len(given) > 1:
@@ -789,12 +801,12 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
         wanted, fits = f"one of {', '.join(choices)}", value in choices
     else:
         wanted = "text, or none" if optional else "text"
-        fits = isinstance(value, str) and value.strip()
+        fits = isinstance(value, str) and bool(value.strip())
     # Unquoted, YAML 1.1 reads the language code no as false, and the number of a column as one.
     hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
         raise RequestError(f"{field.name}: got {quoted(value)}; it must be {wanted}{hint}.")
-    if kind is str:
+    if isinstance(value, str):
         check_text(field.name, value)
 
 
@@ -857,9 +869,9 @@ def field_type(name: str) -> tuple[type, bool]:
     return hint, False
 
 
-def _values(content: dict[str, object]) -> dict[str, object]:
+def _values(content: dict[str, Any]) -> dict[str, Any]:
     known = {field.name: field for field in dataclasses.fields(Recipe)}
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in content.items():
         if key == "pair":
             values.update(_split_pair(value))

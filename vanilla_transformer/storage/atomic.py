@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def write_text(path: Path, text: str) -> None:
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
-def write_json(path: Path, content: dict[str, object], *, sort_keys: bool = False) -> None:
+def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = False) -> None:
     """Replace a file by JSON that people can read."""
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=sort_keys)
     write_text(path, text + "\n")

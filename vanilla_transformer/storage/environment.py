@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,9 +41,9 @@ def cpu_flags() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def hardware() -> dict[str, object]:
+def hardware() -> dict[str, Any]:
     """Processor, cores that this process may use, threads of torch, and GPU."""
-    facts: dict[str, object] = {
+    facts: dict[str, Any] = {
         "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -56,7 +57,7 @@ def hardware() -> dict[str, object]:
     return facts
 
 
-def cpu_cores(hardware: Mapping[str, object]) -> str:
+def cpu_cores(hardware: Mapping[str, Any]) -> str:
     """Say how many cores of a CPU `hardware` tells of: those in use, where there are more."""
     cores = hardware["cores"]
     used = min(hardware.get("threads", cores), cores)
@@ -65,8 +66,8 @@ def cpu_cores(hardware: Mapping[str, object]) -> str:
 
 def versions() -> dict[str, str]:
     """Python and the packages that a result may depend on."""
-    names = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate")
-    names += ("sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime")
+    names = ["vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate"]
+    names += ["sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime"]
     versions = {"python": platform.python_version()}
     for name in names:
         try:
@@ -99,7 +100,7 @@ def git_commit(*apart_from: str) -> str | None:
     return f"{commit}-dirty" if changed else commit
 
 
-def provenance(*apart_from: str) -> dict[str, object]:
+def provenance(*apart_from: str) -> dict[str, Any]:
     """Tell what a result came from: date, commit, hardware and versions.
 
     Args:
@@ -113,7 +114,7 @@ def provenance(*apart_from: str) -> dict[str, object]:
     }
 
 
-def describe_provenance(result: Mapping[str, object]) -> list[str]:
+def describe_provenance(result: Mapping[str, Any]) -> list[str]:
     """Name processor, threads, instructions, GPU, packages, commit and day of a `provenance`."""
     hardware, versions = result.get("hardware", {}), result.get("versions", {})
     parts = [str(hardware.get("cpu", "unknown processor"))]

@@ -3,7 +3,10 @@
 No key is sure to be there: earlier versions wrote fewer, and a trainer without a recipe knows less.
 """
 
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+from .reading import read_json
 
 
 class KindScores(TypedDict, total=False):
@@ -58,7 +61,30 @@ class Sample(TypedDict):
 
     source: str
     reference: str
-    translation: str
+    translation: NotRequired[str]  # of a card's samples: added when the model was tried out
+
+
+class Chosen(TypedDict, total=False):
+    """The end of a run, as validation pairs have chosen it."""
+
+    pairs: int
+    averaged: int  # checkpoints
+    greedy_bleu: dict[str, float]  # by number of checkpoints
+    length_penalty: float
+    beam_bleu: dict[str, float]  # by length penalty
+
+
+class Published(TypedDict, total=False):
+    """What publishing adds."""
+
+    repo_id: str
+    form: str
+    license: str
+    data_license: str
+    data_source: str | None
+    samples: list[Sample]
+    scores_of_run: bool  # not of another mean of its checkpoints
+    curves: bool
 
 
 class Metrics(TypedDict, total=False):
@@ -74,7 +100,24 @@ class Metrics(TypedDict, total=False):
     target_tokens: int
     target_tokens_per_second: float
     training_minutes: float
+    of_which_evaluation_minutes: float
+    precision: str
+    matmul_precision: str
+    seed: int
+    vocabulary: int
+    devices: int
     averaged_checkpoints: list[str]
+    chosen_on_validation: Chosen
+    model: dict[str, Any]  # fields of the config that no recipe has
+    arguments: dict[str, Any]  # likewise of the training
     hardware: dict[str, Any]
     versions: dict[str, str]
     git_commit: str | None
+    hypotheses: dict[str, str]  # files by test set
+    model_files: dict[str, dict[str, Any]]
+    published: Published
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Read `metrics.json`, of whose content nothing is checked."""
+    return cast(Metrics, read_json(path))

@@ -11,11 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, overload
 
 from ..errors import RequestError
-
-_Content = TypeVar("_Content", dict, list)
 
 # Far above any file that is read here: vocabularies are the largest JSON, recipes the only YAML.
 JSON_BYTES = 512 * 2**20
@@ -31,13 +29,19 @@ _NUMBERS = (
 )
 
 
+@overload
+def read_json(
+    path: Path, *, keys: Mapping[str, type | tuple[type, ...]] | None = None, remedy: str = _COPY
+) -> dict[str, Any]: ...
+@overload
+def read_json(path: Path, kind: type[list], *, remedy: str = _COPY) -> list[Any]: ...
 def read_json(
     path: Path,
-    kind: type[_Content] = dict,
+    kind: type[Any] = dict,
     *,
     keys: Mapping[str, type | tuple[type, ...]] | None = None,
     remedy: str = _COPY,
-) -> _Content:
+) -> Any:
     """Read a JSON object, or a list.
 
     Args:
@@ -66,7 +70,7 @@ def read_json(
     return found
 
 
-def read_yaml(path: Path, *, remedy: str = "repair it") -> dict:
+def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     """Read the `key: value` lines of a YAML file; values are JSON's, dates stay text.
 
     Args:
@@ -177,7 +181,7 @@ def _yaml_loader() -> type:
     return Loader
 
 
-def _add_numbers(resolver: type) -> None:
+def _add_numbers(resolver: type[Any]) -> None:
     """Read numbers as they look: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
     for name, pattern in zip(("int", "float"), _NUMBERS, strict=True):
         tag = f"tag:yaml.org,2002:{name}"
@@ -197,7 +201,7 @@ def _named(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true or false"
-    names = {dict: "an object", list: "a list", str: "text"}
+    names: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
     return names.get(type(value), "a number")
 
 

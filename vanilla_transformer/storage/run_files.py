@@ -1,10 +1,12 @@
 """Names of the files of a run directory, which training writes and publishing reads."""
 
 from pathlib import Path
+from typing import Final
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
-CHOSEN = "chosen_on_validation"  # in it: how many checkpoints and which length penalty, and why
+# In metrics.json: how many checkpoints and which length penalty, and why.
+CHOSEN: Final = "chosen_on_validation"
 SAMPLES = "samples.md"
 CURVES = "curves.png"
 ATTENTION = "attention.png"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -111,7 +112,7 @@ def load_saved_model(
     config = _read_config(directory)
     generation = read_generation_config(directory)
     tensors = _read_weights(directory)
-    kind = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
+    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # the host's types differ
     _check_fit(directory, kind, config, tensors)
     # With all of it given, the host opens no file of the directory.
     model, report = kind.from_pretrained(

@@ -83,13 +83,14 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             does not: a line of the log tells how far the training is.
     """
 
+    output_dir: str = field(default="trainer_output")  # as the host names it
     batch_tokens: int = field(default=Recipe.batch_tokens)
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
     r_drop: float = field(default=Recipe.r_drop)
-    learning_rate: float | None = field(default=None)
+    learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
-    lr_scheduler_type: SchedulerType | str | None = field(default=None)
-    optim: OptimizerNames | str | None = field(default=None)
+    lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]
+    optim: OptimizerNames | str | None = field(default=None)  # type: ignore[assignment]
     warmup_steps: float = field(default=Recipe.warmup_steps)
     adam_beta2: float = field(default=Recipe.adam_beta2)
     adam_epsilon: float = field(default=Recipe.adam_epsilon)
@@ -117,7 +118,10 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     @property
     def base_learning_rate(self) -> float:
         """What a schedule multiplies: Eq. 3 gives the whole rate, those of the host a share."""
-        return 1.0 if self.lr_scheduler_type is None else self.learning_rate
+        if self.lr_scheduler_type is None:
+            return 1.0
+        assert self.learning_rate is not None  # `check_arguments` has seen to it
+        return self.learning_rate
 
 
 def share_of_update(batches: int, processes: int) -> int:

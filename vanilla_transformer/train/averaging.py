@@ -125,7 +125,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _open_weights(stack: ExitStack, directory: Path) -> dict[str, safe_open]:
     """Open the weights of a checkpoint; return the file of each tensor."""
-    found = {}
+    found: dict[str, safe_open] = {}
     for path in weight_files(directory):
         try:
             # The header is checked against the length of the file here: a cut file does not open.
@@ -139,7 +139,7 @@ def _open_weights(stack: ExitStack, directory: Path) -> dict[str, safe_open]:
 
 
 def _mean_of_tensor(
-    key: str, checkpoints: list[Path], weights: list[dict[str, safe_open]]
+    key: str, checkpoints: Sequence[Path], weights: Sequence[dict[str, safe_open]]
 ) -> torch.Tensor:
     last = weights[-1][key].get_tensor(key)
     total = torch.zeros(last.shape, dtype=torch.float64)

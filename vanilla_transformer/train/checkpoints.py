@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,16 +33,25 @@ MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 _LEAVE_OUT = "go on from another checkpoint"
 _NUMBER = (int, float)
-_TOTALS = {"training_seconds": _NUMBER, "evaluation_seconds": _NUMBER, "target_tokens": int}
+_TOTALS: dict[str, type | tuple[type, ...]] = {
+    "training_seconds": _NUMBER,
+    "evaluation_seconds": _NUMBER,
+    "target_tokens": int,
+}
 # Each of them may be missing: the first checkpoints do not say it.
-_CONDITIONS = {
+_CONDITIONS: dict[str, type | tuple[type, ...]] = {
     "data": str,
     "matmul_precision": str,
     "world_size": int,
     "batches_per_update": int,
     "precision": str,
 }
-_STATE = {"global_step": int, "epoch": _NUMBER, "log_history": list, "stateful_callbacks": dict}
+_STATE: dict[str, type | tuple[type, ...]] = {
+    "global_step": int,
+    "epoch": _NUMBER,
+    "log_history": list,
+    "stateful_callbacks": dict,
+}
 # What the host takes out of each file of state.
 _KEYS = {
     "optimizer.pt": ("state", "param_groups"),
@@ -278,7 +288,7 @@ def _check_weights(checkpoint: Path, model: torch.nn.Module) -> None:
             raise RequestError(f"{path} is damaged ({error}); {_LEAVE_OUT}.") from error
 
 
-def _read_part(path: Path) -> object:
+def _read_part(path: Path) -> Any:
     """What a file of a checkpoint holds, which is what the host takes out of it."""
     with safe_globals():
         found = read_pickle(path, remedy=_LEAVE_OUT)
@@ -291,7 +301,7 @@ def _read_part(path: Path) -> object:
     return found
 
 
-def _check_optimizer(path: Path, found: dict[str, object], model: torch.nn.Module) -> None:
+def _check_optimizer(path: Path, found: dict[str, Any], model: torch.nn.Module) -> None:
     """Moments of the shapes that the model's parameters have."""
     shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.requires_grad]
     try:

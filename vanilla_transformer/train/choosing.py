@@ -5,7 +5,9 @@ much. No test pair is looked at, and what ties with the recipe's own values does
 """
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,6 +17,7 @@ from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
+from ..storage.metrics import Chosen
 from ..storage.saved_model import load_saved_model
 from .averaging import mean_of_weights
 
@@ -27,7 +30,7 @@ PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
 
 def choose_end(
     recipe: Recipe, checkpoints: list[Path], tokenizer: PreTrainedTokenizerBase, pairs: TextPairs
-) -> dict[str, object]:
+) -> Chosen:
     """Choose how many checkpoints are averaged, then the length penalty of the mean.
 
     The first by greedy BLEU, the second by BLEU of the recipe's beam search. Nothing is written.
@@ -52,18 +55,18 @@ def choose_end(
         model.load_state_dict(weights, strict=False)  # of tied tensors a file holds one
         release(model)
 
-    def bleu(**search: object) -> float:
+    def bleu(**search: Any) -> float:
         found = list(translate(model, tokenizer, sources, **search))
-        language = recipe.target_language
+        _, language = recipe.languages
         return round(corpus_scores(found, references, target_language=language)["bleu"], 3)
 
-    greedy = {}
+    greedy: dict[int, float] = {}
     own = len(checkpoints)
     for count in (own, *(count for count in reversed(COUNTS) if count < own)):
         average(count)
         greedy[count] = bleu(num_beams=1)
-    best = max(greedy, key=greedy.get)
-    result = {"pairs": len(sources), "averaged": best, "greedy_bleu": _keys_as_text(greedy)}
+    best = max(greedy, key=lambda count: greedy[count])
+    result: Chosen = {"pairs": len(sources), "averaged": best, "greedy_bleu": _keys_as_text(greedy)}
     logger.info(
         "Chosen on %d validation pairs: the mean of %d checkpoint(s). Greedy BLEU by number: %s.",
         len(sources),
@@ -72,23 +75,23 @@ def choose_end(
     )
     if recipe.num_beams > 1:
         average(best)
-        own = PENALTIES[0] if recipe.length_penalty is None else recipe.length_penalty
-        tried = list(dict.fromkeys([float(own), *PENALTIES]))[: len(PENALTIES)]
+        usual = PENALTIES[0] if recipe.length_penalty is None else recipe.length_penalty
+        tried = list(dict.fromkeys([float(usual), *PENALTIES]))[: len(PENALTIES)]
         beams = {each: bleu(num_beams=recipe.num_beams, length_penalty=each) for each in tried}
-        best = max(beams, key=beams.get)
-        result |= {"length_penalty": best, "beam_bleu": _keys_as_text(beams)}
+        penalty = max(beams, key=lambda each: beams[each])
+        result |= {"length_penalty": penalty, "beam_bleu": _keys_as_text(beams)}
         logger.info(
             "Likewise: length penalty %g. BLEU with %d beams by penalty: %s.",
-            best,
+            penalty,
             recipe.num_beams,
             _listed(beams),
         )
     return result
 
 
-def _keys_as_text(scores: dict[float, float]) -> dict[str, float]:
+def _keys_as_text(scores: Mapping[int, float] | Mapping[float, float]) -> dict[str, float]:
     return {f"{value:g}": score for value, score in scores.items()}
 
 
-def _listed(scores: dict[float, float]) -> str:
-    return ", ".join(f"{value:g}: {scores[value]:.1f}" for value in sorted(scores))
+def _listed(scores: Mapping[int, float] | Mapping[float, float]) -> str:
+    return ", ".join(f"{value:g}: {score:.1f}" for value, score in sorted(scores.items()))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypedDict
 
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -26,6 +27,57 @@ _TURN = 128  # sentences that a model translates before it is another's turn
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
 
 
+class RunScores(TypedDict):
+    """Scores of a run on a test set, in percent, and the p-values of `paired_bootstrap`."""
+
+    bleu: float
+    bleu_p_value: float | None
+    chrf: float
+    chrf_p_value: float | None
+    perplexity: float
+    sentences_per_second: float
+
+
+class Difference(TypedDict):
+    """A sentence that runs translate differently, with the chrF of each translation."""
+
+    source: str
+    reference: str
+    translations: list[str]
+    chrf: list[float]
+
+
+class ComparedSet(TypedDict):
+    """What `compare_runs` finds on a test set."""
+
+    num_sentences: int
+    scores: list[RunScores]  # of each run
+    same_tokens: bool  # whether perplexities can be compared
+    bleu_signature: str
+    chrf_signature: str
+    verdicts: list[str]
+    differences: list[Difference]  # the sentences that differ most
+
+
+class ComparedRun(TypedDict):
+    """A run that `compare_runs` has compared."""
+
+    name: str
+    parameters: int
+    megabytes: float  # of weights
+    num_beams: int
+    search: dict[str, object]  # the other values of its generation config that count
+    differences: list[str]  # from the first run's recipe, if it has one
+
+
+class Comparison(TypedDict):
+    """What `compare_runs` returns."""
+
+    runs: list[ComparedRun]
+    hardware: dict[str, Any]
+    test_sets: dict[str, ComparedSet]
+
+
 @dataclass
 class _Run:
     """A model that is compared, and what it has done for the test set at hand."""
@@ -40,8 +92,10 @@ class _Run:
 
     def translate(self, sources: list[str], batch_tokens: int) -> list[str]:
         beams = self.recipe.num_beams
-        options = {"batch_tokens": batch_tokens, "num_beams": beams}
-        return list(translate(self.model, self.tokenizer, sources, **options))
+        found = translate(
+            self.model, self.tokenizer, sources, batch_tokens=batch_tokens, num_beams=beams
+        )
+        return list(found)
 
 
 def compare_runs(
@@ -50,7 +104,7 @@ def compare_runs(
     batch_tokens: int = 4096,
     progress: bool = False,
     **test_options: object,
-) -> dict[str, object]:
+) -> Comparison:
     """Compare the models of run directories with the first of them, on the same test pairs.
 
     All models are in memory at once and translate some sentences each, by turns, so that what
@@ -63,14 +117,6 @@ def compare_runs(
         progress: whether to show progress bars.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
             `strict` instead of the recipes'; None leaves the recipe's.
-
-    Returns:
-        `runs`, for each its `name`, `parameters`, `megabytes` of weights, `num_beams`, the other
-        values of its `search`, and its `differences` from the first run's recipe, if it has one;
-        `hardware`; and `test_sets`, by name: `num_sentences`; `scores` for each run, those of
-        `paired_bootstrap`, `perplexity` and `sentences_per_second`; `same_tokens`, whether
-        perplexities can be compared; the signatures; `verdicts`; and `differences`, the sentences
-        that differ most, with `source`, `reference`, `translations` and their `chrf`.
 
     Raises:
         ValueError: if there are fewer than two runs, one holds no model, or their languages or
@@ -137,15 +183,16 @@ def _check_same(
 
 def _compared(
     runs: list[_Run], test_set: TextPairs, label: str, batch_tokens: int, progress: bool
-) -> dict[str, object]:
+) -> ComparedSet:
     """What `compare_runs` returns of one test set."""
     sources, references = test_set.sources, test_set.targets
-    language = runs[0].recipe.target_language
+    _, language = runs[0].recipe.languages
     # Before the long work: what the scores need may not be installed.
     paired_bootstrap([sources] * 2, references, target_language=language, num_samples=1)
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
     rows, signatures = paired_bootstrap(systems, references, target_language=language)
+    scores: list[RunScores] = []
     ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
     for run, row, labels in zip(runs, rows, ids, strict=True):
         inputs = run.tokenizer(sources, verbose=False)["input_ids"]
@@ -154,13 +201,14 @@ def _compared(
             for source, target in zip(inputs, labels, strict=True)
         ]
         measured = perplexity(run.model, dataset, batch_tokens=batch_tokens, progress=progress)
-        row["perplexity"] = measured["perplexity"]
-        row["sentences_per_second"] = len(sources) / max(run.seconds, 1e-9)
+        speed = len(sources) / max(run.seconds, 1e-9)
+        scores.append({**row, "perplexity": measured["perplexity"], "sentences_per_second": speed})
     return {
         "num_sentences": len(sources),
-        "scores": rows,
+        "scores": scores,
         "same_tokens": all(labels == ids[0] for labels in ids),
-        **signatures,
+        "bleu_signature": signatures["bleu_signature"],
+        "chrf_signature": signatures["chrf_signature"],
         "verdicts": [
             verdict((runs[0].name, run.name), (rows[0], row), len(sources))
             for run, row in zip(runs[1:], rows[1:], strict=True)
@@ -170,9 +218,9 @@ def _compared(
                 "source": sources[index],
                 "reference": references[index],
                 "translations": [translations[index] for translations in systems],
-                "chrf": scores,
+                "chrf": chrf,
             }
-            for index, scores in most_different(systems, references)
+            for index, chrf in most_different(systems, references)
         ],
     }
 
@@ -210,7 +258,7 @@ def _megabytes(directory: Path) -> float:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors")) / 1e6
 
 
-def comparison_table(comparison: dict[str, object], name: str) -> list[list[str]]:
+def comparison_table(comparison: Comparison, name: str) -> list[list[str]]:
     """Return the cells of a test set's table, a heading first: a row for each run.
 
     Args:
@@ -232,7 +280,7 @@ def comparison_table(comparison: dict[str, object], name: str) -> list[list[str]
     return rows
 
 
-def run_notes(comparison: dict[str, object]) -> list[str]:
+def run_notes(comparison: Comparison) -> list[str]:
     """Return in what the runs differ from the first one, a sentence each: options and search.
 
     Args:
@@ -256,7 +304,7 @@ def run_notes(comparison: dict[str, object]) -> list[str]:
     return notes
 
 
-def comparison_notes(test_set: dict[str, object]) -> list[str]:
+def comparison_notes(test_set: ComparedSet) -> list[str]:
     """Return what is to be known about the numbers of a test set: sentences for readers.
 
     Args:
@@ -271,7 +319,7 @@ def comparison_notes(test_set: dict[str, object]) -> list[str]:
     return [*notes, f"BLEU: {test_set['bleu_signature']}", f"chrF: {test_set['chrf_signature']}"]
 
 
-def difference_text(comparison: dict[str, object], difference: dict[str, object]) -> str:
+def difference_text(comparison: Comparison, difference: Difference) -> str:
     """Render one sentence that differs, indented by four: Markdown shows any text as it is."""
     names = [run["name"] for run in comparison["runs"]]
     labels = ["source", "reference", *names]
@@ -284,7 +332,7 @@ def difference_text(comparison: dict[str, object], difference: dict[str, object]
     )
 
 
-def comparison_page(comparison: dict[str, object]) -> str:
+def comparison_page(comparison: Comparison) -> str:
     """Render a comparison as Markdown.
 
     Args:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ..beam_search import eager_may_replace
 from ..storage.environment import cpu_flags
@@ -64,7 +65,7 @@ class FastDropoutOfSums(FastDropout):
 
 @contextlib.contextmanager
 def cpu_training_settings(
-    model: nn.Module, *, matmul_precision: str | None = None
+    model: PreTrainedModel, *, matmul_precision: str | None = None
 ) -> Iterator[None]:
     """On a CPU: eager attention, the fast float32 products, cheap dropout masks, kept memory.
 
@@ -113,7 +114,7 @@ def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
     autocast = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
     _set_plain_dropout(model)
     if autocast is not None:
-        model.forward = model._original_forward
+        model.forward = model.__dict__["_original_forward"]
     try:
         yield
     finally:
@@ -139,7 +140,7 @@ def _set_fast_dropout(model: nn.Module) -> None:
 def _set_plain_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FastDropout):
-            module.__class__ = nn.Dropout
+            module.__class__ = nn.Dropout  # type: ignore[assignment]  # which it was before
 
 
 @contextlib.contextmanager

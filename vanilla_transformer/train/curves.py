@@ -37,7 +37,7 @@ def plot_schedule(
 
 
 def plot_training_curves(
-    log_history: Sequence[Mapping[str, object]], *, title: str | None = None
+    log_history: Sequence[Mapping[str, float]], *, title: str | None = None
 ) -> "Figure":
     """Draw loss, perplexity, learning rate and BLEU over the updates, as far as they were logged.
 
@@ -76,7 +76,7 @@ def plot_training_curves(
     return figure
 
 
-def _series(log_history: Sequence[Mapping[str, object]], key: str) -> dict[int, float]:
+def _series(log_history: Sequence[Mapping[str, float]], key: str) -> dict[int, float]:
     """Return the values of one key by update; a later entry replaces one of the same update."""
     entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
     return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
@@ -102,6 +102,6 @@ def _draw_curves(
         axis.set_yscale("log", subs=(2, 5))
         for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
             which("{x:g}")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.locator_params("x", integer=True)
     axis.set(title=name, xlabel="update")
     tidy(axis)

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu, scores_by_kind
@@ -22,7 +22,7 @@ from ..recipes.pairs import (
 )
 from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
-from ..storage.reading import read_json
+from ..storage.metrics import Metrics, Sample, TestTexts, read_metrics
 from ..storage.run_files import METRICS, RECIPE
 from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
 from .report import choose_samples, without_texts, write_samples
@@ -38,7 +38,7 @@ def evaluate_run(
     bleu: Sequence[str] = (),
     with_texts: bool = False,
     **test_options: object,
-) -> dict[str, dict[str, object]]:
+) -> dict[str, TestTexts]:
     """Score the model of a run directory on its test pairs, or its validation pairs without any.
 
     A complete run whose metrics.json holds no samples gets them, unless something is overridden.
@@ -62,7 +62,7 @@ def evaluate_run(
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    language = recipe.target_language
+    _, language = recipe.languages
     for kind in bleu:  # before the long work: what it needs may not be installed
         other_bleu(kind)(["a"], ["a"], target_language=language)
     results = {
@@ -80,7 +80,7 @@ def evaluate_run(
     return {name: without_texts(result) for name, result in results.items()}
 
 
-def overridden(test_options: Mapping[str, object]) -> dict[str, object]:
+def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:
     """Return those of `TEST_OPTIONS` that were given, not None.
 
     Raises:
@@ -92,7 +92,7 @@ def overridden(test_options: Mapping[str, object]) -> dict[str, object]:
 
 
 def recipe_and_test_sets(
-    run: Path, overrides: dict[str, object]
+    run: Path, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, dict[str, TextPairs]]:
     """Find what the model of a run directory is to be tested on, and how it is to translate.
 
@@ -140,9 +140,9 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
         )
 
 
-def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
+def _add_samples(run: Path, samples: dict[str, list[Sample]]) -> None:
     """Add samples to the metrics of a run that was completed before metrics.json held any."""
-    metrics = read_json(run / METRICS) if (run / METRICS).is_file() else {}
+    metrics: Metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else {}
     if "recipe" not in metrics or metrics.get("samples"):
         return
     if not os.access(run, os.W_OK):
@@ -156,18 +156,19 @@ def _add_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
 
 def score_test_set(
     recipe: Recipe,
-    model: torch.nn.Module,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TextPairs,
     batch_tokens: int,
-) -> dict[str, object]:
+) -> TestTexts:
     """Translate a test set as the recipe says; return its scores and its texts."""
+    _, language = recipe.languages
     result = evaluate_model(
         model,
         tokenizer,
         test_set.sources,
         test_set.targets,
-        target_language=recipe.target_language,
+        target_language=language,
         batch_tokens=batch_tokens,
         num_beams=recipe.num_beams,
         progress=sys.stderr.isatty(),

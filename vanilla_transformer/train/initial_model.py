@@ -1,6 +1,8 @@
 """The model that a run begins with where its recipe names one: `init_from`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,7 +15,7 @@ from ..storage.reading import read_json, sha256
 from ..storage.saved_model import TOKENIZER_FILES, load_saved_model, weight_files
 
 
-def identify_model(name: str) -> dict[str, object]:
+def identify_model(name: str) -> dict[str, Any]:
     """What says exactly which model this is.
 
     Args:
@@ -55,20 +57,20 @@ def identify_model(name: str) -> dict[str, object]:
     }
 
 
-def initial_folder(recipe: Recipe, identity: dict[str, object] | None) -> Path:
+def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
     """The folder of the model that a recipe names, as it was when the run began.
 
     Args:
-        recipe: with `init_from`.
+        name: `init_from` of the recipe.
         identity: what `identify_model` said when the run began; None where that is lost.
 
     Raises:
         ValueError: it is gone, or has changed.
     """
-    folder = model_folder(recipe.init_from, (identity or {}).get("revision"))
+    folder = model_folder(name, (identity or {}).get("revision"))
     if identity is not None and identify_model(str(folder))["files"] != identity["files"]:
         raise RequestError(
-            f"{recipe.init_from} changed since the run began with it; put it back, or give another "
+            f"{name} changed since the run began with it; put it back, or give another "
             "--output-dir."
         )
     return folder
@@ -83,6 +85,7 @@ def load_initial_model(folder: Path, recipe: Recipe) -> VanillaTransformerForCon
     saved = load_saved_model(folder, dtype=torch.float32)
     for name, value in recipe.model_overrides().items():
         setattr(saved.config, name, value)
+    assert isinstance(saved.config, VanillaTransformerConfig)  # as `identify_model` has seen
     recipe.check_model(saved.config)
     # Made anew: its parts keep the rates that they were made with.
     model = VanillaTransformerForConditionalGeneration(saved.config)

@@ -6,6 +6,7 @@ for source, target and pre-softmax every row has a gradient, so plain Adam does 
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -65,8 +66,8 @@ def noam_schedule(
                 "make it with lr=1.0 and scale the schedule with factor."
             )
     # A partial of a module-level function, not a lambda: it pickles.
-    constants = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
-    return LambdaLR(optimizer, partial(_lr_after, **constants))
+    rate = partial(_lr_after, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+    return LambdaLR(optimizer, rate)
 
 
 def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -97,7 +98,7 @@ def paper_adam(
     Raises:
         ValueError: for float16 parameters, in which eps is zero and the update 0 / 0.
     """
-    groups = list(parameters)
+    groups: list[Any] = list(parameters)
     tensors = [
         tensor
         for group in groups

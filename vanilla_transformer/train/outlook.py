@@ -3,16 +3,39 @@
 import logging
 import math
 import time
+from collections.abc import Sized
 from contextlib import ExitStack
+from typing import Protocol
 
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
-from transformers import Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers import TrainerCallback, TrainerState
+
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from .arguments import VanillaTransformerTrainingArguments
+from .checkpoints import Progress
 
 logger = logging.getLogger(__name__)
 
 KNOWN_AFTER = 50  # updates: the first are slow, and no two batches take the same time
 _PACKAGE = __name__.partition(".")[0]
+
+
+class _Trainer(Protocol):
+    """What is asked of our trainer."""
+
+    args: VanillaTransformerTrainingArguments
+    model: VanillaTransformerForConditionalGeneration
+    progress: Progress
+    updates_per_epoch: int
+
+    @property
+    def train_dataset(self) -> Sized: ...
+
+    @property
+    def interrupted(self) -> bool: ...
+
+    def warn_of_warmup(self, updates: int) -> None: ...
 
 
 class Outlook(TrainerCallback):
@@ -22,7 +45,7 @@ class Outlook(TrainerCallback):
         trainer: ours, whose training it is; its clock runs already when this callback is called.
     """
 
-    def __init__(self, trainer: Seq2SeqTrainer) -> None:
+    def __init__(self, trainer: _Trainer) -> None:
         self.trainer = trainer
         self._begun: tuple[int, float] | None = None  # update and seconds
         self._bar: tqdm | None = None
@@ -63,7 +86,8 @@ class Outlook(TrainerCallback):
         if self._bar is not None:
             self._bar.total = end[0] if end else state.max_steps
             self._bar.update(state.global_step - self._bar.n)
-        if state.global_step - self._begun[0] == KNOWN_AFTER:
+        begun = state.global_step if self._begun is None else self._begun[0]
+        if end is not None and state.global_step - begun == KNOWN_AFTER:
             if state.is_world_process_zero and end[0] > state.global_step:
                 logger.info("The end is expected at %s.", describe_end(end))
             last = end[0]

@@ -7,6 +7,7 @@ Shapes: B batch, T target length, N = B T tokens, n of them in a chunk, d = d_mo
 """
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from ..loss import ChunkedCrossEntropy, softmax_in_place
 _CPU_CHUNK, _DEVICE_CHUNK = 256, 2048
 
 
-def pairs_twice(inputs: dict[str, Tensor], decoder_input_ids: Tensor) -> dict[str, object]:
+def pairs_twice(inputs: dict[str, Tensor], decoder_input_ids: Tensor) -> dict[str, Any]:
     """Return a batch that holds every pair twice: dropout draws a mask of its own for each.
 
     Args:

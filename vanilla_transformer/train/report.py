@@ -1,9 +1,9 @@
 """The parts of metrics.json that training knows, and the files of a run for people to read."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,13 +11,14 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.recipe import Recipe, differing_sides
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
+from ..storage.metrics import Metrics, Sample, TestTexts
 from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
 from ..visualization import save_figure
 from .checkpoints import Progress
 from .curves import plot_training_curves
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Seq2SeqTrainingArguments
 
 # What a configuration may say beside the fields of a recipe.
 _MODEL = (
@@ -44,7 +45,7 @@ def training_facts(
     tokenizer: "PreTrainedTokenizerBase",
     args: "Seq2SeqTrainingArguments",
     progress: Progress,
-) -> dict[str, object]:
+) -> Metrics:
     """Sizes, time, speed, machine and software of a training."""
     training_seconds = progress.seconds - progress.evaluation_seconds
     return {
@@ -64,9 +65,7 @@ def training_facts(
     }
 
 
-def beside_the_recipe(
-    config: VanillaTransformerConfig, recipe: Recipe | None = None
-) -> dict[str, object]:
+def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) -> dict[str, Any]:
     """Return the config's values that the recipe does not hold and that are not the paper's.
 
     Args:
@@ -88,7 +87,7 @@ def beside_the_paper(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return the arguments that no recipe has and that make the updates others than the paper's.
 
     Args:
@@ -102,10 +101,13 @@ def beside_the_paper(
     return {name: getattr(value, "value", value) for name, value in found.items() if value}
 
 
-def without_texts(result: dict[str, object]) -> dict[str, object]:
+def without_texts(result: TestTexts) -> TestTexts:
     """The scores of a test set without its sentences."""
-    texts = ("hypotheses", "sources", "references")
-    return {name: value for name, value in result.items() if name not in texts}
+    scores = result.copy()
+    scores.pop("hypotheses", None)
+    scores.pop("sources", None)
+    scores.pop("references", None)
+    return scores
 
 
 def draw_curves(log_history: Sequence[dict[str, float]], run: Path, *, title: str) -> None:
@@ -126,7 +128,7 @@ def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:
     write_text(run / HISTORY, "".join("\t".join(line) + "\n" for line in [names, *lines]))
 
 
-def write_hypotheses(run: Path, results: dict[str, dict[str, object]]) -> dict[str, str]:
+def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, str]:
     """Write all translations, those of a test set in a file; return the files' names by set."""
     files = {name: HYPOTHESES.format(name) for name in results}
     for name, file in files.items():
@@ -135,9 +137,7 @@ def write_hypotheses(run: Path, results: dict[str, dict[str, object]]) -> dict[s
     return files
 
 
-def choose_samples(
-    results: dict[str, dict[str, object]], count: int
-) -> dict[str, list[dict[str, str]]]:
+def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, list[Sample]]:
     """Choose the first translations of each test set, or of the validation set if there is none.
 
     Args:
@@ -151,13 +151,17 @@ def choose_samples(
     names = [name for name in results if name != "validation"] or list(results)
     chosen = {}
     for name in names:
-        texts = (results[name][kind][:count] for kind in ("sources", "references", "hypotheses"))
-        rows = [[" ".join(text.split()) for text in row] for row in zip(*texts, strict=True)]
-        chosen[name] = [dict(zip(_SAMPLE, row, strict=True)) for row in rows]
+        result = results[name]
+        texts = (result["sources"], result["references"], result["hypotheses"])
+        sides = ([" ".join(text.split()) for text in side[:count]] for side in texts)
+        chosen[name] = [
+            Sample(source=source, reference=reference, translation=translation)
+            for source, reference, translation in zip(*sides, strict=True)
+        ]
     return chosen
 
 
-def write_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
+def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
     """Render the samples of metrics.json for readers."""
     lines = ["# Sample translations", ""]
     for name, chosen in samples.items():
@@ -167,6 +171,6 @@ def write_samples(run: Path, samples: dict[str, list[dict[str, str]]]) -> None:
     write_text(run / SAMPLES, "\n".join(lines))
 
 
-def sample_text(sample: dict[str, str]) -> str:
+def sample_text(sample: Mapping[str, object]) -> str:
     """Render a sample in three lines; indented by four, Markdown shows any text as it is."""
     return "\n".join(f"    {name:<12}{sample[name]}" for name in _SAMPLE)

@@ -18,13 +18,13 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
@@ -39,6 +39,7 @@ from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs
 from ..recipes.recipe import Recipe, check_text
 from ..storage.atomic import files_written_aside, write_aside, write_json
 from ..storage.environment import resolve_precision
+from ..storage.metrics import Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
 from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
@@ -88,12 +89,12 @@ class _Data:
     validation: "Dataset | None"
     validation_texts: TextPairs
     test_sets: dict[str, TextPairs]
-    sizes: dict[str, object]
+    sizes: dict[str, Any]
 
 
 def run_recipe(
     recipe: Recipe, output_dir: str | os.PathLike[str], *, resume: bool = True
-) -> dict[str, object]:
+) -> Metrics:
     """Train and evaluate a model as a recipe says.
 
     Args:
@@ -131,11 +132,11 @@ def run_recipe(
                 return metrics
             tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
         final = _train(recipe, args, tokenizer, data)
-        if args.should_save:
+        if final is not None and args.should_save:
             _finish(recipe, run, final, data, args)
         if args.world_size > 1:
             torch.distributed.barrier()
-        return read_json(run / METRICS)
+        return read_metrics(run / METRICS)
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
@@ -175,7 +176,7 @@ def check_report(name: str | None) -> None:
 
 
 def _prepare(
-    recipe: Recipe, run: Path, identity: dict[str, object], *, write: bool
+    recipe: Recipe, run: Path, identity: Mapping[str, Any], *, write: bool
 ) -> tuple[PreTrainedTokenizerBase, _Data]:
     """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
     pinned_recipe = pinned(recipe, identity)
@@ -220,10 +221,11 @@ def _prepare(
 
 def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
     """Texts of a recipe as `load_pairs` gives them."""
+    source, target = recipe.languages
     return load_pairs(
         [*zip(texts.sources, texts.targets, strict=True)],
-        source_language=recipe.source_language,
-        target_language=recipe.target_language,
+        source_language=source,
+        target_language=target,
         show_progress=False,
     )
 
@@ -266,7 +268,7 @@ def _check_lengths(
 
 
 def _tokenizer(
-    recipe: Recipe, run: Path, pairs: "Dataset", identity: dict[str, object]
+    recipe: Recipe, run: Path, pairs: "Dataset", identity: Mapping[str, Any]
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of the run: its model's, or learnt from its training pairs by the first start.
 
@@ -277,7 +279,7 @@ def _tokenizer(
         identity: what `identify` says of the run.
     """
     if not (run / "tokenizer.json").is_file() and recipe.init_from is not None:
-        folder = initial_folder(recipe, identity[INIT_FROM])
+        folder = initial_folder(recipe.init_from, identity[INIT_FROM])
         load_saved_tokenizer(folder)  # refused here, not when a copy of it is there
         with files_written_aside(run, last="tokenizer.json") as aside:
             copy_tokenizer(folder, aside)
@@ -308,7 +310,7 @@ def _train(
     args: VanillaTransformerTrainingArguments,
     tokenizer: PreTrainedTokenizerBase,
     data: _Data,
-) -> Path:
+) -> Path | None:
     """Train to the end, from the last whole checkpoint if there is one; return the last one."""
     start = last_whole_checkpoint(args.output_dir)
     if start is not None and _is_final(start, recipe):
@@ -324,7 +326,7 @@ def _train(
             "--validation-file or --test-file."
         )
     if args.should_save and (data.test_sets or len(texts)):
-        installed_bleu_tokenizer(recipe.target_language)  # says now, not later, what is missing
+        installed_bleu_tokenizer(recipe.languages[1])  # says now, not later, what is missing
     model = _model(recipe, len(tokenizer), start, data.sizes)
     for name, pairs in {"validation": texts, **data.test_sets}.items():
         _check_lengths(model, tokenizer, name, pairs)
@@ -351,14 +353,14 @@ def _train(
 
 
 def _model(
-    recipe: Recipe, vocabulary: int, start: Path | None, sizes: dict[str, object]
+    recipe: Recipe, vocabulary: int, start: Path | None, sizes: Mapping[str, Any]
 ) -> VanillaTransformerForConditionalGeneration:
     """A new model, or the one to go on from: the run's own as soon as there is a checkpoint."""
     if recipe.init_from is None:
         return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
     if start is not None:
         return load_initial_model(start, recipe)
-    model = load_initial_model(initial_folder(recipe, sizes[INIT_FROM]), recipe)
+    model = load_initial_model(initial_folder(recipe.init_from, sizes[INIT_FROM]), recipe)
     logger.info("The training goes on from %s: its weights and its tokenizer.", recipe.init_from)
     if recipe.learning_rate is None:
         rate = peak_rate(
@@ -469,10 +471,10 @@ def _picture(name: str) -> Iterator[None]:
 
 
 def _draw_attention(
-    model: torch.nn.Module,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     run: Path,
-    results: dict[str, dict[str, object]],
+    results: Mapping[str, TestTexts],
 ) -> None:
     """Where the decoder looks while it writes the first sample."""
     from ..visualization import attention_weights, plot_attention, save_figure

@@ -8,10 +8,11 @@ import errno
 import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final, TypeGuard
 
 from filelock import FileLock, Timeout
 
@@ -19,6 +20,7 @@ from ..errors import RequestError
 from ..recipes.pairs import data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
+from ..storage.metrics import Metrics, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import (
     ATTENTION,
@@ -40,7 +42,7 @@ from .initial_model import identify_model
 logger = logging.getLogger(__name__)
 
 INIT_FROM = "init_from"  # in data.json: which model the run began with
-MODEL_FILES = "model_files"  # in metrics.json: size and SHA-256 of each file of the model
+MODEL_FILES: Final = "model_files"  # in metrics.json: size and SHA-256 of each file of the model
 _MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -137,7 +139,7 @@ def _holder(run: Path) -> str:
     return f"process {facts['process']} on {facts['host']} since {facts['since']}"
 
 
-def completed(recipe: Recipe, run: Path) -> dict[str, object] | None:
+def completed(recipe: Recipe, run: Path) -> Metrics | None:
     """The metrics of a run that has been completed with this very recipe, its model as it was.
 
     What is gone of a complete run is made again from its checkpoints: it counts as not completed.
@@ -202,13 +204,13 @@ def check_output(output: Path, *, sources: Iterable[str]) -> None:
         )
 
 
-def _metrics(run: Path) -> dict[str, object] | None:
+def _metrics(run: Path) -> Metrics | None:
     """What metrics.json says of a training; None if it says nothing, or is damaged."""
     path = run / METRICS
     if not path.is_file():
         return None
     try:
-        metrics = read_json(path)
+        metrics = read_metrics(path)
         if "recipe" not in metrics:  # scores alone, written over them
             return None
         read_json(path, keys={"recipe": dict, "scores": dict})
@@ -241,7 +243,7 @@ def check_writable(run: Path) -> None:
         raise RequestError(f"{existing} cannot be written to; give another --output-dir.")
 
 
-def identify(recipe: Recipe, run: Path) -> dict[str, object]:
+def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
     """Which pairs the run takes, those of its first start also in all later ones.
 
     Returns:
@@ -274,7 +276,7 @@ def identify(recipe: Recipe, run: Path) -> dict[str, object]:
     return identity
 
 
-def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
+def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     """Note in the directory what is trained there, and on what."""
     if (run / RECIPE).is_file():
         differences = load_recipe(str(run / RECIPE)).differences(recipe)
@@ -296,14 +298,14 @@ def claim(recipe: Recipe, run: Path, identity: dict[str, object]) -> None:
     write_json(run / DATA, identity)
 
 
-def recorded_data(run: Path) -> dict[str, object]:
+def recorded_data(run: Path) -> dict[str, Any]:
     """What `identify` said at the first start; nothing before it, or where it is lost."""
     for path, inside in ((run / DATA, None), (run / METRICS, "data")):
         if not path.is_file():
             continue
         try:
-            recorded = read_json(path)
-            recorded = recorded if inside is None else recorded.get(inside, {})
+            found = read_json(path)
+            recorded = found if inside is None else found.get(inside, {})
         except RequestError:
             recorded = None
         if _is_identity(recorded):
@@ -312,7 +314,7 @@ def recorded_data(run: Path) -> dict[str, object]:
     return {}
 
 
-def _is_identity(recorded: object) -> bool:
+def _is_identity(recorded: object) -> TypeGuard[dict[str, Any]]:
     """Whether something read from a file looks like what `data_identity` returns."""
     if not isinstance(recorded, dict) or not isinstance(recorded.get("files", {}), dict):
         return False
@@ -328,7 +330,7 @@ def _is_identity(recorded: object) -> bool:
     )
 
 
-def pinned(recipe: Recipe, identity: dict[str, object]) -> Recipe:
+def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
     """The recipe with what is recorded: the revision of its data set, and what is held out."""
     return dataclasses.replace(
         recipe,
@@ -342,7 +344,7 @@ def _trained(run: Path) -> bool:
     return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
 
 
-def _changed_files(identity: dict[str, object], recorded: dict[str, object]) -> list[str]:
+def _changed_files(identity: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
     """The splits whose files are there on both sides and differ in content."""
     now, before = (
         {

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import logging
 import math
+import os
 import signal
 import tempfile
 import threading
@@ -16,11 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     PrinterCallback,
     ProgressCallback,
     Seq2SeqTrainer,
@@ -41,11 +45,13 @@ from ..data.dataset import PairCollator, pair_lengths
 from ..errors import RequestError
 from ..evaluation import corpus_scores, evaluate_model
 from ..fast import release
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
 from ..recipes.recipe import check_r_drop, recipe_of
 from ..storage.atomic import write_json
+from ..storage.metrics import TestTexts
 from ..storage.run_files import METRICS
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
@@ -70,6 +76,9 @@ from .report import (
     without_texts,
 )
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 logger = logging.getLogger(__name__)
 
 _TRAINING_PAIRS = 200  # whose plain loss is evaluated beside the validation's, at most
@@ -79,7 +88,7 @@ _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 class TrainingInterrupted(Exception):
     """A signal ended the training after a whole checkpoint was written."""
 
-    def __init__(self, signum: int, checkpoint: Path) -> None:
+    def __init__(self, signum: int, checkpoint: Path | None) -> None:
         self.signum = signum
         self.checkpoint = checkpoint
         super().__init__(
@@ -99,21 +108,31 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
         args: `VanillaTransformerTrainingArguments`.
         validation_pairs: (source, target) texts that are translated at each evaluation.
-        target_language: Decides how BLEU tokenises.
+        target_language: Decides how BLEU tokenises; needed with `validation_pairs`.
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
     Raises:
         ValueError: If the arguments ask for what this trainer does otherwise.
     """
 
+    # Of what the host takes more kinds of.
+    model: VanillaTransformerForConditionalGeneration
+    args: VanillaTransformerTrainingArguments
+    train_dataset: "Dataset"
+    eval_dataset: "Dataset"
+    processing_class: PreTrainedTokenizerBase
+    data_collator: Callable[[Any], dict[str, torch.Tensor]]
+    optimizer: torch.optim.Optimizer  # these two of the training at hand
+    train_sampler: TokenBatchSampler
+
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: VanillaTransformerForConditionalGeneration,
         args: VanillaTransformerTrainingArguments,
         *,
         validation_pairs: Sequence[tuple[str, str]] = (),
         target_language: str | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         for name in ("compute_metrics", "preprocess_logits_for_metrics"):
             if kwargs.get(name) is not None:
@@ -121,6 +140,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     f"got {name}; this trainer reports perplexity and greedy BLEU of "
                     "validation_pairs. Take Seq2SeqTrainer for other metrics."
                 )
+        if validation_pairs and target_language is None:
+            raise RequestError(
+                "got validation_pairs and no target_language, by which BLEU parts words; give its "
+                "code, such as target_language='de'."
+            )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
         if args.r_drop:
@@ -128,13 +152,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             if kwargs.get("compute_loss_func") is not None:
                 raise RequestError("got compute_loss_func and r_drop, which is one; give one.")
             kwargs["compute_loss_func"] = self._r_drop_loss
-        sizes = (model.config.vocab_size, model.config.target_vocab_size)
-        collator = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
-        collator = kwargs.pop("data_collator", None) or collator
+        collator = kwargs.pop("data_collator", None) or PairCollator(
+            vocab_size=model.config.vocab_size, target_vocab_size=model.config.target_vocab_size
+        )
         super().__init__(model, args, data_collator=collator, **kwargs)
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
-        self.train_sampler: TokenBatchSampler | None = None
         self.updates_per_epoch = 0  # known when the first one begins
         self._repeats_last = False  # on this rank, the last batch of an epoch is another one again
         self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
@@ -194,7 +217,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             ),
         )
 
-    def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader:
+    def get_eval_dataloader(self, eval_dataset: "Dataset | None" = None) -> DataLoader:
         """Batches of similar length, dealt to the ranks without repeating any."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         source_lengths, target_lengths = pair_lengths(dataset)
@@ -225,9 +248,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.optimizer
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(
-        args: VanillaTransformerTrainingArguments, model: torch.nn.Module | None = None
-    ) -> tuple[object, dict[str, object]]:
+    def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # these arguments alone
+        args: VanillaTransformerTrainingArguments, model: PreTrainedModel | None = None
+    ) -> tuple[Any, Any]:
         """As the host's, with the rate that the schedule multiplies; AdamW if none is named."""
         args = copy.copy(args)
         args.learning_rate = args.base_learning_rate
@@ -269,7 +292,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, **kwargs: object
+        self,
+        resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
         """Train, from the start or from a checkpoint; True takes the last whole one.
 
@@ -279,7 +305,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
-        conditions = {
+        conditions: dict[str, Any] = {
             "data": _fingerprint(self.train_dataset),
             "batches_per_update": self._batches_per_update,
             "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
@@ -303,7 +329,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
         with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
-            output = super().train(str(resume_from_checkpoint or "") or None, **kwargs)
+            start = str(resume_from_checkpoint or "") or None
+            output = super().train(start, trial, ignore_keys_for_eval)
         if self._signals.received:
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
@@ -319,7 +346,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Whether a signal has come, after which a training goes on another time."""
         return bool(self._signals.received)
 
-    def _issue_warnings_after_load(self, load_result: object) -> None:
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Tied tensors are stored once, of which the host warns; others have to be there."""
         missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
         foreign = sorted(missing | set(load_result.unexpected_keys))
@@ -358,7 +385,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """As the host's; another number of ranks than wrote the checkpoint begins new states."""
-        if Progress.load(Path(checkpoint)).world_size == self.args.world_size:
+        written_by = None if checkpoint is None else Progress.load(Path(checkpoint)).world_size
+        if written_by in (None, self.args.world_size):
             super()._load_rng_state(checkpoint)
         else:
             self._draw_apart(update=self.state.global_step)
@@ -391,10 +419,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def compute_loss(
         self,
         model: torch.nn.Module,
-        inputs: dict[str, torch.Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, object]:
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """As the host's; with `r_drop`, of every pair twice."""
         if self.args.r_drop:
             shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
@@ -409,10 +437,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         labels: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
-        table = self.model.get_output_embeddings().weight if outputs.logits is None else None
+        hidden, table = outputs.logits, None
+        if hidden is None:  # `compute_loss` has asked for these in their place
+            hidden = outputs.decoder_hidden_states[-1]  # type: ignore[index]
+            table = self.model.get_output_embeddings().weight
         with self.accelerator.autocast():  # the model's own loss is computed within it too
             return r_drop_loss(
-                outputs.decoder_hidden_states[-1] if outputs.logits is None else outputs.logits,
+                hidden,
                 table,
                 labels,
                 alpha=self.args.r_drop,
@@ -433,7 +464,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def evaluate(
         self,
-        eval_dataset: object = None,
+        eval_dataset: Any = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
         **generation: object,
@@ -476,8 +507,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
             (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
-        size = len(dataloader.dataset)
-        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=size)
+        size = len(dataloader.dataset)  # type: ignore[arg-type]  # ours has a length
+        return EvalLoopOutput(
+            predictions=None,  # type: ignore[arg-type]  # none was made
+            label_ids=None,
+            metrics=metrics,
+            num_samples=size,
+        )
 
     def _plain_loss(self, dataloader: DataLoader) -> float:
         """Nats per target token over the whole of a data set, on all ranks together."""
@@ -489,8 +525,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 count = int((inputs["labels"] != -100).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
-        nats, count = self._sum_over_ranks(totals)
-        return nats / max(count, 1)
+        nats, tokens = self._sum_over_ranks(totals)
+        return nats / max(tokens, 1)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As the host's, without figures that assume batches of equal size; also a line of text."""
@@ -543,7 +579,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Only takes down the name: there is no repository before there is a model to push."""
-        self.hub_model_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        self.hub_model_id = name  # type: ignore[assignment]  # None in the host's types
         self.push_in_progress = None
         logger.info("No checkpoint is pushed; call push_to_hub(license=...) after the training.")
 
@@ -551,7 +588,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """As the host's, without pushing: `push_to_hub` does that, and checks what it pushes."""
         super().save_model(output_dir, _internal_call=True)
 
-    def push_to_hub(
+    def push_to_hub(  # type: ignore[override]  # another thing than the host's
         self,
         commit_message: str | None = None,
         blocking: bool = True,
@@ -630,7 +667,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 target_language=target_language,
             )
         release(self.model)
-        texts = {"sources": sources, "references": references}
+        texts: TestTexts = {"sources": sources, "references": references}
         metrics = {
             "scores": {"validation": without_texts(result)},
             **training_facts(self.model, self.processing_class, self.args, self.progress),
@@ -646,7 +683,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         draw_curves(self.state.log_history, directory, title=title)
         write_json(directory / METRICS, metrics)
 
-    def _recipe(self, source_language: str, target_language: str) -> dict[str, object]:
+    def _recipe(self, source_language: str, target_language: str) -> dict[str, Any]:
         """Return the values of the recipe that would have trained the same."""
         config, search = self.model.config, self.model.generation_config
         backend = getattr(self.processing_class, "backend_tokenizer", None)
@@ -678,6 +715,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return values.tolist()
 
     def _greedy_bleu(self) -> float:
+        assert self.target_language is not None  # with pairs to translate
         sources, references = zip(*self.validation_pairs, strict=True)
         with as_its_user_made_it(self.model):
             found = translate(
@@ -698,7 +736,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.received = 0
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}  # handlers
 
     def __enter__(self) -> "_Signals":
         self.received = 0
@@ -799,7 +837,7 @@ class _RunControl(TrainerCallback):
         return shared.tolist()
 
 
-def _fingerprint(dataset: object) -> str:
+def _fingerprint(dataset: "Dataset") -> str:
     """Changes with the number, order and lengths of the pairs, and hence with their batches."""
     digest = hashlib.sha256()
     for lengths in pair_lengths(dataset):
