@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
 
 test: $(VENV)/.installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
 
 test-slow: $(VENV)/.installed
@@ -64,7 +64,7 @@ notebook: $(VENV)/.installed
 	$(BIN)/python training/paper/execute.py
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -73,4 +73,4 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache
