@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from test_readme import BLOCK, SMALL, run
+from test_readme import BLOCK, SMALL, run_shell
 from test_runs import own_cache  # noqa: F401, fixture
 
 import bad_runs
@@ -50,7 +50,7 @@ def test_block_look(tmp_path, monkeypatch):
     train = ["train", "multi30k_en_de", "--train-file", "train.en,train.de", *options]
     assert main([*train, "--output-dir", "runs/mine"]) == 0
     (block,) = [text for name, _, _, text in BLOCK.findall(PAGE) if name == "look"]
-    printed = run(block, tmp_path).stdout
+    printed = run_shell(block, tmp_path)
     assert "validation: BLEU" in printed
     metrics = json.loads((tmp_path / "runs/mine/metrics.json").read_text(encoding="utf-8"))
     for key in re.findall(r"`data\.(\w+)`", PAGE):

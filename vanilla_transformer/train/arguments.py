@@ -83,7 +83,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             does not: a line of the log tells how far the training is.
     """
 
-    output_dir: str = field(default="trainer_output")  # as the host names it
+    output_dir: str = field(default="trainer_output")  # the host's own, which is never None
     batch_tokens: int = field(default=Recipe.batch_tokens)
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
     r_drop: float = field(default=Recipe.r_drop)
