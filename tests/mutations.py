@@ -870,9 +870,9 @@ MUTATIONS = [
         "test_r_drop.py::test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits",
     ),
     Mutation(
-        "train/trainer.py",
-        "label_smoothing=self.model.config.label_smoothing,\n                num_items",
-        "num_items",
+        "modeling_vanilla_transformer.py",
+        "loss = loss_function(",
+        "loss = smoothed_cross_entropy(",
         "test_r_drop.py::test_trainer_computes_it_of_every_pair_twice",
     ),
     # The tokenizer (Section 5.1).

@@ -96,9 +96,17 @@ def test_trainer_has_the_same_loss_with_and_without_the_logits(tmp_path, norm_fi
     torch.testing.assert_close(*losses)
 
 
-def test_trainer_computes_it_of_every_pair_twice(tmp_path):
+def doubled(module, args, output):
+    output.last_hidden_state = 2 * output.last_hidden_state
+    return output
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_trainer_computes_it_of_every_pair_twice(tmp_path, changed):
     """Against two halves of one batch under the same masks, by the functions of torch."""
     model = tiny_model(dropout=0.3, attention_dropout=0.1)
+    if changed:  # what users make of a model is what is trained
+        model.model.decoder.register_forward_hook(doubled)
     trainer = make_trainer(tmp_path, model=model, r_drop=5.0)
     batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
     labels, count = batch["labels"], int((batch["labels"] != -100).sum())
@@ -116,6 +124,17 @@ def test_trainer_computes_it_of_every_pair_twice(tmp_path):
     for one, other in ((p, q), (q, p)):
         expected += 5 / 4 * F.kl_div(other, one, log_target=True, reduction="batchmean")
     torch.testing.assert_close(found, expected)
+
+
+def test_evaluation_is_of_every_pair_once_and_without_it(tmp_path):
+    losses = []
+    for weight in (0.0, 5.0):
+        trainer = make_trainer(tmp_path / str(weight), model=tiny_model(dropout=0.3), r_drop=weight)
+        batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
+        loss, outputs = trainer.compute_loss(trainer.model.eval(), batch, return_outputs=True)
+        assert len(outputs.logits) == 6
+        losses.append(loss)
+    assert torch.equal(*losses)
 
 
 def test_training_with_it_brings_the_two_passes_together(tmp_path):

@@ -211,8 +211,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
         """As the host's; where the package is at hand, a model's own copy of its pipeline is not.
 
-        The host would refuse `pipeline("translate", ...)` until that copy is trusted. Whatever else
-        a config was saved with it has again, though one who types such a name meant a field.
+        The host would refuse `pipeline("translate", ...)` until that copy is trusted. A saved name
+        that looks like a misspelt field is kept with a warning; a typed one is refused.
         """
         pipelines = config_dict.get("custom_pipelines")
         if pipelines and not __name__.startswith("transformers_modules."):
@@ -226,7 +226,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         config_dict = {name: config_dict[name] for name in config_dict if name not in others}
         config = super().from_dict(config_dict, **_for_each_side(kwargs))
         for name, value in others.items():
-            logger.warning("The config holds %s, which is none of its fields.", name)
+            logger.warning("The config holds %s, which is not one of its fields.", name)
             setattr(config[0] if isinstance(config, tuple) else config, name, value)
         return config
 
@@ -379,7 +379,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _meant(names: Iterable[str]) -> dict[str, str]:
-    """Names that are no field's but nearly, and what was meant by them."""
+    """Return names that look like misspelt fields, with the field each was meant to be."""
     own = VanillaTransformerConfig.__annotations__.keys() - PreTrainedConfig.__dataclass_fields__
     known = {*own, *_OF_BOTH_SIDES, *VanillaTransformerConfig.attribute_map}
     meant = {**{name: name for name in known}, **_ELSEWHERE}

@@ -548,6 +548,7 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        loss_function: Callable[..., Tensor] = smoothed_cross_entropy,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Next-token logits, and the loss where there are labels.
@@ -566,6 +567,7 @@ class VanillaTransformerForConditionalGeneration(
             return_logits: Whether to compute the logits. By default always, but not in training
                 with labels: there the loss does without this largest of all tensors.
             num_items_in_batch: Labels in the whole optimizer update, if more than in this batch.
+            loss_function: Another loss with the arguments of `smoothed_cross_entropy`.
             **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
 
         Returns:
@@ -599,7 +601,7 @@ class VanillaTransformerForConditionalGeneration(
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
             x, table = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
-            loss = smoothed_cross_entropy(
+            loss = loss_function(
                 x, table, labels, label_smoothing=eps, num_items=num_items_in_batch
             )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}

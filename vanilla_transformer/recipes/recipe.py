@@ -637,20 +637,20 @@ def recipe_of(
 
 
 def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
-    """Refuse R-Drop for a model of which two passes are the same.
+    """Refuse R-Drop for a model without dropout, whose two passes are the same.
 
     Args:
         weight: `r_drop` of a recipe or of the training arguments.
         config: of the model.
 
     Raises:
-        ValueError: if there is a weight, and no dropout.
+        ValueError: if the weight is not 0 and the model has no dropout.
     """
     rates = (config.dropout, config.attention_dropout, config.activation_dropout)
     if weight and not any(rates):
         raise RequestError(
-            f"r_drop: got {weight:g} and a model without dropout, which R-Drop compares two draws "
-            "of; give dropout, such as 0.2, or leave r_drop at 0."
+            f"r_drop: got {weight:g} and a model without dropout, but R-Drop compares two dropout "
+            "masks; give dropout, such as 0.2, or leave r_drop at 0."
         )
 
 

@@ -1,6 +1,6 @@
-"""What `metrics.json` of a run holds: the facts that cards, comparisons and reports are made of.
+"""Types of `metrics.json`, from which cards, comparisons and reports are made.
 
-No key is sure to be there: earlier versions wrote fewer, and a trainer without a recipe knows less.
+Any key may be missing: earlier versions wrote fewer, and a trainer without a recipe knows less.
 """
 
 from pathlib import Path
@@ -88,7 +88,7 @@ class Published(TypedDict, total=False):
 
 
 class Metrics(TypedDict, total=False):
-    """`metrics.json`; what is no measurement is as its writer describes it."""
+    """The whole file; the functions that write `recipe`, `data` and `hardware` describe them."""
 
     scores: dict[str, TestScores]  # by test set, "validation" among them
     samples: dict[str, list[Sample]]
@@ -119,5 +119,5 @@ class Metrics(TypedDict, total=False):
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Read `metrics.json`, of whose content nothing is checked."""
+    """Read `metrics.json` without checking its content."""
     return cast(Metrics, read_json(path))

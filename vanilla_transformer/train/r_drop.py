@@ -1,4 +1,4 @@
-"""R-Drop: what two dropout masks make of the same pair should be alike.
+"""R-Drop: train a model to predict the same under two dropout masks of a pair.
 
 Liang et al., 2021: R-Drop: Regularized Dropout for Neural Networks, arXiv 2106.14448. Not of the
 paper; a means for small data, where a model sees each pair many times.
@@ -7,7 +7,6 @@ Shapes: B batch, T target length, N = B T tokens, n of them in a chunk, d = d_mo
 """
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,21 +16,6 @@ from ..loss import ChunkedCrossEntropy, softmax_in_place
 # Tokens whose logits exist at one time, in both passes. More are slower on a CPU: their logits are
 # read some ten times.
 _CPU_CHUNK, _DEVICE_CHUNK = 256, 2048
-
-
-def pairs_twice(inputs: dict[str, Tensor], decoder_input_ids: Tensor) -> dict[str, Any]:
-    """Return a batch that holds every pair twice: dropout draws a mask of its own for each.
-
-    Args:
-        inputs: `input_ids`, `attention_mask` and `labels`, (B, ...).
-        decoder_input_ids: the targets shifted right, (B, T). The model cannot make them itself,
-            since the loss takes the labels away.
-
-    Returns:
-        The same and `decoder_input_ids`, (2 B, ...): row i + B is row i again.
-    """
-    inputs = {**inputs, "decoder_input_ids": decoder_input_ids}
-    return {**{name: torch.cat([x, x]) for name, x in inputs.items()}, "use_cache": False}
 
 
 def r_drop_loss(
@@ -50,7 +34,8 @@ def r_drop_loss(
     does not see the factor.
 
     Args:
-        hidden: decoder outputs of `pairs_twice`, (2 B, T, d).
+        hidden: decoder outputs of a batch that holds every pair twice, (2 B, T, d): row i + B is
+            row i under another dropout mask.
         weight: the pre-softmax table, (V, d). None: `hidden` are the logits already, (2 B, T, V).
         labels: gold ids, (2 B, T), with `ignore_index` where there is none.
         alpha: how much the passes are drawn together; the authors take 5 for small data.

@@ -5,6 +5,7 @@ greedy BLEU while training, fast settings for a CPU, and checkpoints that surviv
 """
 
 import copy
+import functools
 import hashlib
 import itertools
 import logging
@@ -32,7 +33,6 @@ from transformers import (
     TrainerCallback,
     set_seed,
 )
-from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.trainer import OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
@@ -66,7 +66,7 @@ from .checkpoints import (
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
 from .outlook import Outlook, describe_end
-from .r_drop import pairs_twice, r_drop_loss
+from .r_drop import r_drop_loss
 from .report import (
     beside_the_paper,
     beside_the_recipe,
@@ -115,14 +115,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         ValueError: If the arguments ask for what this trainer does otherwise.
     """
 
-    # Of what the host takes more kinds of.
+    # The host accepts more types here.
     model: VanillaTransformerForConditionalGeneration
     args: VanillaTransformerTrainingArguments
     train_dataset: "Dataset"
     eval_dataset: "Dataset"
     processing_class: PreTrainedTokenizerBase
     data_collator: Callable[[Any], dict[str, torch.Tensor]]
-    optimizer: torch.optim.Optimizer  # these two of the training at hand
+    # Set when a training starts.
+    optimizer: torch.optim.Optimizer
     train_sampler: TokenBatchSampler
 
     def __init__(
@@ -142,16 +143,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 )
         if validation_pairs and target_language is None:
             raise RequestError(
-                "got validation_pairs and no target_language, by which BLEU parts words; give its "
-                "code, such as target_language='de'."
+                "got validation_pairs and no target_language, which BLEU needs to split words; "
+                "give its code, such as target_language='de'."
             )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
         if args.r_drop:
             check_r_drop(args.r_drop, model.config)
             if kwargs.get("compute_loss_func") is not None:
-                raise RequestError("got compute_loss_func and r_drop, which is one; give one.")
-            kwargs["compute_loss_func"] = self._r_drop_loss
+                raise RequestError(
+                    "got compute_loss_func and r_drop, which sets the loss too; give only one."
+                )
         collator = kwargs.pop("data_collator", None) or PairCollator(
             vocab_size=model.config.vocab_size, target_vocab_size=model.config.target_vocab_size
         )
@@ -423,33 +425,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """As the host's; with `r_drop`, of every pair twice."""
-        if self.args.r_drop:
-            shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
-            # The logits are wanted only where the softmax is more than its table.
-            inputs = pairs_twice(inputs, shifted)
-            inputs |= {"return_logits": False, "output_hidden_states": True}
+        """As the host's; in training with `r_drop`, of every pair twice by the loss of R-Drop."""
+        if self.args.r_drop and model.training:
+            inputs = {name: torch.cat([x, x]) for name, x in inputs.items()}
+            inputs["loss_function"] = functools.partial(r_drop_loss, alpha=self.args.r_drop)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
-    def _r_drop_loss(
-        self,
-        outputs: Seq2SeqLMOutput,
-        labels: torch.Tensor,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor:
-        hidden, table = outputs.logits, None
-        if hidden is None:  # `compute_loss` has asked for these in their place
-            hidden = outputs.decoder_hidden_states[-1]  # type: ignore[index]
-            table = self.model.get_output_embeddings().weight
-        with self.accelerator.autocast():  # the model's own loss is computed within it too
-            return r_drop_loss(
-                hidden,
-                table,
-                labels,
-                alpha=self.args.r_drop,
-                label_smoothing=self.model.config.label_smoothing,
-                num_items=num_items_in_batch,
-            )
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """As the host's, but only where it clips or logs: it is a pass over all gradients."""
