@@ -80,7 +80,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "if attention_mask is not None and attention_mask.dim() == 2:",
         "if False:",
-        "test_modeling.py::test_left_padding_means_the_same_as_right_padding",
+        "test_parity.py::test_model_equals_the_equations_of_the_paper",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -123,7 +123,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "dropout = self.attention_dropout if self.training else 0.0",
         "dropout = self.attention_dropout",
-        "test_modeling.py::test_attention_drops_nothing_in_evaluation",
+        "test_parity.py::test_model_equals_the_equations_of_the_paper",
     ),
     # The model: positions, embeddings, softmax (Sections 3.4 and 3.5).
     Mutation(

@@ -1,10 +1,13 @@
 """Same weights, same numbers: against torch.nn, MarianMTModel and the paper's equations."""
 
-import math
+from itertools import chain
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from marian_tensors import from_marian_tensors
+from reference import ACTIVATIONS, forward, label_smoothed_loss
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -190,29 +193,6 @@ def test_decoder_layer_equals_torch(norm_first, attention):
     assert_equal_gradients(layer, reference)
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_whole_model_equals_stacks_of_torch_layers(norm_first):
-    """The masks are made by torch here, and by our model from the padding alone there."""
-    model = make_model(norm_first=norm_first)
-    config, body = model.config, model.model
-    source, mask, target, _ = make_batch()
-    keep = mask.bool()
-    x = body.encoder.embed(source, None, None)
-    for layer in body.encoder.layers:
-        reference = torch_layer(layer, config, nn.TransformerEncoderLayer, heads=2, ffn_dim=40)
-        x = reference(x, src_key_padding_mask=~keep)
-    memory = body.encoder.norm(x) if norm_first else x
-    y = body.decoder.embed(target, None, None)
-    causal = nn.Transformer.generate_square_subsequent_mask(target.size(1))
-    for layer in body.decoder.layers:
-        reference = torch_layer(layer, config, nn.TransformerDecoderLayer, heads=4, ffn_dim=28)
-        y = reference(y, memory, tgt_mask=causal, memory_key_padding_mask=~keep)
-    y = body.decoder.norm(y) if norm_first else y
-    outputs = model(source, mask, target)
-    assert_close(outputs.encoder_last_hidden_state[keep], memory[keep])
-    assert_close(outputs.logits, y @ body.shared.weight.t())
-
-
 # ------------------------------------------------------------------------------- MarianMTModel
 
 
@@ -255,176 +235,119 @@ def test_generate_equals_marian(num_beams):
     assert ours.unique().numel() > 6  # else nothing but one repeated token was compared
 
 
-# ---------------------------------------------------------- the paper's equations, transcribed
+# ---------------------------------------------- the paper's equations, for random configurations
 
 
-def paper_sinusoids(length, d_model):
-    """Section 3.5."""
-    table = torch.zeros(length, d_model, dtype=torch.float64)
-    for position in range(length):
-        for i in range(d_model // 2):
-            table[position, 2 * i] = math.sin(position / 10000 ** (2 * i / d_model))
-            table[position, 2 * i + 1] = math.cos(position / 10000 ** (2 * i / d_model))
-    return table
+@st.composite
+def configurations(draw):
+    """Fields of a small model, each of what changes the computation drawn at random."""
+    rates, heads = st.sampled_from([0.0, 0.5]), st.integers(1, 3)
+    position_encoding = draw(st.sampled_from(["sinusoidal", "tensor2tensor", "learned"]))
+    own_vocabularies = draw(st.booleans())
+    widths = st.none() | st.integers(1, 5)
+    return {
+        "vocab_size": 12,
+        "decoder_vocab_size": draw(st.sampled_from([12, 15])) if own_vocabularies else None,
+        "share_encoder_decoder_embeddings": not own_vocabularies,
+        "tie_word_embeddings": draw(st.booleans()),
+        "d_model": draw(st.sampled_from([6, 12])),
+        "d_k": draw(widths),
+        "d_v": draw(widths),
+        "encoder_layers": draw(st.integers(1, 2)),
+        "decoder_layers": draw(st.integers(1, 2)),
+        "encoder_attention_heads": draw(heads),
+        "decoder_attention_heads": draw(heads),
+        "encoder_ffn_dim": draw(st.integers(1, 8)),
+        "decoder_ffn_dim": draw(st.integers(1, 8)),
+        "activation_function": draw(st.sampled_from(sorted(ACTIVATIONS))),
+        "position_encoding": position_encoding,
+        "position_offset": draw(st.sampled_from([0, 2])),
+        "max_position_embeddings": 6,
+        "norm_first": draw(st.booleans()),
+        "final_norm": draw(st.booleans()),
+        "layer_norm_eps": draw(st.sampled_from([1e-6, 1e-5, 1e-2])),
+        "lm_head_bias": draw(st.booleans()),
+        "label_smoothing": draw(st.sampled_from([0.0, 0.1, 0.3])),
+        "dropout": draw(rates),
+        "attention_dropout": draw(rates),
+        "activation_dropout": draw(rates),
+    }
 
 
-def paper_attention(weights, name, x, allowed, heads, memory=None):
-    """Eq. 1 and Section 3.2.2, one head and one sentence at a time; no memory: self-attention."""
-    memory = x if memory is None else memory
-    w = {part: weights[f"{name}.{part}_proj.weight"].t() for part in ("q", "k", "v", "out")}
-    b = {part: weights[f"{name}.{part}_proj.bias"] for part in ("q", "k", "v", "out")}
-    d_k, d_v = w["q"].size(1) // heads, w["v"].size(1) // heads
-    rows = []
-    for sentence in range(x.size(0)):
-        outputs = []
-        for head in range(heads):
-            k, v = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
-            queries = x[sentence] @ w["q"][:, k] + b["q"][k]  # (T, d_k)
-            keys = memory[sentence] @ w["k"][:, k] + b["k"][k]  # (L, d_k)
-            values = memory[sentence] @ w["v"][:, v] + b["v"][v]  # (L, d_v)
-            scores = torch.einsum("td,ld->tl", queries, keys) / math.sqrt(d_k)
-            scores = scores.masked_fill(~allowed[sentence], -math.inf)
-            exponentials = scores.exp()
-            outputs.append(exponentials / exponentials.sum(-1, keepdim=True) @ values)
-        rows.append(torch.cat(outputs, -1) @ w["out"] + b["out"])
-    return torch.stack(rows)
+ids = st.lists(st.integers(4, 11), min_size=1, max_size=6)
+batches = st.lists(st.tuples(ids, ids), min_size=1, max_size=3)
+sides = st.sampled_from(["left", "right"])
+implementations = st.sampled_from(["eager", "sdpa"])
 
 
-def paper_feed_forward(weights, name, x):
-    """Eq. 2."""
-    inner = (x @ weights[f"{name}.fc1.weight"].t() + weights[f"{name}.fc1.bias"]).clamp(min=0)
-    return inner @ weights[f"{name}.fc2.weight"].t() + weights[f"{name}.fc2.bias"]
+def padded(rows, side, value=0):
+    """Ids and mask, (B, longest)."""
+    longest = max(map(len, rows))
+    filled = [[value] * (longest - len(row)) for row in rows]
+    by_side = zip(filled, rows, strict=True) if side == "left" else zip(rows, filled, strict=True)
+    tensor = torch.tensor([[*first, *second] for first, second in by_side])
+    return tensor, (tensor != value).long()
 
 
-def paper_norm(weights, name, x, eps):
-    """Layer normalization (Ba et al., 2016)."""
-    mean = x.mean(-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-    normal = (x - mean) / (variance + eps).sqrt()
-    return normal * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+def random_model(fields, attention):
+    """A model in float64 whose biases and norms are away from zeros and ones."""
+    torch.manual_seed(0)
+    model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**fields))
+    model.set_attn_implementation(attention)
+    return perturb(model).double()
 
 
-def paper_logits(weights, config, source, source_mask, target):
-    """Figure 1 as far as the softmax; norm_first moves the norms."""
-
-    def embed(ids):  # Sections 3.4 and 3.5
-        scaled = weights["model.shared.weight"][ids] * math.sqrt(config.d_model)
-        return scaled + paper_sinusoids(ids.size(1), config.d_model)
-
-    def norm(name, x):
-        return paper_norm(weights, name, x, config.layer_norm_eps)
-
-    def sublayer(name, x, function, *arguments):  # Section 3.1
-        if config.norm_first:
-            return x + function(weights, name, norm(f"{name}_norm", x), *arguments)
-        return norm(f"{name}_norm", x + function(weights, name, x, *arguments))
-
-    rows, length = target.shape
-    real = source_mask.bool()[:, None, :]  # (B, 1, S)
-    earlier = torch.tensor([[[j <= t for j in range(length)] for t in range(length)]] * rows)
-    x, heads = embed(source), config.encoder_attention_heads
-    for i in range(config.encoder_layers):
-        layer = f"model.encoder.layers.{i}"
-        x = sublayer(f"{layer}.self_attn", x, paper_attention, real, heads)
-        x = sublayer(f"{layer}.feed_forward", x, paper_feed_forward)
-    memory = norm("model.encoder.norm", x) if config.norm_first else x
-    y, heads = embed(target), config.decoder_attention_heads
-    for i in range(config.decoder_layers):
-        layer = f"model.decoder.layers.{i}"
-        y = sublayer(f"{layer}.self_attn", y, paper_attention, earlier, heads)
-        y = sublayer(f"{layer}.cross_attn", y, paper_attention, real, heads, memory)
-        y = sublayer(f"{layer}.feed_forward", y, paper_feed_forward)
-    y = norm("model.decoder.norm", y) if config.norm_first else y
-    return y @ weights["model.shared.weight"].t()
+def losses_of(logits, labels, epsilon):
+    """Mean over all labels of a batch."""
+    return label_smoothed_loss(torch.cat(logits), list(chain(*labels)), epsilon)
 
 
-def paper_loss(logits, labels, epsilon):
-    """Section 5.4: cross-entropy with (1 - eps) on the label and eps / V on every token."""
-    total, count = 0.0, 0
-    for scores, label in zip(logits.flatten(0, 1), labels.flatten().tolist(), strict=True):
-        if label != -100:
-            log_probabilities = scores - scores.exp().sum().log()
-            expected = torch.full_like(scores, epsilon / scores.numel())
-            expected[label] += 1 - epsilon
-            total, count = total - (expected * log_probabilities).sum(), count + 1
-    return total / count
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(configurations(), batches, implementations, sides, sides)
+def test_model_equals_the_equations_of_the_paper(fields, pairs, attention, side, target_side):
+    """Whatever its configuration, attention and padding, and whatever stands beside a sentence."""
+    model = random_model(fields, attention).eval()
+    weights, config = model.state_dict(), model.config
+    sources, labels = (list(rows) for rows in zip(*pairs, strict=True))
+    targets = [[config.decoder_start_token_id, *row[:-1]] for row in labels]
+    expected = [
+        forward(weights, config, torch.tensor(source), torch.tensor(target))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    input_ids, mask = padded(sources, side)
+    decoder_input_ids, target_mask = padded(targets, target_side)
+    with torch.no_grad():
+        logits = model(
+            input_ids, mask, decoder_input_ids, decoder_attention_mask=target_mask
+        ).logits
+        outputs = model(input_ids, mask, labels=padded(labels, "right", -100)[0])
+    for found, real, one in zip(logits, target_mask.bool(), expected, strict=True):
+        assert_close(found[real], one, 1e-10)
+    for found, one in zip(outputs.logits, expected, strict=True):
+        assert_close(found[: len(one)], one, 1e-10)
+    assert_close(outputs.loss, losses_of(expected, labels, 0.0), 1e-10)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {},
-        {"norm_first": True},
-        {"d_k": 7, "d_v": 5},
-        {"encoder_attention_heads": 5, "d_k": 3, "d_v": 8, "norm_first": True},
-        {"encoder_layers": 1, "decoder_layers": 4, "layer_norm_eps": 1e-3},
-    ],
-)
-def test_model_equals_the_equations_of_the_paper(overrides, attention):
-    model = make_model(attention=attention, **overrides).double()
-    source, mask, target, labels = make_batch()
-    expected = paper_logits(model.state_dict(), model.config, source, mask, target)
-    assert_close(model(source, mask, target).logits, expected, 1e-10)
-    plain = model(source, mask, labels=labels)
-    assert_close(plain.loss, paper_loss(expected, labels, 0.0), 1e-10)
-    smoothed = model.train()(source, mask, labels=labels, return_logits=True)
-    assert_close(smoothed.logits, expected, 1e-10)
-    assert_close(smoothed.loss, paper_loss(expected, labels, model.config.label_smoothing), 1e-10)
-
-
-def test_gradients_equal_those_of_the_equations():
-    model = make_model(d_k=7, d_v=5).double().train()
-    source, mask, target, labels = make_batch()
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(configurations(), batches, implementations, st.booleans())
+def test_gradients_equal_those_of_the_equations(fields, pairs, attention, return_logits):
+    """In training, with the loss computed from the logits or in chunks without them."""
+    rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
+    model = random_model({**fields, **rates}, attention).train()
+    sources, labels = (list(rows) for rows in zip(*pairs, strict=True))
     weights = {key: p.detach().clone().requires_grad_() for key, p in model.named_parameters()}
-    logits = paper_logits(weights, model.config, source, mask, target)
-    paper_loss(logits, labels, model.config.label_smoothing).backward()
-    model(source, mask, labels=labels).loss.backward()
+    logits = [
+        forward(weights, model.config, torch.tensor(source), torch.tensor([1, *label[:-1]]))
+        for source, label in pairs
+    ]
+    expected = losses_of(logits, labels, model.config.label_smoothing)
+    expected.backward()
+    input_ids, mask = padded(sources, "right")
+    outputs = model(
+        input_ids, mask, labels=padded(labels, "right", -100)[0], return_logits=return_logits
+    )
+    assert (outputs.logits is not None) == return_logits
+    assert_close(outputs.loss, expected, 1e-10)
+    outputs.loss.backward()
     for key, parameter in model.named_parameters():
         assert_close(parameter.grad, weights[key].grad, 1e-10)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_loss_is_a_function_of_the_logits_beside_it(training):
-    """And the same number as without logits, whichever way it is computed."""
-    model = make_model().train(training)
-    source, mask, _, labels = make_batch()
-    epsilon = model.config.label_smoothing if training else 0.0
-    outputs = model(source, mask, labels=labels, return_logits=True)
-    reported = torch.autograd.grad(outputs.loss, outputs.logits, retain_graph=True)[0]
-    expected_loss = paper_loss(outputs.logits, labels, epsilon)
-    expected = torch.autograd.grad(expected_loss, outputs.logits)[0]
-    assert_close(reported, expected, 1e-7)
-    assert_close(outputs.loss, expected_loss)
-    assert_close(model(source, mask, labels=labels, return_logits=False).loss, outputs.loss)
-
-
-# --------------------------------------------------------------------------- eager equals sdpa
-
-
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("overrides", [{}, {"norm_first": True}, {"d_k": 7, "d_v": 5}])
-def test_eager_equals_sdpa(overrides, padded):
-    source, mask, _, labels = make_batch(padded=padded)
-    results = []
-    for attention in ("eager", "sdpa"):
-        model = make_model(attention=attention, **overrides).train()
-        assert model.config._attn_implementation == attention
-        outputs = model(source, mask, labels=labels, return_logits=True)
-        outputs.loss.backward()
-        results.append((outputs, [parameter.grad for parameter in model.parameters()]))
-    (eager, eager_gradients), (sdpa, sdpa_gradients) = results
-    assert_close(eager.logits, sdpa.logits)
-    assert_close(eager.loss, sdpa.loss)
-    for eager_gradient, sdpa_gradient in zip(eager_gradients, sdpa_gradients, strict=True):
-        assert_close(eager_gradient, sdpa_gradient)
-
-
-def test_eager_generates_what_sdpa_does():
-    source, mask, _, _ = make_batch()
-    settings = {"max_new_tokens": 15, "no_repeat_ngram_size": 2}
-    ids = [
-        make_model(attention=attention).generate(source, attention_mask=mask, **settings)
-        for attention in ("eager", "sdpa")
-    ]
-    assert torch.equal(*ids)
