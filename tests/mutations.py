@@ -1795,7 +1795,7 @@ MUTATIONS = [
         "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
-        "test_import_fairseq.py::test_a_malicious_pickle_does_not_run_and_is_refused",
+        "test_import_contract.py::test_a_malicious_pickle_does_not_run",
     ),
     Mutation(
         "storage/saved_model.py",
@@ -1838,7 +1838,7 @@ MUTATIONS = [
         "convert/importers/state_dict.py",
         'problems["surplus"] = [name for name in tensors if name not in known]',
         'problems["surplus"] = []',
-        "test_import_torch.py::test_what_does_not_fit_is_refused_by_name",
+        "test_import_contract.py::test_a_surplus_tensor_is_named",
     ),
     Mutation(
         "convert/importers/fairseq.py",

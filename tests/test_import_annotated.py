@@ -172,18 +172,9 @@ def test_vocabularies_give_its_ids(tmp_path):
     ("change", "message"),
     [
         (
-            lambda state: state.pop("encoder.layers.0.sublayer.1.norm.a_2"),
-            r"missing: encoder\.layers\.0\.sublayer\.1\.norm\.a_2",
-        ),
-        (
-            lambda state: state.update({"decoder.layers.3.src_attn.x": torch.zeros(1)}),
-            r"missing: .*surplus: decoder\.layers\.3\.src_attn\.x",
-        ),
-        (lambda state: state.pop("generator.proj.weight"), r"missing: generator\.proj\.weight"),
-        (
             lambda state: state.update({"src_embed.1.pe": torch.zeros(1, 50, WIDTH)}),
             r"src_embed\.1\.pe holds positions that are not the sinusoids",
-        ),
+        )
     ],
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):

@@ -128,16 +128,8 @@ def test_a_part_of_a_tokenizer_is_refused(tmp_path):
     ("change", "message"),
     [
         (
-            lambda tensors: tensors.pop("model.decoder.layers.2.encoder_attn.k_proj.bias"),
-            r"missing: model\.decoder\.layers\.2\.encoder_attn\.k_proj\.bias",
-        ),
-        (
             lambda tensors: tensors.pop("model.encoder.embed_tokens.weight"),
             r"missing: model\.encoder\.embed_tokens\.weight",
-        ),
-        (
-            lambda tensors: tensors.update({"model.decoder.extra": torch.zeros(2)}),
-            r"surplus: model\.decoder\.extra",
         ),
         (
             lambda tensors: tensors.update({"model.encoder.embed_tokens.weight": torch.zeros(9)}),

@@ -298,13 +298,8 @@ def test_an_early_model_with_its_last_norms_is_pre_norm(tmp_path):
     assert import_joeynmt(folder).model.config.norm_first
 
 
-def test_tensors_and_files_that_do_not_fit_are_refused_by_name(tmp_path):
-    state = make_state()
-    del state["decoder.layers.1.src_trg_att.v_layer.bias"]
-    folder = save_directory(tmp_path / "joey", state, settings())
-    missing = r"missing: decoder\.layers\.1\.src_trg_att\.v_layer\.bias"
-    with pytest.raises(ValueError, match=missing):
-        import_joeynmt(folder, tmp_path / "ours")
+def test_files_that_are_not_there_are_refused_by_name(tmp_path):
+    folder = save_directory(tmp_path / "joey", make_state(), settings())
     with pytest.raises(ValueError, match=r"holds no other\.ckpt"):
         import_joeynmt(folder, checkpoint="other.ckpt")
     (folder / "trg_vocab.txt").unlink()

@@ -1,8 +1,6 @@
 """MarianMT and OPUS-MT directories of transformers, made here with the real library."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -306,18 +304,6 @@ def replace(name, tensor):
     ("change", "message"),
     [
         (
-            lambda tensors: tensors.pop("model.encoder.layers.1.fc1.bias"),
-            r"missing: model\.encoder\.layers\.1\.fc1\.bias",
-        ),
-        (
-            replace("model.encoder.layers.2.fc1.bias", torch.zeros(3)),
-            r"surplus: model\.encoder\.layers\.2\.fc1\.bias",
-        ),
-        (
-            replace("model.decoder.layers.0.fc2.weight", torch.zeros(24, 31)),
-            r"wrongly shaped: model\.decoder\.layers\.0\.fc2\.weight \(24, 31\) .*\(24, 32\)",
-        ),
-        (
             replace("model.decoder.layers.0.fc1.weight", torch.zeros(32, 25)),
             r"wrongly shaped: model\.decoder\.layers\.0\.fc1\.weight \(32, 25\) ",
         ),
@@ -356,33 +342,6 @@ def test_every_missing_and_surplus_tensor_is_counted(tmp_path):
         import_marian(tmp_path / "marian")
 
 
-def test_a_truncated_file_is_refused_by_name(tmp_path):
-    make_marian().save_pretrained(tmp_path / "marian")
-    file = tmp_path / "marian" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-        import_marian(tmp_path / "marian", tmp_path / "ours")
-    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
-
-
-class Malicious:
-    """Runs a command when it is unpickled in good faith."""
-
-    def __reduce__(self):
-        return os.system, ("touch executed",)
-
-
-def test_a_malicious_file_does_not_run_and_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    marian = make_marian()
-    marian.save_pretrained("marian")
-    Path("marian/model.safetensors").unlink()
-    torch.save({**marian.state_dict(), "x": Malicious()}, "marian/pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin asks for \w+\.system, which could"):
-        import_marian("marian", "ours")
-    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -411,22 +370,6 @@ def test_wrong_directories_are_refused(tmp_path):
         import_marian(tmp_path / "marian", tmp_path / "ours")
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    make_marian().save_pretrained(tmp_path / "marian")
-    save = VanillaTransformerForConditionalGeneration.save_pretrained
-
-    def save_and_fail(self, directory, **kwargs):
-        save(self, directory, **kwargs)
-        raise OSError("disk full")
-
-    monkeypatch.setattr(
-        VanillaTransformerForConditionalGeneration, "save_pretrained", save_and_fail
-    )
-    with pytest.raises(OSError, match="disk full"):
-        import_marian(tmp_path / "marian", tmp_path / "ours")
-    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
-
-
 def test_block_import_marian(documented_command):
     make_marian().save_pretrained("opus-mt-en-de")
     documented_command("import_marian")
@@ -439,15 +382,7 @@ def test_block_import_python(documented_code, capsys):
     assert capsys.readouterr().out.startswith(f"{VOCAB_SIZE} (")
 
 
-def test_the_command_line_refuses_in_one_line(tmp_path, capsys):
-    make_marian().save_pretrained(tmp_path / "marian")
-    (tmp_path / "marian" / "model.safetensors").write_bytes(b"no tensors")
-    assert main(["import", "marian", str(tmp_path / "marian"), str(tmp_path / "ours")]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "model.safetensors is damaged" in error
-    assert main(["import", "marian", str(tmp_path / "none"), str(tmp_path / "ours")]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+def test_an_option_that_a_system_needs_is_asked_for(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["import", "torch", "model.pt", "ours"])
     assert exit.value.code == 2

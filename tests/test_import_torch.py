@@ -252,21 +252,6 @@ def drop(ending):
     [
         (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none in place of one torch.nn"),
         (
-            drop("encoder.layers.1.norm1.bias"),
-            {},
-            r"missing: transformer\.encoder\.layers\.1\.norm1\.bias",
-        ),
-        (
-            drop("decoder.layers.0.linear1.weight"),
-            {},
-            r"missing: transformer\.decoder\.layers\.0\.linear1\.weight",
-        ),
-        (
-            lambda state: state.update({"extra.weight": torch.zeros(2)}),
-            {},
-            r"surplus: extra\.weight",
-        ),
-        (
             lambda state: state.update(
                 {"transformer.decoder.layers.2.self_attn.in_proj_weight": torch.zeros(47, 16)}
             ),
