@@ -10,6 +10,11 @@ import pytest
 # Tests run side by side; threads that wait for each other on busy cores are many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Of one pixel, for tests that do not look at pictures.
+BLANK = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
+    "0000000a4944415478da63f80f00010101001cb08c990000000049454e44ae426082"
+)
 PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "convert" / "README.md"
 
 
@@ -17,6 +22,20 @@ def _block(name, language):
     """A block of the page on import and export."""
     marked = rf"<!-- block: {name} -->\n```{language}\n(.*?)```"
     return re.search(marked, PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture(autouse=True)
+def blank_pictures(request, monkeypatch):
+    """Make figures without drawing them, which would take half of the time of a small run.
+
+    Tests that look at pictures are marked `pictures`.
+    """
+    if request.node.get_closest_marker("pictures") is None:
+
+        def blank(figure, path, **options):
+            Path(path).write_bytes(BLANK)
+
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
 
 
 @pytest.fixture

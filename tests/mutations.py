@@ -807,7 +807,7 @@ MUTATIONS = [
         "train/run.py",
         "recipe.gradient_accumulation, args.world_size",
         "recipe.gradient_accumulation, 1",
-        "test_cli.py::test_two_processes_train_one_model",
+        "test_two_processes.py::test_two_processes_train_one_run_and_the_first_writes_it",
     ),
     Mutation(
         "train/trainer.py",

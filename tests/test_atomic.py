@@ -251,6 +251,7 @@ def largest_file(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("kind", ["text", "torch", "small", "safetensors", "tokenizer", "png"])
 def test_what_a_library_could_not_write_is_told_in_one_line(tmp_path, kind):
     tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import hostile_values
 import pytest
-import yaml
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer.cli import main
@@ -24,7 +23,6 @@ from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.cli.translate import whole_number
 from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
-from vanilla_transformer.train.checkpoints import Progress
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
@@ -448,37 +446,6 @@ def test_sigterm_and_the_same_command_again_give_the_uninterrupted_model(trained
     assert main(["train", str(recipe), "--output-dir", str(whole), "--max-steps", longer]) == 0
     weights = [(path / "model.safetensors").read_bytes() for path in (run, whole)]
     assert weights[0] == weights[1]
-
-
-def test_two_processes_train_one_model(trained, tmp_path):
-    """`accelerate launch` with the configuration that is shipped; only the first process writes."""
-    configuration = ROOT / "training" / "accelerate" / "ddp.yaml"
-    assert yaml.safe_load(configuration.read_text())["distributed_type"] == "MULTI_GPU"
-    run = tmp_path / "run"
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", configuration]
-    launch += ["--num_processes", "2", ROOT / "training" / "train.py"]
-    arguments = [trained / "tiny.yaml", "--output-dir", run, "--max-steps", "5"]
-    arguments += ["--evaluate-every-steps", "3", "--gradient-accumulation", "2"]
-    completed = subprocess.run(
-        [str(word) for word in [*launch, *arguments]],
-        env=environment(tmp_path / "cache"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stderr[-3000:]
-    metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["devices"] == 2
-    assert completed.stdout.count("Model, curves, samples and metrics are in") == 1
-    (samples,) = metrics["samples"].values()
-    assert completed.stdout.count("\n    translation ") == 3
-    assert f"\n\n    source      {samples[2]['source']}\n" in completed.stdout
-    checkpoint = run / "checkpoints" / "checkpoint-5"
-    assert Progress.load(checkpoint).batches_per_update == 2
-    assert {path.name for path in checkpoint.glob("rng_state*")} == {
-        "rng_state_0.pth",
-        "rng_state_1.pth",
-    }
 
 
 def test_importing_the_command_line_imports_no_library_of_an_extra():

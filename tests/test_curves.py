@@ -8,6 +8,8 @@ from vanilla_transformer.train.curves import plot_schedule, plot_training_curves
 from vanilla_transformer.train.optimization import noam_lr
 from vanilla_transformer.visualization import save_figure
 
+pytestmark = pytest.mark.pictures
+
 
 def test_schedule_shows_eq3_with_its_peak():
     axis = plot_schedule([(512, 4000), (64, 333)], steps=5000, factor=2.0).axes[0]

@@ -1,5 +1,7 @@
 """Several processes: the updates of one, resumption by any number, signals that cost nothing."""
 
+import contextlib
+import json
 import logging
 import math
 import os
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 import test_loss
 import torch
+from accelerate.commands.config.config_args import load_config_from_file
 from test_runs import tiny_recipe
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import TrainerCallback
@@ -162,6 +165,15 @@ def every_rank_knows_the_bleu(directory):
     assert trainer.evaluate()["eval_bleu"] == 12.5
 
 
+def train_by_command(directory):
+    """Train a recipe by the command line; what it prints goes into a file."""
+    words = ["--max-steps", "5", "--evaluate-every-steps", "3", "--gradient-accumulation", "2"]
+    output = directory / f"printed-{os.environ['RANK']}.txt"
+    with output.open("w") as stream, contextlib.redirect_stdout(stream):
+        recipe, run = directory / "recipe" / "tiny.yaml", directory / "recipe" / "run"
+        assert main(["train", str(recipe), "--output-dir", str(run), *words]) == 0
+
+
 def work(directory):
     """What each of the two processes does; an error ends it with another code than 0."""
     complaints, seal = [], trainer_module.seal
@@ -184,6 +196,7 @@ def work(directory):
     every_rank_knows_the_bleu(directory)
     stock = test_loss.trainer_update(directory / f"stock-{rank}", batch_size=2, accumulation=2)
     torch.save(stock, directory / f"stock-{rank}.pt")
+    train_by_command(directory)
     assert not complaints  # of checkpoints that the first process was about to finish
 
 
@@ -203,11 +216,12 @@ def launch(directory, processes, function):
             **os.environ,
             **{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(processes)},
             **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
+            "HF_DATASETS_CACHE": str(directory / "cache"),
         }
         command = [sys.executable, "-c", code, str(directory)]
         started.append(subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1]))
     try:
-        assert {process.wait(timeout=60 * processes) for process in started} == {0}
+        assert {process.wait(timeout=600) for process in started} == {0}
     finally:
         for process in started:
             process.kill()
@@ -224,6 +238,7 @@ def finished(tmp_path_factory):
     """The directory in which two gloo processes have done their work."""
     directory = tmp_path_factory.mktemp("two")
     several_updates(directory / "one", processes=1, last=3)  # in mid-epoch
+    tiny_recipe(directory / "recipe", num_samples=3)
     launch(directory, 2, "work")
     return directory
 
@@ -284,6 +299,29 @@ def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled
 
 def test_signal_to_one_of_two_processes_costs_nothing(finished):
     assert (finished / "run" / "checkpoint-12" / "manifest.json").is_file()
+
+
+def test_two_processes_train_one_run_and_the_first_writes_it(finished):
+    run = finished / "recipe" / "run"
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["devices"] == 2
+    printed = [(finished / f"printed-{rank}.txt").read_text() for rank in range(2)]
+    assert [text.count("Model, curves, samples and metrics are in") for text in printed] == [1, 0]
+    (samples,) = metrics["samples"].values()
+    assert printed[0].count("\n    translation ") == 3
+    assert f"\n\n    source      {samples[2]['source']}\n" in printed[0]
+    checkpoint = run / "checkpoints" / "checkpoint-5"
+    assert Progress.load(checkpoint).batches_per_update == 2
+    states = sorted(path.name for path in checkpoint.glob("rng_state*"))
+    assert states == ["rng_state_0.pth", "rng_state_1.pth"]
+
+
+def test_the_shipped_configuration_is_what_accelerate_launches():
+    """As the slow tests of two machines do."""
+    path = Path(__file__).parents[1] / "training" / "accelerate" / "ddp.yaml"
+    configuration = load_config_from_file(str(path))
+    assert configuration.distributed_type == "MULTI_GPU"
+    assert configuration.num_machines == 1
 
 
 def updates_of_many(directory):

@@ -21,6 +21,8 @@ from vanilla_transformer.visualization import (
     whole_words,
 )
 
+pytestmark = pytest.mark.pictures
+
 SOURCE, TARGET = "A man in an orange hat.", "Ein Mann mit Hut kostet $5 und ist snake_case."
 LAYERS, HEADS = 2, 4
 
