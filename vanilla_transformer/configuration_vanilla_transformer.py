@@ -99,7 +99,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         attention_dropout: Dropout on the attention weights; the base model has none (but the
             authors' parsing models of Section 6.3 do).
         activation_dropout: Dropout after the ReLU; the paper has none.
-        activation_function: "relu" (Eq. 2); imported models may have any of `ACTIVATIONS`.
+        activation_function: "relu" (Eq. 2); for imports also "gelu", "gelu_new", "swish", "tanh".
         position_encoding: "sinusoidal" (Section 3.5), "learned" (Table 3 E), or "tensor2tensor",
             the sinusoids of the authors' code: all sines, then all cosines, and the last
             wavelength exactly 10000 * 2 pi.
