@@ -7,9 +7,9 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Make the model known to the Auto classes and pipelines of transformers.
+    """Register the model with the Auto classes and pipelines of transformers.
 
-    Importing the package does so. A second call changes nothing.
+    Importing the package does this. A second call changes nothing.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 

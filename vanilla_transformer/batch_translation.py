@@ -1,8 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Many sentences from text to text (Section 6.1): batches of similar length, results in order.
+"""Translation of many texts (Section 6.1): batches of similar length, results in order.
 
 Models of this package are decoded by `beam_search`; other models, and arguments of `generate` that
-it does not have (sampling, assistants, penalties on repetition, ...), go to `model.generate`.
+it lacks (sampling, assistants, penalties on repetition, ...), go to `model.generate`.
 
 B batch, S source length, T target length, n sequences per source.
 """
@@ -39,11 +39,11 @@ from .ranges import COUNT, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 
-# Of one source: what the default budget holds for four beams, and a text of that many tokens.
-# Decoding takes a step for each token, and attention the square of their number.
+# Limits of one source: the tokens that the default budget holds with four beams, and 16 characters
+# for each. Decoding takes a step for each token, and attention grows with the square of the length.
 MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
-FIRST_WINDOW = 64  # sentences; the first results of a long file come soon
-# Arguments of `generate` that the paper's search has too; and those values of others that it means.
+FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
+# Arguments that the paper's search supports.
 SEARCH_OPTIONS = {
     "num_beams",
     "length_penalty",
@@ -57,8 +57,9 @@ SEARCH_OPTIONS = {
 }
 # Those of them that `generate` does not have.
 _SEARCH_ALONE = ("prefix", "return_alignments")
+# Values of other arguments that change nothing in the search.
 _NO_CHANGE = {"do_sample": False, "use_cache": True}
-# Settings of a generation config that change what a beam search finds, and ours does not have.
+# Settings of a generation config that change what a beam search finds, and that ours lacks.
 _FOREIGN = (
     "do_sample",
     "min_new_tokens",
@@ -84,34 +85,34 @@ class Translation(NamedTuple):
     """One translation of a sentence."""
 
     text: str
-    # log P / ((5 + L) / 6)^alpha; where `generate` has searched, its own or None
+    # log P / ((5 + L) / 6)^alpha; from `generate` its own score or None
     score: float | None
 
 
 class AlignedTranslation(NamedTuple):
-    """One translation of a sentence, and of which words its words were made."""
+    """One translation of a sentence, with its word alignment."""
 
     text: str
     score: float | None
-    # (word of the source, word of the translation), both from 0, as white space parts them
+    # (source word, target word), both counted from 0, words separated by white space
     alignment: list[tuple[int, int]]
 
 
 class Decoded(NamedTuple):
-    """What a search made of a batch."""
+    """The hypotheses that a search found for a batch."""
 
     sequences: torch.Tensor  # target ids with the start symbol, (B, n, T)
     scores: torch.Tensor | None  # (B, n)
-    alignments: torch.Tensor | None  # attention of each target token to the source's, (B, n, T, S)
+    alignments: torch.Tensor | None  # each target token's attention to the source, (B, n, T, S)
 
 
 def length_sorted_batches(
     lengths: Sequence[int], max_tokens: int, max_sentences: int
 ) -> Iterator[list[int]]:
-    """Groups the indices of similar lengths, longest first, within a budget of padded tokens.
+    """Batch the indices of similar lengths, longest first, within a budget of padded tokens.
 
-    A length beyond the budget makes a batch alone. The longest come first, so that too large a
-    budget fails at once rather than late.
+    A length beyond the budget gets a batch of its own. The longest come first, so that a budget too
+    large for the memory fails at once.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
@@ -122,7 +123,7 @@ def length_sorted_batches(
 
 
 def pad_ids(rows: Sequence[Collection[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """One batch of rows, filled on the right with the value, and its mask: both (B, longest)."""
+    """Pad rows on the right with the value; return the batch and its mask, both (B, longest)."""
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.full((len(rows), int(lengths.max())), value)
     for index, row in enumerate(rows):
@@ -142,25 +143,25 @@ def translate(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[str]:
-    """Translates many sentences: fast, in order, and within bounded memory.
+    """Translate many sentences, fast, in order and within bounded memory.
 
-    Reads a window of sentences, decodes it in batches of similar length, and yields its
-    translations in the order of the sources before it reads on. Windows grow from 64 sentences to
-    `window`, so that first results come soon. A blank sentence gives an empty one.
+    Reads a window of sentences, decodes it in batches of similar length, and yields the
+    translations in source order before it reads the next window. Windows grow from 64 sentences to
+    `window`, so that first results come soon. A blank sentence gives an empty translation.
 
     Args:
-        model: A sequence-to-sequence model; on return in the mode (training or not) it was in.
+        model: A sequence-to-sequence model; its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
-        sentences: Any iterable of strings, an endless one too.
+        sentences: Any iterable of strings, even an endless one.
         batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
-        max_sentences: Most sentences of a batch.
-        window: Most sentences held at a time.
+        max_sentences: Most sentences in a batch.
+        window: Most sentences in memory at a time.
         progress: Whether to show a progress bar.
-        **generation_kwargs: Arguments of `model.generate`, `num_beams` for one.
+        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
 
     Returns:
-        An iterator over one translation per sentence. Nothing is read before it is asked.
+        An iterator over one translation per sentence, which reads nothing before its first step.
 
     Raises:
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
@@ -170,7 +171,7 @@ def translate(
     if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
         raise RequestError(
             "Got num_return_sequences > 1, but translate yields one translation per sentence; "
-            "translate_nbest gives several."
+            "use translate_nbest for several."
         )
     found = translate_nbest(
         model,
@@ -196,23 +197,23 @@ def translate_nbest(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation | AlignedTranslation]]:
-    """Translates as `translate` does, and yields the best translations of each sentence.
+    """Translate as `translate` does, and yield the n best translations of each sentence.
 
     Args:
         model: See `translate`, for this and the other arguments.
         tokenizer: Its tokenizer.
         sentences: Any iterable of strings.
         batch_tokens: Budget of a batch.
-        max_sentences: Most sentences of a batch.
-        window: Most sentences held at a time.
+        max_sentences: Most sentences in a batch.
+        window: Most sentences in memory at a time.
         progress: Whether to show a progress bar.
-        **generation_kwargs: Arguments of `model.generate`; `num_return_sequences` translations
-            are asked for. A short limit on the length may leave fewer. Of the paper's search also
-            `prefix`, a text with which each translation begins, and `return_alignments`.
+        **generation_kwargs: Arguments of `model.generate`. `num_return_sequences` is n; a short
+            limit on the length may leave fewer translations. The paper's search also has `prefix`,
+            a text that each translation begins with, and `return_alignments`.
 
     Returns:
-        An iterator over a list for each sentence, the best translation first; a blank sentence has
-        one, empty, with score 0. With `return_alignments` they are `AlignedTranslation`s.
+        An iterator over a list for each sentence, the best translation first. A blank sentence has
+        one empty translation with score 0. `return_alignments` makes them `AlignedTranslation`s.
 
     Raises:
         ValueError: See `translate`.
@@ -220,7 +221,7 @@ def translate_nbest(
     _check_model(model, tokenizer)
     if isinstance(sentences, (str, bytes, bytearray)):
         raise RequestError("Got one string; translate takes an iterable of them: [text].")
-    # What has places alone, such as a data set of torch, is an iterable as well.
+    # An object with `__getitem__` only, such as torch's data sets, is iterable too.
     iterable = hasattr(sentences, "__iter__") or hasattr(sentences, "__getitem__")
     if isinstance(sentences, Mapping) or not iterable:
         raise RequestError(
@@ -251,17 +252,17 @@ def translate_windows(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation | AlignedTranslation]]:
-    """Translate as `translate_nbest` does, lists of sentences as they are handed over.
+    """Translate lists of sentences as `translate_nbest` does, one list at a time.
 
-    The translations of a list are yielded before the next one is asked for.
+    The translations of a list are yielded before the next list is read.
 
     Args:
         model: See `translate`, for this and the other arguments.
         tokenizer: Its tokenizer.
         windows: An iterator over lists of sentences.
         batch_tokens: Budget of a batch.
-        max_sentences: Most sentences of a batch.
-        total: Number of sentences, for the progress bar; None if nobody knows.
+        max_sentences: Most sentences in a batch.
+        total: Number of sentences, for the progress bar; None if unknown.
         progress: Whether to show a progress bar.
         **generation_kwargs: Arguments of `model.generate`.
 
@@ -282,12 +283,12 @@ def translate_windows(
 def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], first: int = 1
 ) -> list[list[int]]:
-    """Ids of each text, none for a blank one; errors count the texts from `first`."""
+    """Return the ids of each text, none for a blank one; errors count the texts from `first`."""
     check_texts(texts, first)
     encoded: list[list[int]] = [[] for _ in texts]
     wanted = [index for index, text in enumerate(texts) if text.strip()]
     if wanted:
-        # verbose=False: its warning about long inputs is not true of sinusoids.
+        # verbose=False: the warning about long inputs does not hold for sinusoids.
         ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
         for index, row in zip(wanted, ids, strict=True):
             encoded[index] = row
@@ -305,7 +306,7 @@ def encode(
 
 
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: object) -> list[int]:
-    """Target ids of a text with which translations are to begin.
+    """Return the target ids of a text that translations should begin with.
 
     Raises:
         ValueError: It is not a string.
@@ -316,15 +317,15 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: object) -> list[int]:
 
 
 def longest_source(model: PreTrainedModel) -> int:
-    """Tokens that one source may have: `MAX_SOURCE_TOKENS`, or fewer where positions end sooner."""
+    """Return the most tokens of a source: `MAX_SOURCE_TOKENS`, or fewer if positions end sooner."""
     return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
 
 
 def check_texts(texts: Iterable[object], first: int = 1) -> None:
-    """Refuse what is no text; errors count from `first`.
+    """Refuse inputs that are no valid text; errors count them from `first`.
 
     Raises:
-        ValueError: Something is not a string, longer than 65,536 characters, or holds half of one.
+        ValueError: An input is no string, exceeds 65,536 characters, or holds half a character.
     """
     for number, text in enumerate(texts, start=first):
         if isinstance(text, (bytes, bytearray)):
@@ -334,8 +335,8 @@ def check_texts(texts: Iterable[object], first: int = 1) -> None:
             )
         if not isinstance(text, str):
             raise RequestError(
-                f"Input {number} is of type {type(text).__name__}, not a string; of a data "
-                "set give the text column, with transformers.pipelines.pt_utils.KeyDataset for one."
+                f"Input {number} is of type {type(text).__name__}, not a string; for a data set, "
+                "give its text column, e.g. with transformers.pipelines.pt_utils.KeyDataset."
             )
         if len(text) > MAX_SOURCE_CHARACTERS:
             raise RequestError(
@@ -347,8 +348,8 @@ def check_texts(texts: Iterable[object], first: int = 1) -> None:
         except UnicodeEncodeError as error:
             raise RequestError(
                 f"Input {number} holds a lone surrogate, U+{ord(text[error.start]):04X} at "
-                f"character {error.start + 1}, which is half of a character; read the text again "
-                "with its own encoding, or replace it: text.encode('utf-8', 'replace').decode()."
+                f"character {error.start + 1}, which is half of a character; read the text with "
+                "the right encoding, or replace it: text.encode('utf-8', 'replace').decode()."
             ) from None
 
 
@@ -376,7 +377,7 @@ def _stream(
     bar: tqdm,
     generation_kwargs: dict[str, Any],
 ) -> Generator[list[Translation | AlignedTranslation]]:
-    """Translations of each window in its own order, decoded in the order of length."""
+    """Yield the translations of each window in source order; decode them in order of length."""
     done = 0
     with bar, closing(windows):
         for texts in windows:
@@ -405,7 +406,7 @@ def _stream(
 def _translations(
     tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], found: Decoded
 ) -> Iterator[list[Translation | AlignedTranslation]]:
-    """Translations of each source, given as its ids."""
+    """Yield the translations of each source; `sources` holds their ids."""
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
     for row, source in enumerate(sources):
         own = []
@@ -413,10 +414,10 @@ def _translations(
             text, score, links = next(texts), None, None
             if found.scores is not None:
                 score = found.scores[row, place].item()
-            if found.alignments is not None:  # of the tokens behind the start symbol
+            if found.alignments is not None:  # for the tokens after the start symbol
                 weights = found.alignments[row, place]
                 links = word_alignment(tokenizer, source, ids[1:], weights)
-            # A score of minus infinity marks a place for which there was no translation.
+            # A score of -inf marks a missing translation.
             if score != -math.inf or place == 0:
                 own.append(_translation(text if score != -math.inf else "", score, links))
         yield own
@@ -431,7 +432,7 @@ def _translation(
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
-    """Texts of target ids, (rows, T), without special tokens and otherwise untouched."""
+    """Decode target ids, (rows, T), without special tokens and without any clean-up."""
     return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
@@ -450,20 +451,20 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 
 
 class SourceLengthLimit(StoppingCriteria):
-    """Ends each translation at a limit of its own, whatever else is in its batch.
+    """Limit on the length of each translation, whatever else is in its batch.
 
     Deviation: the authors' code adds the 50 tokens to the longest source of the batch, so that a
     translation may depend on its neighbours; the paper says "input length".
     """
 
     def __init__(self, limits: torch.Tensor) -> None:
-        """Takes the largest number of tokens after the start symbol for each source, (B,)."""
+        """Take the largest number of tokens after the start symbol for each source, (B,)."""
         self.limits = limits
 
     def __call__(
         self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: object
     ) -> torch.BoolTensor:
-        """Which rows have reached their limit; several rows in succession belong to one source."""
+        """Return which rows have reached their limit; the rows of a source are consecutive."""
         rows_per_source = input_ids.size(0) // self.limits.size(0)
         limits = self.limits.repeat_interleave(rows_per_source)
         return limits <= input_ids.size(1) - 1  # type: ignore[return-value]
@@ -475,25 +476,25 @@ def generate_ids(
     attention_mask: torch.Tensor,
     **generation_kwargs: Any,
 ) -> Decoded:
-    """Decodes one batch: the one place that calls a search.
+    """Decode one batch.
 
-    It is the paper's, for models of this package and arguments that it has; otherwise `generate`.
+    By the paper's search if it supports the model and the arguments, otherwise by `generate`.
 
     Args:
         model: A sequence-to-sequence model that can generate.
         input_ids: Source ids, (B, S).
         attention_mask: 1 at tokens and 0 at padding, (B, S).
-        **generation_kwargs: Arguments of `generate`; None is as good as not given. Without a bound
-            on the length among them, each translation ends at its source's length + 50 tokens.
-            `prefix`, target ids with which each translation begins, and `return_alignments` are of
-            the paper's search alone.
+        **generation_kwargs: Arguments of `generate`; None counts as not given. Without a bound on
+            the length, each translation may have its source's length + 50 tokens. Only the paper's
+            search has `prefix`, target ids that each translation begins with, and
+            `return_alignments`.
 
     Returns:
-        What was found, n = `num_return_sequences` of each source. Scores are the paper's, or those
-        of `generate` where `return_dict_in_generate` and `output_scores` ask it for them.
+        n = `num_return_sequences` hypotheses of each source. Scores are the paper's, or those of
+        `generate` if `return_dict_in_generate` and `output_scores` are set.
 
     Raises:
-        ValueError: Only the paper's search has what was asked for, and it cannot be used.
+        ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
     if uses_paper_search(model, options):
@@ -505,8 +506,8 @@ def generate_ids(
     for name in _SEARCH_ALONE:
         if options.pop(name, False):
             raise RequestError(
-                f"Got {name}, which the paper's search has, with a model or arguments that it does "
-                f"not have ({', '.join(options) or type(model).__name__}); leave one of them out."
+                f"Got {name}, which needs the paper's search, with a model or arguments unknown to "
+                f"it ({', '.join(options) or type(model).__name__}); leave one of them out."
             )
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
@@ -524,13 +525,13 @@ def generate_ids(
         )
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
-    scores = getattr(output, "sequences_scores", None)  # of beams alone
+    scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return Decoded(sequences, scores, None)
 
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
-    """Whether these arguments of `generate` leave the search to `beam_search`."""
+    """Return whether `beam_search` supports the model and these arguments of `generate`."""
     if not _is_ours(model) or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         return False
     if any(
@@ -545,18 +546,18 @@ def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> boo
 
 
 def _is_ours(model: Any) -> bool:
-    """Whether it is a model of this package, a subclass of it, or one with adapters of PEFT's."""
+    """Return whether this is the package's model, a subclass, or either with PEFT adapters."""
     adapters = getattr(model, "active_peft_config", None)
-    if adapters is not None and not adapters.is_prompt_learning:  # a prompt is `generate`'s to add
+    if adapters is not None and not adapters.is_prompt_learning:  # `generate` must add the prompt
         model = model.get_base_model()
-    # By name: a model that came with its code from the Hub is of a class of its own.
+    # By name, since a model loaded with its code from the Hub has another class of this name.
     names = {f"{kind.__module__.split('.')[-1]}.{kind.__name__}" for kind in type(model).__mro__}
     own = f"modeling_{VanillaTransformerConfig.model_type}"
     return f"{own}.VanillaTransformerForConditionalGeneration" in names
 
 
 def _search_options(model: PreTrainedModel, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `beam_search` for those of `generate`."""
+    """Convert arguments of `generate` to those of `beam_search`."""
     found = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
     found["num_return_sequences"] = generation_option(model, options, "num_return_sequences")
     bound = found.pop("max_length", None)
@@ -572,9 +573,9 @@ def _search_options(model: PreTrainedModel, options: Mapping[str, Any]) -> dict[
 
 
 def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: str) -> int:
-    """A whole-number option of `generate` as the call will see it.
+    """Return the value that a whole-number option of `generate` has in the call.
 
-    Where nobody sets it, it is 1, but for the beams of the paper's search, 4.
+    If it is set nowhere, it is 1, or 4 for `num_beams` of the paper's search.
 
     Raises:
         ValueError: It is out of range.
@@ -589,7 +590,7 @@ def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: 
 
 
 def _bounds_length(options: Mapping[str, Any]) -> bool:
-    """Whether the caller bounds the length of the output."""
+    """Return whether the caller bounds the length of the output."""
     config = options.get("generation_config")
     bounds = [options.get("max_new_tokens")]
     if isinstance(config, GenerationConfig):

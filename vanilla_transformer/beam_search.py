@@ -1,21 +1,22 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""The paper's beam search (Section 6.1), as the authors' code has it, sentence by sentence.
+"""The paper's beam search (Section 6.1), as in the authors' code, sentence by sentence.
 
-A hypothesis of L tokens, `</s>` among them, scores log P(Y | X) / ((5 + L) / 6)^alpha (Wu et al.,
-2016, arXiv 1609.08144, Eq. 14 without coverage). Of each position's best 2 * beam extensions those
-that end may enter the `beam` best ended ones, and the best `beam` others live on. A sentence is
-done when its ended hypotheses beat whatever its best living one can still become, or at its limit;
-with `early_stopping` also when `beam` hypotheses have ended.
+A hypothesis of L tokens, including `</s>`, scores log P(Y | X) / ((5 + L) / 6)^alpha (Wu et al.,
+2016, arXiv 1609.08144, Eq. 14 without coverage). Each position has 2 * beam candidates, its best
+extensions. Those that end compete for the `beam` places of ended hypotheses; the best `beam` others
+live on. A sentence is done at its length limit, or when its n best ended hypotheses beat the bound,
+the best score that a living one can still reach; with `early_stopping` also when `beam` hypotheses
+have ended.
 
-The search calls the model itself, `model(...)` with its cache, whatever its user has made of it.
-`FASTER_DECODERS` may compute the same in fewer calls.
+The search calls the model itself, `model(...)` with its cache, so whatever a user has changed in
+the model takes effect. `FASTER_DECODERS` may compute the same in fewer calls.
 
 Deviation: the authors apply bound and limit to the whole batch, so that a translation may depend on
 its neighbours. Here each sentence has its own, and leaves the batch when it is done.
 
-Shapes: B sources still searched, n hypotheses returned of each, w = number of living hypotheses of
-each (1, then the beam), C candidates, S source length, t tokens so far, T longest, V vocabulary,
-R rows: one for each hypothesis at each position.
+Shapes: B sources still searched, n hypotheses returned per source, w living hypotheses per source
+(1, then the beam), C candidates, S source length, t tokens so far, T longest, V vocabulary, R rows:
+one for each hypothesis at each position.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ from .errors import RequestError, quoted
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_NONE, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
-# Section 6.1; those of `beam_search` where the generation config says nothing.
+# Section 6.1; the defaults of `beam_search` if the generation config has none.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
-BLOCK = 64  # tokens of which a maximum is taken before the best are looked for
-# What `generate` makes of settings that this search has too.
+BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
+# What `generate` builds from settings that this search has too.
 _SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}
 
 
 @dataclasses.dataclass
 class BeamSearchOutput(ModelOutput):
-    """What `beam_search` found, the best hypothesis of each source first.
+    """The hypotheses that `beam_search` found, the best of each source first.
 
     Args:
         sequences: Target ids without the start symbol, (B, n, T), padding after the end.
         scores: log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
-        lengths: L, tokens of each hypothesis with its `</s>`, (B, n).
-        finished: Which hypotheses have ended, (B, n). The others met the limit on the length, and
-            come after those that have.
-        alignments: Attention of each target token to the source's, (B, n, T, S), each row summing
-            to one, zeros after the end; if asked for.
+        lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
+        finished: Which hypotheses have ended, (B, n). The others reached the length limit, and
+            come after those that have ended.
+        alignments: Attention of each target token to the source tokens, (B, n, T, S); rows sum to
+            one, and are zero after the end. None unless asked for.
     """
 
     sequences: Tensor
@@ -90,36 +91,37 @@ def beam_search(
     alignment_layer: int | None = None,
     prepack: bool = True,
 ) -> BeamSearchOutput:
-    """Translates a batch with the paper's search; a sentence's result is its own in any batch.
+    """Translate a batch with the paper's search; a result does not depend on the other sentences.
 
     Args:
-        model: The model; on return in the mode (training or not) it was in.
+        model: The model; its mode (training or evaluation) is restored.
         input_ids: Source ids, (B, S); None if the encoder's output is given.
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
-        num_beams: Hypotheses that live at each position; 1 is greedy search. None: the generation
+        num_beams: Living hypotheses at each position; 1 is greedy search. None: the generation
             config's, or else the paper's 4.
-        length_penalty: alpha; 0 prefers short translations, more prefers longer ones. None: the
+        length_penalty: alpha; 0 prefers short translations, larger values longer ones. None: the
             generation config's, or else the paper's 0.6.
         early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
-            ended, each of them among the `num_beams` best of its position. That is the rule of
-            fairseq, CTranslate2 and the host: much faster with a large alpha, which lets the
-            paper's bound wait for long hypotheses. None: the generation config's, or else False,
-            the paper's.
-        num_return_sequences: n. A search goes on until so many have ended or the limit is met;
-            a longer list begins with the shorter one.
-        max_extra_tokens: Each translation has at most its source's tokens plus these; None: no
-            such bound.
+            ended, each of them among the `num_beams` best of its position. This is the rule of
+            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, with which
+            the paper's rule waits for long hypotheses. None: the generation config's, or else
+            False, the paper's rule.
+        num_return_sequences: n. The search continues until n hypotheses have ended or the limit is
+            reached. A larger n only appends hypotheses to the list.
+        max_extra_tokens: Bound on the tokens of each translation beyond those of its source; None:
+            no such bound.
         max_new_tokens: Most tokens of any translation; None: no such bound.
-        prefix: Target ids with which each translation begins, a list for each source, empty for
-            none. They count in scores and lengths like any others, and may be ids never produced.
-        suppress_tokens: Ids never produced. None: those of the generation config, or padding,
-            start and unknown.
-        encoder_outputs: What the encoder gave for these sources before.
+        prefix: Target ids that each translation begins with, a list for each source, empty for
+            none. They count in scores and lengths like any others, and may be suppressed ids.
+        suppress_tokens: Ids that are never produced. None: those of the generation config, or else
+            padding, start and unknown.
+        encoder_outputs: The encoder's output for these sources, if it is known already.
         return_alignments: Whether to return the attention to the source.
-        alignment_layer: Decoder layer whose heads are averaged for it, counted as a list's; None:
-            the last but one, which aligns words best (Garg et al., 2019, arXiv 1909.02074).
-        prepack: Whether the package's fast path may keep a second copy of the weights, laid out for
-            the processor; see `fast`.
+        alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
+            last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
+            1909.02074).
+        prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
+            for the processor; see `fast`.
 
     Returns:
         The n best hypotheses of each source.
@@ -177,7 +179,7 @@ def beam_search(
             "The model's outputs are not finite (NaN): its weights are broken, or too large for "
             f"{model.dtype}; load it in float32, or take an earlier checkpoint."
         )
-    # Cloned out of inference mode, so that the caller may do with them what tensors can do.
+    # Cloned outside of inference mode, so that callers get ordinary tensors.
     return BeamSearchOutput(**{name: tensor.clone() for name, tensor in found.items()})
 
 
@@ -190,19 +192,19 @@ def paper_beam_search(
     stopping_criteria: StoppingCriteriaList,
     **model_kwargs: Any,
 ) -> Tensor | BeamSearchOutput:
-    """The paper's search for `model.generate(..., custom_generate=paper_beam_search)`.
+    """Run the paper's search in `model.generate(..., custom_generate=paper_beam_search)`.
 
-    `generate` hands over each source num_beams times; every such row is taken. Translations end at
-    their source's length + 50 tokens, or at the config's bound if that is smaller. Of the rest of
-    the generation config `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`,
-    `suppress_tokens` and `return_dict_in_generate` count.
+    `generate` repeats each source, of which one row is used. Translations end at their source's
+    length + 50 tokens, or at the config's bound if that is smaller. Of the other settings of the
+    generation config, `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`,
+    `suppress_tokens` and `return_dict_in_generate` are used.
 
     Returns:
         Target ids with the start symbol, (B * n, T + 1), as `generate` returns them, or with
         `return_dict_in_generate` a `BeamSearchOutput`.
 
     Raises:
-        ValueError: An argument is out of range, or asks for what this search does not have.
+        ValueError: An argument is out of range, or this search does not have it.
     """
     config = generation_config
     wanted = {type(part).__name__ for part in (*logits_processor, *stopping_criteria)}
@@ -213,7 +215,7 @@ def paper_beam_search(
             "call generate without custom_generate."
         )
     num_beams, count = config.num_beams or 1, config.num_return_sequences or 1
-    each = slice(None, None, max(num_beams, count))  # of the rows that generate has repeated
+    each = slice(None, None, max(num_beams, count))  # one of a source's repeated rows
     mask = model_kwargs.get("attention_mask")
     found = beam_search(
         model,
@@ -234,19 +236,19 @@ def paper_beam_search(
 
 
 def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
-    """Sequences, (..., T), behind the decoder's start symbol, (..., T + 1)."""
+    """Prepend the decoder's start symbol to sequences, (..., T) -> (..., T + 1)."""
     start, *_ = _special_ids(model)
     return torch.cat((sequences.new_full((*sequences.shape[:-1], 1), start), sequences), dim=-1)
 
 
 def default_beams(model: PreTrainedModel) -> int:
-    """Beams where the caller gives none: the generation config's, or else the paper's."""
+    """Return the default number of beams: the generation config's, or else the paper's."""
     found = getattr(model.generation_config, "num_beams", None)
     return NUM_BEAMS_OF_THE_PAPER if found is None else found
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
-    """Tokens for which the model has a table of positions; None where there is no end of them."""
+    """Return the length of the model's table of positions; None if its positions are unlimited."""
     kind = getattr(model.config, "position_encoding", None)
     if kind == "learned" or getattr(model.config, "model_type", None) == "marian":
         return model.config.max_position_embeddings
@@ -255,7 +257,7 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switches dropout off, and leaves every module afterwards as it was."""
+    """Switch dropout off; afterwards restore the mode of every module."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
@@ -268,10 +270,10 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
-    """Let the attention return its weights: within it, `sdpa` is `eager`, the same formula.
+    """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
-    Any other implementation stays, since it may be another formula; one that returns no weights is
-    refused where they are missed.
+    Any other implementation stays, since its formula may differ. If it returns no weights, that is
+    an error where they are needed.
     """
     before = model.config._attn_implementation
     if not eager_may_replace(model):
@@ -285,22 +287,22 @@ def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
 
 
 def eager_may_replace(model: PreTrainedModel) -> bool:
-    """Whether the attention is the host's `sdpa`, and `eager` what this package made it."""
+    """Return whether the attention is transformers' `sdpa`, and `eager` this package's."""
     chosen = model.config._attn_implementation
     attention = ALL_ATTENTION_FUNCTIONS.get_interface(chosen, eager_attention_forward)
-    # As the model finds it when it is called; other architectures have one of their own.
+    # Looked up where the model's layers find it.
     eager = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     return attention is sdpa_attention_forward and eager is eager_attention_forward
 
 
 def _special_ids(model: PreTrainedModel) -> list[int]:
-    """Ids of the decoder's start, of padding, and of the ends of a sentence."""
+    """Return the ids of the decoder's start, of padding, and of the ends of a sentence."""
     ids = [_special_id(model, "decoder_start"), _special_id(model, "pad"), *_end_ids(model)]
     return _checked_ids(model, "the special ids of the generation config", ids)
 
 
 def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
-    """An id of the generation config, as `generate` takes it, or else of the model's config."""
+    """Return an id of the generation config, as `generate` does, or else of the model's config."""
     value = getattr(model.generation_config, f"{name}_token_id", None)
     return getattr(model.config, f"{name}_token_id") if value is None else value
 
@@ -311,7 +313,7 @@ def _end_ids(model: PreTrainedModel) -> list[int]:
 
 
 def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) -> list[int]:
-    """Ids never produced; those that end a sentence are, unless suppressed by name."""
+    """Return the ids that are never produced: no end symbol, unless it is suppressed explicitly."""
     if suppressed is None:
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
@@ -323,7 +325,7 @@ def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) ->
 
 
 def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:
-    """The ids, each of which is one of the target's vocabulary."""
+    """Return the ids as a list, each checked to be in the target's vocabulary."""
     ids = ids.tolist() if hasattr(ids, "tolist") else ids
     if not isinstance(ids, (list, tuple, set)):
         raise RequestError(f"Got {name}={quoted(ids)}; it must be a list of ids.")
@@ -340,7 +342,7 @@ def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:
 def _limits(
     model: PreTrainedModel, mask: Tensor, extra_tokens: int | None, new_tokens: int | None
 ) -> Tensor:
-    """Most tokens of each translation, (B,), by the smallest of its bounds."""
+    """Return the most tokens of each translation, (B,): the smallest of its bounds."""
     longest = min(bound for bound in (new_tokens, longest_sequence(model), 2**31) if bound)
     if extra_tokens is None:
         return torch.full_like(mask[:, 0], longest, dtype=torch.long)
@@ -350,7 +352,7 @@ def _limits(
 def _padded_prefix(
     model: PreTrainedModel, prefix: Sequence[Sequence[int]] | None, limits: Tensor
 ) -> Tensor | None:
-    """The prefixes, (B, longest), -1 behind the end of each; None if all are empty."""
+    """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
     if prefix is None:
         return None
     if not isinstance(prefix, (list, tuple)):
@@ -358,15 +360,15 @@ def _padded_prefix(
     if len(prefix) != limits.numel():
         raise RequestError(
             f"Got {len(prefix)} prefixes for {limits.numel()} sources; give one for each source, "
-            "an empty one where a translation is free."
+            "which may be empty."
         )
     rows = []
     for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
         row = _checked_ids(model, f"prefix {number}", ids)
         if len(row) > limit:
             raise RequestError(
-                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit}; "
-                "give a shorter one, or raise the bound on the length."
+                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
+                "most; give a shorter one, or raise the bound on the length."
             )
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
@@ -398,7 +400,7 @@ def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int 
 
 
 def _checked_early_stopping(value: object) -> bool:
-    """Whether to stop early; the host's "never" means what the paper's bound does."""
+    """Return whether to stop early; "never" in transformers is the paper's rule."""
     if not isinstance(value, bool) and value not in (None, "never"):
         raise RequestError(f"Got early_stopping={quoted(value)}; it must be true or false.")
     return value is True
@@ -408,7 +410,7 @@ def _checked_early_stopping(value: object) -> bool:
 
 
 class Inputs(NamedTuple):
-    """Sources of a search: ids, or what the encoder gave for them."""
+    """Sources of a search: ids, or the encoder's output for them."""
 
     input_ids: Tensor | None  # (B, S)
     attention_mask: Tensor  # 1 at tokens and 0 at padding, (B, S)
@@ -416,30 +418,30 @@ class Inputs(NamedTuple):
 
 
 class Decoder(Protocol):
-    """A model over some sources, called once for each position of all their hypotheses."""
+    """A model and its sources, called once for each position of all their hypotheses."""
 
     rows: int  # R so far
-    alignment_layer: int | None  # whose attention to the source is kept; None: none is
+    alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
-        """Logits of the next token, (B, w, V), after the last tokens of the hypotheses, (B, w).
+        """Return the next token's logits, (B, w, V), after the hypotheses' last tokens, (B, w).
 
-        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. Its row at
-        this position is `rows`, as it was before the call, plus its number.
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
+        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
         """
 
     def keep(self, order: Tensor) -> None:
         """Keep the sources of `order`, (B',); the others leave the batch."""
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Attention to the source, (b, n, t, S), at rows, (b, n, t), of the sources marked, (B,).
+        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
 
-        Zeros where a row is negative.
+        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
         """
 
 
 class ModelDecoder:
-    """`Decoder` by `model(...)` and its cache, whatever the user has made of the model."""
+    """`Decoder` that calls `model(...)` with its cache, whatever a user has changed in it."""
 
     def __init__(
         self, model: PreTrainedModel, inputs: Inputs, *, alignment_layer: int | None
@@ -458,7 +460,7 @@ class ModelDecoder:
         if self.cache is not None and encoded is not None:
             parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
             rows = (self.cached[:, None] * self.width + parents).flatten()
-            self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any tensor of whole numbers
+            self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any integer tensor works
             encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
         source: dict[str, Any] = {"encoder_outputs": encoded}
         if encoded is None:
@@ -484,7 +486,7 @@ class ModelDecoder:
         return outputs.logits[:, -1].unflatten(0, (batch, width))
 
     def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
-        """Mean of the heads' attention to the source at the last position, (B * w, S)."""
+        """Return the heads' mean attention to the source at the last position, (B * w, S)."""
         weights = outputs.cross_attentions or ()
         if len(weights) != self.model.config.decoder_layers:
             raise RequestError(
@@ -496,7 +498,7 @@ class ModelDecoder:
     def keep(self, order: Tensor) -> None:
         """See `Decoder`."""
         _, mask, encoded = self.inputs
-        assert encoded is not None  # since the first position
+        assert encoded is not None  # set at the first position
         self.inputs = Inputs(None, mask[order], BaseModelOutput(encoded[0][order]))
         self.cached = self.cached[order]
         self.alignments = [weights[order] for weights in self.alignments]
@@ -507,14 +509,14 @@ class ModelDecoder:
 
 
 def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
-    """Weights on the source, (b, R, S), at rows, (b, n, t); zeros where a row is negative."""
+    """Pick rows, (b, n, t), of the weights on the source, (b, R, S); zeros for negative rows."""
     index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
     picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
     return picked.masked_fill(rows[..., None] < 0, 0)
 
 
-# Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package has
-# one (`fast`), code that travels with a checkpoint none.
+# Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package
+# registers one (`fast`); code that is uploaded with a model has none.
 FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
 
 
@@ -527,7 +529,7 @@ def _decoder(
     alignment_layer: int | None,
     prepack: bool,
 ) -> Decoder:
-    """What decodes at most `length` positions of `width` hypotheses of each source."""
+    """Return a decoder for at most `length` positions of `width` hypotheses of each source."""
     for faster in FASTER_DECODERS:
         sizes = {"width": width, "length": length, "prepack": prepack}
         found = faster(model, inputs, alignment_layer=alignment_layer, **sizes)
@@ -540,12 +542,12 @@ def _decoder(
 
 
 def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
-    """((5 + L) / 6)^alpha of a hypothesis of L tokens."""
+    """Return ((5 + L) / 6)^alpha for a hypothesis of L tokens."""
     return ((5 + length) / 6) ** alpha
 
 
 def keep_order(keep: Tensor) -> Tensor:
-    """Places of the rows to keep, (B',): those beyond B' in the places of those that leave."""
+    """Order the rows to keep, (B',): those beyond B' move to the places of those that leave."""
     kept = keep.nonzero().squeeze(1)
     order = torch.arange(kept.numel(), device=keep.device)
     holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
@@ -554,10 +556,10 @@ def keep_order(keep: Tensor) -> Tensor:
 
 
 class Search:
-    """A search of B sentences, each of which has its own bound and limit.
+    """A search of B sentences, each with its own bound and limit.
 
     A history, (B, hypotheses, 2, t), holds the tokens of a hypothesis and the decoder's rows that
-    predicted them; -1 behind the end of those that have ended.
+    predicted them, then -1 if the hypothesis has ended.
     """
 
     def __init__(
@@ -575,30 +577,30 @@ class Search:
         never: Sequence[int],
         prefix: Tensor | None,
     ) -> None:
-        """Begins with one hypothesis of each sentence, the start symbol.
+        """Begin with one hypothesis of each sentence, the start symbol.
 
         Args:
             limits: Most tokens of each translation, (B,).
-            dtype: Of the scores.
-            num_beams: Hypotheses that live at each position.
+            dtype: Dtype of the scores.
+            num_beams: Living hypotheses at each position.
             alpha: Exponent of the length penalty.
             early_stopping: Whether `num_beams` ended hypotheses are enough.
             num_return_sequences: n.
             start: Id that each translation begins with.
-            pad: Id behind the end of a translation.
+            pad: Id after the end of a translation.
             ends: Ids that end a translation.
-            never: Ids never produced.
-            prefix: Ids with which translations begin, (B, longest), -1 behind each; None: none.
+            never: Ids that are never produced.
+            prefix: Ids that translations begin with, (B, longest), then -1; None: no prefixes.
         """
         batch, device = limits.numel(), limits.device
         self.beam, self.alpha, self.count, self.pad = num_beams, alpha, num_return_sequences, pad
         self.early_stopping = early_stopping
         self.ends, self.never = limits.new_tensor(ends), limits.new_tensor(never)
-        # The authors look at twice the beam, so that enough go on when others end.
+        # The authors take twice the beam, so that enough hypotheses continue when others end.
         self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))
         self.limits, self.prefix = limits, prefix
         self.limit_penalties = length_penalty_of(limits.to(dtype), alpha)  # (B,)
-        self.sentences = torch.arange(batch, device=device)  # places in the batch as it was given
+        self.sentences = torch.arange(batch, device=device)  # places in the original batch
         self.tokens = limits.new_full((batch, 1), start)  # (B, w)
         self.scores = torch.zeros((batch, 1), dtype=dtype, device=device)  # log P, (B, w)
         self.history = limits.new_empty((batch, 1, 2, 0))
@@ -608,7 +610,7 @@ class Search:
         self.results: list[tuple[Tensor, ...]] = []
 
     def run(self, decoder: Decoder) -> None:
-        """Searches until every sentence is done."""
+        """Search until every sentence is done."""
         while self.sentences.numel():
             row = decoder.rows
             logits = decoder.step(self.tokens, self.history[:, :, 1])  # (B, w, V)
@@ -623,16 +625,16 @@ class Search:
                 decoder.keep(order)
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        """Normalizes logits, (B, w, V), in float32 at least."""
+        """Normalize logits, (B, w, V), in float32 at least."""
         if logits.dtype != self.scores.dtype:
             return logits.log_softmax(-1, dtype=self.scores.dtype)
-        # Into the same memory at each step: fresh pages for so large a tensor cost time.
+        # Into the same memory at each step: mapping fresh pages for a large tensor takes time.
         if self.room.numel() < logits.numel():
             self.room = torch.empty_like(logits).flatten()
         return torch.log_softmax(logits, -1, out=self.room[: logits.numel()].view_as(logits))
 
     def _forbid(self, log_probs: Tensor) -> None:
-        """Leaves of the next tokens, (B, w, V), those that may be produced."""
+        """Set the log-probabilities, (B, w, V), of tokens that must not come next to -inf."""
         position = self.history.size(-1)
         if self.prefix is None or position >= self.prefix.size(1):
             log_probs.index_fill_(-1, self.never, -torch.inf)
@@ -643,22 +645,22 @@ class Search:
         log_probs.masked_fill_(barred[:, None], -torch.inf)
 
     def _grow(self, log_probs: Tensor, row: int) -> None:
-        """Extends the living hypotheses by one token each, from log_probs, (B, w, V)."""
-        # The best of each hypothesis before the best of all: its score is the same for all its V.
+        """Extend the living hypotheses by one token each, from log_probs, (B, w, V)."""
+        # The best tokens of each hypothesis first: its score so far does not change their order.
         best, tokens = best_tokens(log_probs, min(self.candidates, log_probs.size(-1)))  # (B, w, c)
         scores = (self.scores[..., None] + best).flatten(1)  # (B, w * c)
         scores, picked = scores.topk(min(self.candidates, scores.size(1)))  # (B, C), sorted
         tokens = tokens.flatten(1).gather(1, picked)  # (B, C)
         ended = torch.isin(tokens, self.ends)
         any_ended = bool(ended.any())
-        if not any_ended:  # the others are of no use then
+        if not any_ended:  # then the candidates beyond the beam are not needed
             scores, tokens, picked = (part[:, : self.beam] for part in (scores, tokens, picked))
         parents = picked // best.size(-1)  # (B, C)
         newest = torch.stack((tokens, parents + row), dim=-1)[..., None]  # (B, C, 2, 1)
         history = torch.cat((_pick(self.history, parents), newest), dim=-1)  # (B, C, 2, t)
         if any_ended:
             entering = ended
-            if self.early_stopping:  # an end that is not among the best would stop it too soon
+            if self.early_stopping:  # ends that are not among the best would stop it too soon
                 entering = ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)
             self._end(scores.masked_fill(~entering, -torch.inf), history)
             scores = scores.masked_fill(ended, -torch.inf)
@@ -667,22 +669,22 @@ class Search:
         self.scores, self.history, self.tokens = scores, history, history[:, :, 0, -1]
 
     def _end(self, scores: Tensor, history: Tensor) -> None:
-        """Sorts candidates, (B, C), in among the ended; those that live score -inf."""
+        """Merge candidates, (B, C), into the ended hypotheses; a score of -inf leaves one out."""
         penalized = scores / length_penalty_of(history.size(-1), self.alpha)
         pool = torch.cat((self.ended_scores, penalized), dim=1)  # (B, beam + C)
         self.ended_scores, picked = pool.topk(self.beam)
         self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
 
     def _ended_so_far(self, history: Tensor) -> Tensor:
-        """Histories of the ended, (B, beam, 2, t), as long as these."""
+        """Return the histories of ended hypotheses, (B, beam, 2, t), as long as `history`."""
         longer = history.size(-1) - self.ended_history.size(-1)
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 
     def _done(self) -> Tensor:
-        """Which sentences, (B,), are done: nothing better can come, nothing lives, or the limit.
+        """Return which sentences, (B,), are done.
 
-        The authors wait until the worst of all ended hypotheses beats the bound. As what ends later
-        cannot beat the bound, the n best are final, and the same, once the n-th of them does.
+        The authors wait until the worst of all ended hypotheses beats the bound. No hypothesis that
+        ends later can beat it, so the n best are final, and the same, once the n-th of them does.
         """
         best = self.scores[:, 0]
         decided = self.ended_scores[:, self.count - 1] > best / self.limit_penalties
@@ -691,13 +693,13 @@ class Search:
         return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
 
     def _report(self, done: Tensor, decoder: Decoder) -> None:
-        """Notes the n best of the sentences that are done: the ended ones, then living ones."""
+        """Store the n best of the sentences that are done: ended hypotheses, then living ones."""
         penalty = length_penalty_of(self.history.size(-1), self.alpha)
         scores = torch.cat((self.ended_scores, self.scores / penalty), dim=1)[done]
         history = torch.cat((self._ended_so_far(self.history), self.history), dim=1)[done]
         missing = scores == -torch.inf
         finished = (torch.arange(scores.size(1), device=scores.device) < self.beam) & ~missing
-        # Both parts are sorted; what is missing goes behind them.
+        # Both parts are sorted; missing hypotheses move behind them.
         picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]  # (B, n)
         scores, finished = scores.gather(1, picked), finished.gather(1, picked)
         history = _pick(history, picked)
@@ -708,7 +710,7 @@ class Search:
         self.results.append((self.sentences[done], scores, finished, history[:, :, 0], *alignments))
 
     def _keep(self, order: Tensor) -> None:
-        """Keeps the sentences of `order`, (B',)."""
+        """Keep the sentences of `order`, (B',)."""
         for name in (
             "sentences",
             "limits",
@@ -724,7 +726,7 @@ class Search:
             self.prefix = self.prefix[order]
 
     def result(self) -> dict[str, Tensor]:
-        """The fields of `BeamSearchOutput`, in the order in which the sources were given."""
+        """Return the fields of `BeamSearchOutput`, in the order of the sources."""
         longest = max((tokens.size(-1) for _, _, _, tokens, *_ in self.results), default=0)
         parts = []
         for sentences, scores, finished, tokens, *alignments in self.results:
@@ -746,10 +748,10 @@ class Search:
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of the last dimension, (..., V), and their places, as `topk` has them.
+    """Return the `count` largest of the last dimension, (..., V), and their indices, like `topk`.
 
-    On a CPU they are looked for in those `count` blocks that hold the largest maxima: one pass that
-    only compares, several times as fast as sorting by selection in all of V.
+    On a CPU only the `count` blocks with the largest maxima are searched. The maxima take one pass
+    that only compares, several times as fast as a selection from all of V.
     """
     blocks = log_probs.size(-1) // BLOCK
     if log_probs.device.type != "cpu" or blocks < 4 * count:
@@ -758,12 +760,12 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     places = whole.amax(-1).topk(count).indices  # (..., count)
     chosen = whole.gather(-2, places[..., None].expand(*places.shape, BLOCK)).flatten(-2)
     best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)
-    places = nn.functional.pad(places, (0, 1), value=blocks)  # what is left over, as one block more
+    places = nn.functional.pad(places, (0, 1), value=blocks)  # the rest counts as one more block
     return best, places.gather(-1, picked // BLOCK) * BLOCK + picked % BLOCK
 
 
 def _pick(history: Tensor, picked: Tensor) -> Tensor:
-    """The picked, (B, m), of the hypotheses, (B, hypotheses, 2, t)."""
+    """Pick m hypotheses of each source from a history, (B, hypotheses, 2, t), by index, (B, m)."""
     index = picked[:, :, None, None].expand(-1, -1, *history.shape[2:])
     return history.gather(1, index)
 

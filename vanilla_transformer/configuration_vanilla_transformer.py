@@ -19,11 +19,11 @@ from .ranges import SIZES, Range
 logger = logging.getLogger(__name__)
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
-# Of the feed-forward networks: Eq. 2 has the first, models of other systems any of them.
+# Of the feed-forward networks: Eq. 2 has the first; models imported from elsewhere have any.
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "swish", "tanh")
 
-# What each row of Table 3 changes against the base model. Rows of (A) keep h * d_k = d_model, which
-# d_k = d_v = None says; the rows of (C) with another d_model do too.
+# What each row of Table 3 changes in the base model. With d_k = d_v = None, the default, rows (A)
+# and the rows (C) with another d_model keep h * d_k = d_model.
 PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {
@@ -55,9 +55,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 _SIDES = ("encoder", "decoder")
-# Names that stand for the field of both sides.
+# Names that set a field of both sides.
 _OF_BOTH_SIDES = ("attention_heads", "ffn_dim")
-# What other systems call the fields; in this config these would be kept beside, without effect.
+# Other systems' names of the fields, which would otherwise be stored without any effect.
 _ELSEWHERE = {
     **dict.fromkeys(("num_heads", "n_heads", "n_head", "nhead", "heads"), "attention_heads"),
     **dict.fromkeys(("dim_feedforward", "intermediate_size", "d_ff", "ffn_size"), "ffn_dim"),
@@ -82,8 +82,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """Configuration of a `VanillaTransformerModel`; every default is the paper's base model.
 
     Args:
-        vocab_size: V, entries of the one vocabulary that source and target share (Section 5.1).
-        decoder_vocab_size: Entries of a vocabulary that the target has for itself; None is the
+        vocab_size: V, size of the vocabulary that source and target share (Section 5.1).
+        decoder_vocab_size: Size of a separate target vocabulary. None: one vocabulary, as in the
             paper.
         d_model: Width of every sub-layer output and of the embeddings (Section 3.1).
         encoder_layers: N, identical layers in the encoder (Section 3.1).
@@ -96,31 +96,31 @@ class VanillaTransformerConfig(PreTrainedConfig):
         d_v: Width of the values of one head; None is d_model / h.
         dropout: P_drop, on each sub-layer's output and on the sums of embeddings and positional
             encodings (Section 5.4).
-        attention_dropout: Dropout on the attention weights; the base model has none (the authors'
-            parsing models of Section 6.3 have).
+        attention_dropout: Dropout on the attention weights; the base model has none (but the
+            authors' parsing models of Section 6.3 do).
         activation_dropout: Dropout after the ReLU; the paper has none.
-        activation_function: "relu" (Eq. 2); "gelu", "gelu_new", "swish" and "tanh" are others'.
+        activation_function: "relu" (Eq. 2); for imports also "gelu", "gelu_new", "swish", "tanh".
         position_encoding: "sinusoidal" (Section 3.5), "learned" (Table 3 E), or "tensor2tensor",
-            the sinusoids as the authors' code has them: all sines, then all cosines, and the last
+            the sinusoids of the authors' code: all sines, then all cosines, and the last
             wavelength exactly 10000 * 2 pi.
         position_offset: Position of the first token for the sinusoids; 0 in the paper, 2 in
             fairseq. A learned table starts at its first row.
         max_position_embeddings: Rows of a learned table, and the bound on generated tokens when no
-            other is given. Sinusoids are computed and serve any length.
+            other is given. Sinusoids are computed for any length.
         norm_first: False is the paper, LayerNorm(x + Sublayer(x)); True is
             x + Sublayer(LayerNorm(x)) with one more norm after each stack.
         final_norm: Whether each stack ends with one more norm also where norm_first is False, as
             in `torch.nn.Transformer`.
-        layer_norm_eps: Added to the variance in LayerNorm. The paper is silent; the authors' code
-            has 1e-6.
-        label_smoothing: eps_ls, used by the training loss alone (Section 5.4).
+        layer_norm_eps: Added to the variance in LayerNorm. The paper does not give it; the
+            authors' code has 1e-6.
+        label_smoothing: eps_ls, used by the training loss only (Section 5.4).
         tie_word_embeddings: One table for both embeddings and the pre-softmax transformation
             (Section 3.4). False unties all three.
-        share_encoder_decoder_embeddings: Whether the encoder's embedding is that one table too;
-            False for a source with a vocabulary of its own.
+        share_encoder_decoder_embeddings: Whether the encoder's embedding is the same table; False
+            if source and target have separate vocabularies.
         lm_head_bias: Whether the pre-softmax transformation has a bias; the paper has none.
         use_cache: Whether the decoder keeps its keys and values while generating.
-        is_encoder_decoder: Always true; the host library asks for it.
+        is_encoder_decoder: Always true; transformers requires it.
         pad_token_id: Fills short rows; masked in attention, left out of the loss.
         bos_token_id: `<s>`, from which the decoder starts.
         eos_token_id: `</s>`, which ends source and target.
@@ -129,11 +129,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
         attention_heads: Sets both encoder_attention_heads and decoder_attention_heads.
         ffn_dim: Sets both encoder_ffn_dim and decoder_ffn_dim.
 
-    Other names are kept beside the fields, as the host does, but none that resembles a field's.
+    Other names are stored too, as in transformers, unless they look like a misspelt field.
 
     Raises:
         StrictDataclassError: A field has the wrong type or value; the message says what is allowed.
-        ValueError: A name is misspelt, or one for both sides contradicts that of a side.
+        ValueError: A name is misspelt, or a name for both sides contradicts that of one side.
     """
 
     model_type = "vanilla_transformer"
@@ -178,22 +178,22 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
 
     def __new__(cls, *args: Any, **fields: Any) -> "VanillaTransformerConfig":
-        """Refuse what contradicts itself; later nobody knows which values were given."""
+        """Refuse contradictory fields here; later it is unknown which values were given."""
         _for_each_side(fields)
         return super().__new__(cls)
 
     def __post_init__(self, **others: Any) -> None:
-        """Take what is no field, as the host does, unless it was meant to be one."""
+        """Store names that are no fields, as transformers does, unless they look misspelt."""
         _check_names(others)
         super().__post_init__(**others)
 
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
-        """Configuration of a named model of the paper.
+        """Return the configuration of a model of the paper.
 
         Args:
             name: "base", "big" or a row of Table 3, such as "A_h1" or "E_learned"; see `PRESETS`.
-            **overrides: Fields that differ from the preset, `vocab_size` above all.
+            **overrides: Fields that differ from the preset, most often `vocab_size`.
 
         Returns:
             The configuration.
@@ -209,10 +209,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
-        """As the host's; where the package is at hand, a model's own copy of its pipeline is not.
+        """Read a config, ignoring the copy of the translation pipeline that came with a model.
 
-        The host would refuse `pipeline("translate", ...)` until that copy is trusted. A saved name
-        that looks like a misspelt field is kept with a warning; a typed one is refused.
+        Transformers would refuse the copy until it is trusted; the package has its own. A saved
+        name that looks like a misspelt field is kept with a warning; in arguments it is refused.
         """
         pipelines = config_dict.get("custom_pipelines")
         if pipelines and not __name__.startswith("transformers_modules."):
@@ -232,7 +232,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @property
     def attention_heads(self) -> int | None:
-        """Heads of every attention; None where the sides differ."""
+        """Heads of every attention; None if encoder and decoder differ."""
         return self._of_both_sides("attention_heads")
 
     @attention_heads.setter
@@ -242,7 +242,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @property
     def ffn_dim(self) -> int | None:
-        """Inner width of every feed-forward network; None where the sides differ."""
+        """Inner width of every feed-forward network; None if encoder and decoder differ."""
         return self._of_both_sides("ffn_dim")
 
     @ffn_dim.setter
@@ -255,17 +255,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return encoder if encoder == decoder else None
 
     def head_dims(self, num_heads: int) -> tuple[int, int]:
-        """d_k and d_v of one of `num_heads` heads (Section 3.2.2)."""
+        """Return d_k and d_v of each of `num_heads` heads (Section 3.2.2)."""
         default = self.d_model // num_heads
         return self.d_k or default, self.d_v or default
 
     @property
     def target_vocab_size(self) -> int:
-        """Entries of the target's vocabulary, with one vocabulary the source's too."""
+        """Size of the target's vocabulary, which may be the source's too."""
         return self.decoder_vocab_size or self.vocab_size
 
     def start_and_pad_ids(self) -> tuple[int, int]:
-        """`decoder_start_token_id` and `pad_token_id`, which every decoder needs."""
+        """Return `decoder_start_token_id` and `pad_token_id`, which every decoder needs."""
         if self.decoder_start_token_id is None or self.pad_token_id is None:
             raise RequestError(
                 f"decoder_start_token_id={self.decoder_start_token_id} and pad_token_id="
@@ -276,10 +276,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """This configuration; of one stack alone with its fields in place of the general ones."""
+        """Return this configuration, or a copy whose general fields hold those of one stack."""
         if decoder == encoder or self.decoder_vocab_size is not None:
             return super().get_text_config(decoder=decoder, encoder=encoder)
-        # The host would take None for the decoder's vocab_size.
+        # transformers would set the decoder's vocab_size to None.
         explicit = copy.deepcopy(self)
         explicit.decoder_vocab_size = self.vocab_size
         return explicit.get_text_config(decoder=decoder, encoder=encoder)
@@ -301,11 +301,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 )
 
     def validate_vocabularies(self) -> None:
-        """Refuse one table for vocabularies of two sizes."""
+        """Refuse one table for two vocabularies of different sizes."""
         if self.share_encoder_decoder_embeddings and self.target_vocab_size != self.vocab_size:
             raise RequestError(
                 f"decoder_vocab_size={self.decoder_vocab_size} differs from vocab_size="
-                f"{self.vocab_size}, but both are one; give share_encoder_decoder_embeddings=False."
+                f"{self.vocab_size}; give one size, or share_encoder_decoder_embeddings=False."
             )
 
     def validate_activation(self) -> None:
@@ -323,7 +323,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"position_encoding={quoted(self.position_encoding)} is unknown; choose one of "
                 f"{', '.join(POSITION_ENCODINGS)}."
             )
-        self.validate_sizes()  # the host calls these in the order of their names
+        self.validate_sizes()  # transformers calls the validators in alphabetical order
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
             raise RequestError(
                 f"d_model={self.d_model} is odd, but sinusoidal positions pair a sine with a "
@@ -341,7 +341,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         Range(0, 1, whole=False, above=True).check(layer_norm_eps=self.layer_norm_eps)
 
     def validate_special_ids(self) -> None:
-        """Refuse special ids outside the vocabulary and a decoder without a start."""
+        """Refuse special ids outside the vocabulary, and a missing start or padding id."""
         self.start_and_pad_ids()
         size = self.target_vocab_size
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
@@ -355,7 +355,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
 
 def _for_each_side(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with one for each side in place of a name for both."""
+    """Replace each name for both sides by the fields of the two sides."""
     aliases = VanillaTransformerConfig.attribute_map
     found = {aliases.get(name, name): value for name, value in fields.items()}
     for name in _OF_BOTH_SIDES:
@@ -373,20 +373,20 @@ def _for_each_side(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Refuse names that are no field's but were meant to be."""
+    """Refuse names that look like misspelt fields."""
     for name, meant in _meant(names).items():
         raise RequestError(f"A config has no {quoted(name)}; did you mean {meant}?")
 
 
 def _meant(names: Iterable[str]) -> dict[str, str]:
-    """Return names that look like misspelt fields, with the field each was meant to be."""
+    """Map names that look like misspelt fields to the fields that were meant."""
     own = VanillaTransformerConfig.__annotations__.keys() - PreTrainedConfig.__dataclass_fields__
     known = {*own, *_OF_BOTH_SIDES, *VanillaTransformerConfig.attribute_map}
     meant = {**{name: name for name in known}, **_ELSEWHERE}
     found = {}
     for name in sorted(set(names) - known):
         plain = name.lower().replace("-", "_")
-        # A letter or two are wrong. Not so the names of whatever other tokens there are.
+        # Up to two letters may be wrong. Ids of other special tokens are no misspellings.
         for near in difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
             if abs(len(near) - len(name)) <= 2 and not name.endswith("_token_id"):
                 found[name] = meant[near]

@@ -1,25 +1,24 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""The one error for mistakes in a request; all that is not one of these is a defect."""
+"""The error for mistakes in a request. Any other exception is a bug."""
 
 
 class RequestError(ValueError):
-    """Something that was asked for cannot be done as it was asked for.
+    """A mistake in a request, such as an argument out of range.
 
-    Its message says what was got, what is allowed and what to do, and the command line prints it
-    as one line without a traceback. Whoever calls a function may catch it as the `ValueError` that
-    it is.
+    Its message says what was got, what is allowed and what to do. The command line prints it as
+    one line without a traceback. Callers of functions can catch it as a `ValueError`.
     """
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """Return a value as a message repeats it: numbers and text up to `most` characters, else kind.
+    """Format a value for a message: numbers and text up to `most` characters, others by type.
 
-    What is nested is not written out: a few lines of YAML can stand for gigabytes of it.
+    Nested values are not written out: a few lines of YAML can expand to gigabytes.
     """
     known = value is None or isinstance(value, str | bytes | int | float)
     try:
         text = repr(value) if known else f"a {type(value).__name__}"
-    except ValueError:  # Python writes no number of more than 4300 digits
+    except ValueError:  # Python refuses to print a number of more than 4300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 

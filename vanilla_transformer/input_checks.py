@@ -1,11 +1,11 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Checks of what a model is called with: one error that says what was got and what is allowed.
+"""Checks of a model's inputs: errors that say what was got and what is allowed.
 
-Types and shapes are always looked at. Values are looked at on a CPU alone, since looking makes any
-other device wait; there a mask is read as 1 wherever it is not 0. While a graph is traced, nothing
-is checked.
+Types and shapes are always checked. Values are checked on a CPU only, since reading them would
+stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Nothing is
+checked while a graph is traced.
 
-Shapes: B sentences of a batch, T tokens of the longest, d = d_model.
+Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 """
 
 import torch
@@ -17,19 +17,19 @@ from .errors import RequestError
 def check_ids(
     ids: Tensor | None, vocab_size: int, name: str, *, ignored: int | None = None
 ) -> None:
-    """Refuse what is not (B, T) integers below `vocab_size`; `ignored` is one that is no id."""
+    """Refuse ids that are not (B, T) integers below `vocab_size`; the id `ignored` is allowed."""
     if _is_traced():
         return
     ids = _checked_tensor(ids, name)
     if ids.dtype not in (torch.int64, torch.int32):
         raise RequestError(
-            f"{name} is of {ids.dtype}; allowed are int64 and int32: give the tokenizer's ids."
+            f"{name} is of type {ids.dtype}; allowed are int64 and int32: give the tokenizer's ids."
         )
     if ids.dim() != 2 or not ids.numel():
         raise RequestError(
             f"{name} has the shape {tuple(ids.shape)}; allowed is (sentences, tokens), at least "
-            "one of each: ids[None] makes a batch of one sentence, and one without tokens is to be "
-            "left out."
+            "one of each. Use ids[None] for a single sentence, and leave out a sentence without "
+            "tokens."
         )
     if ids.device.type != "cpu":
         return
@@ -43,30 +43,30 @@ def check_ids(
 
 
 def check_states(states: Tensor, d_model: int, name: str, *, rows: int | None = None) -> None:
-    """Refuse what is not (B, T, d) floats; with `rows`, B must be that, or one of both be 1."""
+    """Refuse states that are not (B, T, d) floats; if `rows` is given, B and it must broadcast."""
     if _is_traced():
         return
     _checked_tensor(states, name)
     shape = tuple(states.shape)
     if not states.is_floating_point() or len(shape) != 3 or shape[2] != d_model or 0 in shape:
         raise RequestError(
-            f"{name} is of {states.dtype} and has the shape {shape}; allowed are floats of the "
-            f"shape (sentences, tokens, d_model={d_model}), at least one of each."
+            f"{name} is of type {states.dtype} and has the shape {shape}; allowed are floats of "
+            f"the shape (sentences, tokens, d_model={d_model}), at least one of each."
         )
     if rows is not None and shape[0] != rows and 1 not in (shape[0], rows):
         raise RequestError(
-            f"{name} holds {shape[0]} sentences, but there are {rows} targets; give as many."
+            f"{name} holds {shape[0]} sentences, but there are {rows} targets; give one for each."
         )
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
-    """Refuse what is neither (B, T) ones and zeros nor (B, 1, T, T), which the host takes as it is.
+    """Refuse a mask that is not (B, T) ones and zeros. One of four dimensions is not checked.
 
     Args:
         mask: 1 at tokens and 0 at padding; None: no padding.
         rows: B.
-        length: T; None where it is not known without waiting.
-        name: for the error.
+        length: T; None if it is not known without waiting for the device.
+        name: The mask's name in the error.
     """
     if mask is None or _is_traced():
         return
@@ -77,12 +77,12 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
     if len(shape) != 2 or shape != (rows, shape[1] if length is None else length):
         raise RequestError(
             f"{name} has the shape {shape}; allowed is ({rows}, {length or 'tokens'}): 1 for each "
-            "token and 0 for each place of padding, those of a cache included."
+            "token and 0 for padding, including the tokens in a cache."
         )
     if mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
         raise RequestError(
             f"{name} holds other numbers than 1 (a token) and 0 (padding); give the tokenizer's "
-            "mask. One to be added to scores has four dimensions."
+            "mask. A mask that is added to the scores must have four dimensions."
         )
 
 

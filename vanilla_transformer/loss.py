@@ -1,9 +1,9 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """Label-smoothed cross-entropy over a tied projection (Section 5.4), computed in chunks of tokens.
 
-The logits of a batch are its largest tensor by far: 2,048 tokens by 37,000 pieces are 290 MiB, and
-autograd keeps several such. Here each chunk's logits live only until its share of the loss and of
-both gradients has been added up, as Liger's kernels do it (Hsu et al., 2024, arXiv 2410.10989).
+The logits are by far the largest tensor of a batch: 2,048 tokens by 37,000 pieces take 290 MiB, and
+autograd keeps several tensors of that size. Here the logits of a chunk exist only until its part of
+the loss and of both gradients is added, as in Liger's kernels (Hsu et al., 2024, arXiv 2410.10989).
 
 Shapes: N tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
@@ -17,24 +17,24 @@ from torch.autograd.function import once_differentiable
 
 from .errors import RequestError
 
-# Logits that exist at one time: 64 MiB of float32 on a CPU. With fewer, reading the table and
-# adding to its gradient for each chunk takes long beside the products.
+# Logits in memory at one time: 64 MiB of float32 on a CPU. With smaller chunks, reading the table
+# and adding to its gradient takes long compared to the matrix products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
 
 Normalize = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Smoothed cross-entropy of softmax(hidden @ weight.T), summed over tokens, by num_items.
+    """Smoothed cross-entropy of softmax(hidden @ weight.T): the sum over tokens / num_items.
 
     With logits z, softmax p, gold class g, q = 1 - eps and s = eps / V, a token has the loss
     log(sum_j exp z_j) - q z_g - s sum_j z_j, and its logits have the gradient p_j - q [j = g] - s.
-    What s brings is known without the logits: sum_j z_j is the state times the sum of the table's
-    rows, and -s adds the same row everywhere to either gradient. So the logits of a chunk are
-    written once, become their softmax in place, and are read by two matrix products.
+    The terms with s need no logits: sum_j z_j is the state times the sum of the table's rows, and
+    -s adds the same row to all rows of either gradient. So the logits of a chunk are written once,
+    overwritten by their softmax, and read by two matrix products.
 
-    `normalize` takes the place of log(sum_j exp z_j): from a chunk's logits, (n, V), which it may
-    overwrite, it makes the gradient by them, (n, V), and the values, (n, 1).
+    `normalize` can replace log(sum_j exp z_j). From a chunk's logits, (n, V), which it may
+    overwrite, it computes the gradient with respect to them, (n, V), and the values, (n, 1).
     """
 
     @staticmethod
@@ -49,7 +49,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         chunk_size: int,
         normalize: Normalize | None = None,
     ) -> torch.Tensor:
-        """The loss; of (N, d), (V, d) and (N,). The rest as for `smoothed_cross_entropy`."""
+        """Return the loss of (N, d), (V, d) and (N,); see `smoothed_cross_entropy`."""
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
@@ -74,9 +74,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The gradients that `forward` made."""
+        """Return the gradients that `forward` computed, times `grad_output`."""
         gradients = ctx.saved_tensors
-        # It is mostly 1; only a CPU can look without waiting for itself.
+        # It is usually 1. Reading it would stall any device but a CPU.
         can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
         if not (can_look and grad_output == 1):
             gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
@@ -94,9 +94,10 @@ def _loss_and_gradients(
     normalize: Normalize,
     wanted: tuple[bool, bool],
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """Summed loss, and its gradients by hidden, (N, d), and table, (V, d), None if not wanted.
+    """Return the summed loss and its gradients: hidden's, (N, d), and the table's, (V, d).
 
-    Products are in the table's dtype, sums in that of `counts`: 1 where there is a label, (N, 1).
+    A gradient that is not wanted is None. Products have the table's dtype, sums the dtype of
+    `counts`, (N, 1), which is 1 where there is a label.
     """
     sum_dtype = counts.dtype
     confidence, smooth = 1 - label_smoothing, label_smoothing / table.size(0)  # q, s
@@ -113,7 +114,7 @@ def _loss_and_gradients(
     for start in range(0, hidden.size(0), chunk_size):
         rows = slice(start, start + chunk_size)
         states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]
-        # Views of the buffers: fresh memory for each chunk would have to be mapped again.
+        # Views of the buffers: fresh memory would have to be mapped again for each chunk.
         product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
         logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
         gold_logits = logits.gather(1, golds)
@@ -133,7 +134,7 @@ def _loss_and_gradients(
 
 
 def softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax over V, which takes the place of the logits, and log(sum_j exp z_j), (n, 1)."""
+    """Overwrite logits, (n, V), with their softmax; return it and log(sum_j exp z_j), (n, 1)."""
     highest = logits.amax(-1, keepdim=True)
     probs = torch.softmax(logits, -1, out=logits)
     # The largest probability is exp(highest - log_sum). torch.logsumexp reads the logits more
@@ -151,34 +152,33 @@ def smoothed_cross_entropy(
     ignore_index: int = -100,
     chunk_size: int | None = None,
 ) -> torch.Tensor:
-    """Smoothed cross-entropy of softmax(hidden @ weight.T), never holding more than a chunk of it.
+    """Return the smoothed cross-entropy of softmax(hidden @ weight.T), computed in chunks.
 
     Equal to `F.cross_entropy(hidden @ weight.T, labels, label_smoothing=eps)`: the target
     distribution is 1 - eps on the gold class plus eps / V on every class (Szegedy et al., 2016).
-    The authors' code spreads eps over the other V - 1 classes alone; their eps is eps * V / (V - 1)
-    here.
+    The authors' code spreads eps over the other V - 1 classes only; their eps corresponds to
+    eps * V / (V - 1) here.
 
     Args:
         hidden: Decoder outputs, (..., d).
-        weight: The pre-softmax table, (V, d). None: `hidden` are the logits already, (..., V), and
-            the loss is a function of them.
+        weight: The pre-softmax table, (V, d). None: `hidden` already holds the logits, (..., V).
         labels: Gold ids, (...), with `ignore_index` where there is none.
         label_smoothing: eps_ls; 0 is plain cross-entropy.
-        num_items: Labels of the whole optimizer update, over which the sum is divided when several
-            batches make one update. None: the labels of this batch.
+        num_items: Number of labels in the whole update, by which the sum is divided, if several
+            batches make one update. None: the number in this batch.
         ignore_index: The label that is left out.
-        chunk_size: Tokens whose logits exist at one time. None: as many as 64 MiB of
-            float32 logits are on a CPU, 512 MiB on another device.
+        chunk_size: Tokens whose logits exist at one time. None: 64 MiB of float32 logits on a CPU,
+            512 MiB on other devices.
 
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.
 
     Raises:
-        ValueError: There is not one label for each output.
+        ValueError: The shape of the labels does not match the outputs.
     """
     if labels.shape != hidden.shape[:-1]:
         raise RequestError(
-            f"labels has the shape {tuple(labels.shape)}, but the decoder's output "
+            f"labels has the shape {tuple(labels.shape)}, but the decoder's output has "
             f"{tuple(hidden.shape[:-1])}; give one label for each of its tokens."
         )
     labels = labels.long()
@@ -204,8 +204,8 @@ def smoothed_cross_entropy(
         ]
         return torch.stack(losses).sum() / num_items
     if on_cpu and not torch.compiler.is_compiling():
-        # Project only where there is a label. Elsewhere the row count would have to be fetched from
-        # the device in every step, which costs more than the padding of batches of one length.
+        # Project only tokens with a label. Other devices would have to send the number of rows in
+        # every step, which costs more than the padding in batches of similar length.
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]

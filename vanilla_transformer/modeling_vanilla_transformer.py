@@ -173,10 +173,10 @@ class MultiHeadAttention(nn.Module):
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
-        """Concat(head_1, ..., head_h) W^O.
+        """Compute Concat(head_1, ..., head_h) W^O.
 
         x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d). Returns
-        the output, (B, T, d), and the weights, (B, h, T, L), where the implementation has them.
+        the output, (B, T, d), and the weights, (B, h, T, L), if the implementation has them.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
         key, value = self.keys_and_values(memory if self.is_cross else x, past_key_values)
@@ -193,7 +193,7 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def keys_and_values(self, memory: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
-        """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache each position just once."""
+        """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache, from new positions only."""
         layer = self.layer_idx
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
@@ -230,12 +230,12 @@ class PositionwiseFeedForward(nn.Module):
 
 
 def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> Tensor:
-    """The sinusoids of Section 3.5, for any positions.
+    """Return the sinusoids of Section 3.5, for any positions.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d)) and PE(pos, 2i+1) = cos(pos / 10000^(2i / d)).
-    With `style="tensor2tensor"`, as the authors' code has it: all sines, then all cosines, with
+    `style="tensor2tensor"` follows the authors' code: all sines, then all cosines, with
     wavelengths that reach 10000 * 2 pi exactly, and zeros in the last column of an odd d.
-    Positions are integers, (..., T); the result is (..., T, d), float64 where the device has it.
+    Positions are integers, (..., T); the result is (..., T, d), float64 if the device has it.
     """
     # The sine of a large position needs more digits than float32 has.
     dtype = torch.float32 if positions.device.type == "mps" else torch.float64
@@ -251,7 +251,7 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
 class PositionalEncoding(nn.Module):
     """Positional encodings (Section 3.5): sinusoids for any length, or a learned table (Table 3 E).
 
-    Sinusoids are not stored: a table would end somewhere, and lose its digits in bfloat16.
+    Sinusoids are not stored: a table would limit the length, and lose precision in bfloat16.
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
@@ -264,7 +264,7 @@ class PositionalEncoding(nn.Module):
     def forward(
         self, x: Tensor, attention_mask: Tensor | None, past_length: int | Tensor
     ) -> Tensor:
-        """Encodings for embeddings x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
+        """Encode positions of x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
         same as padding on the right. Raises ValueError beyond the end of a learned table.
@@ -279,8 +279,8 @@ class PositionalEncoding(nn.Module):
             return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
         width = past_length + length if isinstance(past_length, int) else 0  # with padding
         if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
-            learned = f"the max_position_embeddings={len(self.weight)} that were learned"
-            raise RequestError(f"The sequence has {tokens} tokens; shorten it to {learned}.")
+            learned = f"only max_position_embeddings={len(self.weight)} positions were learned"
+            raise RequestError(f"The sequence has {tokens} tokens, but {learned}; shorten it.")
         return nn.functional.embedding(positions, self.weight)
 
 
@@ -298,7 +298,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = _supports_attention_backend = _can_compile_fullgraph = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        """The authors' initialization, which the paper leaves out.
+        """Initialize as the authors' code does; the paper does not say how.
 
         Matrices are Glorot-uniform with zero biases, embeddings N(0, 1 / d_model), so that scaled
         by sqrt(d_model) they have the size of the sinusoids.
@@ -310,14 +310,14 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Change the size of the vocabulary, as the host library does, where there is one."""
+        """Change the size of the vocabulary, as in transformers, if there is only one."""
         if not self.config.share_encoder_decoder_embeddings:
-            raise RequestError("The source has a vocabulary of its own; their sizes are fixed.")
+            raise RequestError("The source has a vocabulary of its own; both sizes are fixed.")
         return super().resize_token_embeddings(*args, **kwargs)
 
 
 def is_untouched(linear: nn.Module) -> bool:
-    """Whether a module is nothing but its product: no adapter, no hook, no forward of its own."""
+    """Return whether a module is a plain linear layer: no adapter, no hook, no new forward."""
     hooks = linear._forward_hooks or linear._forward_pre_hooks
     return type(linear) is nn.Linear and not hooks and "forward" not in linear.__dict__
 
@@ -344,7 +344,7 @@ class Stack(VanillaTransformerPreTrainedModel):
         attention_mask: Tensor | None,
         past_length: int | Tensor = 0,
     ) -> Tensor:
-        """Embeddings times sqrt(d_model) (Section 3.4) plus positional encodings, (B, T, d)."""
+        """Add embeddings times sqrt(d_model) (Section 3.4) and positional encodings, (B, T, d)."""
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
             got = "neither" if input_ids is None else "both"
@@ -417,7 +417,7 @@ class Decoder(Stack):
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> DecoderOutput:
-        """Decode target ids shifted right, (B, T), with a cache only the new ones.
+        """Decode target ids shifted right, (B, T); with a cache, only the new ones.
 
         Each position sees the ones before it, under a mask, (B, past + T), and the encoder's
         output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
@@ -454,11 +454,11 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The source's table, which both stacks share."""
+        """Return the source's table, which both stacks share."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
-        """Replace the table; untied stacks keep their own, at its size."""
+        """Replace the table; untied stacks keep their own tables, resized to match."""
         for stack in (self.encoder, self.decoder):
             if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
                 stack.embed_tokens = value
@@ -480,12 +480,12 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        """Source to target, with the arguments of `VanillaTransformerForConditionalGeneration`.
+        """Run both stacks; arguments as in `VanillaTransformerForConditionalGeneration`.
 
         Returns the decoder's `last_hidden_state`, (B, T, d), and the encoder's, (B, S, d).
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise RequestError("There is no target; pass decoder_input_ids or labels, or generate.")
+            raise RequestError("Got no target; pass decoder_input_ids or labels, or call generate.")
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
@@ -526,8 +526,8 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # `generate` gives whole translations without arguments, and searches as the host does
-        # where no beams are given: a trained run ships those of Section 6.1.
+        # Without arguments, `generate` should give whole translations. Beams are not set here:
+        # a training run saves those of Section 6.1 with its model.
         defaults = self.generation_config
         defaults.max_new_tokens = config.max_position_embeddings
         never = {config.pad_token_id, config.bos_token_id, config.unk_token_id} - {None}
@@ -551,22 +551,22 @@ class VanillaTransformerForConditionalGeneration(
         loss_function: Callable[..., Tensor] = smoothed_cross_entropy,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Next-token logits, and the loss where there are labels.
+        """Return next-token logits, and the loss if there are labels.
 
         Args:
             input_ids: Source ids, (B, S).
             attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
             decoder_input_ids: Target ids shifted right, (B, T); made from the labels if absent.
             decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
-            encoder_outputs: What the encoder gave for this source before.
+            encoder_outputs: The encoder's output for this source, if it is known already.
             past_key_values: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
             labels: Gold target ids, not shifted, (B, T), -100 where there is none.
             use_cache: Return `past_key_values` for the next step.
-            return_logits: Whether to compute the logits. By default always, but not in training
-                with labels: there the loss does without this largest of all tensors.
-            num_items_in_batch: Labels in the whole optimizer update, if more than in this batch.
+            return_logits: Whether to compute the logits. None: yes, but not in training with
+                labels, where the loss avoids this largest of all tensors.
+            num_items_in_batch: Number of labels in the whole update, if more than in this batch.
             loss_function: Another loss with the arguments of `smoothed_cross_entropy`.
             **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
 
@@ -595,7 +595,7 @@ class VanillaTransformerForConditionalGeneration(
         loss = logits = None
         if return_logits is None:
             return_logits = labels is None or not self.training
-        # The loss alone knows nothing of a bias, nor of an adapter or hook around the softmax.
+        # The loss only reads `lm_head.weight`: it would miss a bias, an adapter or a hook.
         if return_logits or self.config.lm_head_bias or not is_untouched(self.lm_head):
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
@@ -608,7 +608,7 @@ class VanillaTransformerForConditionalGeneration(
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The decoder's input: the target offset by one position (Section 3.1), (B, T)."""
+        """Return the decoder's input: the target offset by one position (Section 3.1), (B, T)."""
         start, pad = self.config.start_and_pad_ids()
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = start
@@ -617,10 +617,10 @@ class VanillaTransformerForConditionalGeneration(
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
-        """As the host's; without a bound of the caller's the longest source + 50 (Section 6.1)."""
+        """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
         own = self.generation_config.max_new_tokens
         if own is not None and generation_config.max_new_tokens == own:
-            if not kwargs["has_default_max_length"]:  # which the host would not obey
+            if not kwargs["has_default_max_length"]:  # our bound would override the caller's
                 generation_config.max_new_tokens = None
             else:
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""`pipeline("translate", model=...)`: version 5 of transformers has no translation pipeline.
+"""`pipeline("translate", model=...)`, since transformers 5 has no translation pipeline.
 
 B batch, S source length, T target length, n sequences per source.
 """
@@ -32,21 +32,21 @@ class VanillaTransformerTranslationPipeline(Pipeline):
     """`pipeline("translate", model=...)`: text in, `[{"translation_text": ...}]` out.
 
     Takes a string, a list, a generator or a data set of strings, `batch_size`, and the arguments of
-    `generate`. Every input gives a list of its `num_return_sequences` dicts, the best first: a list
-    of strings gives a list of such lists. With `return_scores=True` each dict has a `score` too,
-    with `return_alignments=True` an `alignment`: pairs of a word of the source and one of the
-    translation, both from 0, as white space parts them. `prefix` is a text with which translations
-    begin. Blank text is not shown to the model.
+    `generate`. Each input gives a list of `num_return_sequences` dicts, the best first, so a list
+    of strings gives a list of lists. `return_scores=True` adds a `score` to each dict, and
+    `return_alignments=True` an `alignment`: pairs (source word, target word), both counted from 0,
+    with words separated by white space. `prefix` is a text that translations begin with. Blank text
+    gives an empty translation without a call of the model.
     """
 
-    tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # the host's may be None
+    tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # may be None in transformers
 
-    _load_tokenizer = True  # type: ignore[assignment]  # by its stubs the host knows None alone
+    _load_tokenizer = True  # type: ignore[assignment]  # declared as None in transformers
     _load_processor = _load_image_processor = False  # type: ignore[assignment]
     _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]
 
     def __call__(self, inputs: object, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Translates; see the class.
+        """Translate; see the class.
 
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.
@@ -57,17 +57,17 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is not a string, or is longer than the positions' table; or there
-                are no scores or alignments, since the arguments need `generate`.
+            ValueError: An input is not a string or is too long, or scores or alignments are asked
+                for together with arguments that only `generate` supports.
         """
         one = isinstance(inputs, (str, bytes, bytearray, Mapping))
         if one or isinstance(inputs, Dataset) or not isinstance(inputs, Iterable):
             return super().__call__(inputs, **kwargs)
         if not isinstance(inputs, Sequence):
             return super().__call__((text for text in inputs), **kwargs)
-        if len(inputs) == 0:  # on which the library fails with an IndexError
+        if len(inputs) == 0:  # transformers would raise an IndexError
             return []
-        check_texts(inputs)  # while the number of each is known
+        check_texts(inputs)  # here, where an error can number the input
         return super().__call__(list(inputs), **kwargs)
 
     def _sanitize_parameters(
@@ -83,7 +83,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return {}, {**asked, **generation_kwargs}, asked
 
     def preprocess(self, text: str) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """Tokenizes one text: ids and mask, (1, S), and whether there is anything to translate."""
+        """Tokenize one text: ids and mask, (1, S), and whether there is anything to translate."""
         (ids,) = encode(self.model, self.tokenizer, [text])
         row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
         return {
@@ -110,8 +110,8 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             if return_scores and found.scores is None:
                 raise RequestError(
                     "Got return_scores with a model or arguments that the paper's search does not "
-                    f"have ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
-                    "one of them out, or ask generate for its own: num_beams=N, "
+                    f"support ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
+                    "one of them out, or ask generate for its own scores: num_beams=N, "
                     "return_dict_in_generate=True, output_scores=True."
                 )
             shape = found.sequences.shape[1:]  # (n, T + 1)
@@ -136,7 +136,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return_scores: bool = False,
         return_alignments: bool = False,
     ) -> list[dict[str, object]]:
-        """Makes a dict of each translation of one input, ids of (1, n, T + 1)."""
+        """Make a dict of each translation of one input; `output_ids` is (1, n, T + 1)."""
         found = outputs["output_ids"][0]
         results: list[dict[str, object]] = [
             {"translation_text": text} for text in decode(self.tokenizer, found)
@@ -154,7 +154,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
 
 def register_pipeline() -> None:
-    """Makes `pipeline("translate", ...)` known to transformers; a second call changes nothing."""
+    """Register `pipeline("translate", ...)` with transformers; a second call changes nothing."""
     if TASK not in PIPELINE_REGISTRY.get_supported_tasks():
         PIPELINE_REGISTRY.register_pipeline(
             TASK,

@@ -1,7 +1,7 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Which numbers an argument may have, and the one sentence for those it may not.
+"""Allowed ranges of arguments, and the one error message for numbers outside.
 
-Bounds are far beyond what anyone needs; they are there so that a slip is told before any work.
+The bounds are far beyond what anyone needs; they catch slips before any work is done.
 """
 
 import math
@@ -13,12 +13,12 @@ from .errors import RequestError, quoted
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers between two bounds; NaN and infinity are in none.
+    """The numbers between two bounds, without NaN, infinity, true and false.
 
     Args:
         least: Lower bound.
-        most: Upper bound; infinity where there is none.
-        whole: Whether only whole numbers are in it; true and false are not, nor is 2.0.
+        most: Upper bound; infinity: none.
+        whole: Whether only whole numbers are allowed; 2.0 is not one.
         above: Whether a number must be more than `least`.
         below: Whether a number must be less than `most`.
     """
@@ -30,7 +30,7 @@ class Range:
     below: bool = False
 
     def __contains__(self, value: object) -> bool:
-        """Whether the value is such a number."""
+        """Return whether the value is in the range."""
         kind = numbers.Integral if self.whole else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
             return False
@@ -38,7 +38,7 @@ class Range:
         return fits and (value < self.most if self.below else value <= self.most)
 
     def __str__(self) -> str:
-        """What the value must be, as the end of a sentence."""
+        """Return what a value must be, as the end of a sentence."""
         number = "a whole number" if self.whole else "a number"
         if self.most == math.inf:
             return f"{number}, {'more than' if self.above else 'at least'} {self.least:g}"
@@ -51,7 +51,7 @@ class Range:
         """Refuse values outside of the range.
 
         Raises:
-            ValueError: An argument is no such number.
+            ValueError: An argument is outside.
         """
         for name, value in arguments.items():
             if value not in self:
@@ -63,10 +63,10 @@ COUNT_OR_NONE = Range(0, 10**9)
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 # As wide as beams have been studied (Koehn and Knowles, 2017, arXiv 1706.03872).
 NUM_BEAMS = Range(1, 1000)
-# Of 40,000 tokens, ((5 + L) / 6)^10 is near the largest number that float32 has.
+# For 40,000 tokens, ((5 + L) / 6)^10 is near the largest float32.
 LENGTH_PENALTY = Range(0, 10, whole=False)
-# Fields of the config. Far beyond any model that was trained: what is larger is a slip, or made to
-# fill a memory.
+# Fields of the config, far beyond any trained model: a larger value is a slip, or is meant to
+# exhaust the memory.
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
 SIZES = {
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),

@@ -1,7 +1,7 @@
-"""The tokenizers of both sides, source and target, where each has a vocabulary of its own.
+"""Tokenizers of models whose source and target have separate vocabularies.
 
-A tokenizer of sources then holds that of targets among its settings, so that every way to save,
-push and load it takes both along. FSMT's and Marian's own tokenizers know both vocabularies.
+The source's tokenizer stores the target's among its settings, so that saving, pushing or loading
+it covers both. FSMT's and Marian's own tokenizers know both vocabularies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-TARGET_TOKENIZER = "target_tokenizer"  # the setting of a tokenizer that holds the target's
+TARGET_TOKENIZER = "target_tokenizer"  # the setting that stores the target's tokenizer
 _SETTINGS = (
     "padding_side",
     "model_input_names",
@@ -24,13 +24,13 @@ _SETTINGS = (
 
 
 def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """What reads and writes targets: the tokenizer itself unless there are two vocabularies."""
+    """Return the tokenizer of targets: the tokenizer itself unless there are two vocabularies."""
     written = tokenizer.init_kwargs.get(TARGET_TOKENIZER)
     if written is not None:
         return _read_tokenizer(written, type(tokenizer.backend_tokenizer).from_str)
     if type(tokenizer).__name__ != "FSMTTokenizer":
         return tokenizer
-    # It writes targets, and takes every text for a source.
+    # FSMT's tokenizer decodes ids as the target's, but encodes every text as a source.
     target = copy(tokenizer)
     target.encoder = {token: index for index, token in tokenizer.decoder.items()}
     target.src_lang = tokenizer.tgt_lang
@@ -38,7 +38,7 @@ def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
 
 
 def source_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """What shows the ids of sources: FSMT's and Marian's take any id for one of the target."""
+    """Return a tokenizer that decodes source ids; FSMT's and Marian's decode only target ids."""
     pieces, ids = (getattr(tokenizer, name, None) for name in ("encoder", "decoder"))
     if not (isinstance(pieces, dict) and isinstance(ids, dict)):
         return tokenizer
@@ -50,7 +50,7 @@ def source_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
 def target_ids(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
 ) -> list[list[int]]:
-    """Ids of targets as the model is to write them: with the end symbol, without the start."""
+    """Return target ids as the model should produce them: with the end, without the start."""
     target = target_tokenizer(tokenizer)
     rows = target(text_target=list(texts), verbose=False)["input_ids"]
     start = model.config.decoder_start_token_id
@@ -62,7 +62,7 @@ def target_ids(
 def hold_target_tokenizer(
     tokenizer: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
 ) -> None:
-    """Lets the source's tokenizer hold that of the target, among the settings it is saved with."""
+    """Store the target's tokenizer among the settings that the source's tokenizer is saved with."""
     settings = {name: getattr(target, name) for name in _SETTINGS}
     settings |= {
         **target.special_tokens_map,

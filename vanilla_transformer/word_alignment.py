@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Which words of a source the words of its translation were made of, from the attention.
+"""Word alignments: the source word behind each word of a translation, from the attention.
 
 S source length, T target length, in tokens.
 """
@@ -22,19 +22,19 @@ def word_alignment(
     target_ids: Sequence[int],
     weights: torch.Tensor,
 ) -> list[tuple[int, int]]:
-    """Links between words as white space parts them, from the attention of tokens.
+    """Return links between words, separated by white space, from the attention between tokens.
 
-    Each target token points to the source token to which it attends most, special tokens left out
-    (Garg et al., 2019, arXiv 1909.02074), and its word to that token's word.
+    Each target token points to the source token that it attends to most, special tokens left out
+    (Garg et al., 2019, arXiv 1909.02074). The words of the two tokens are linked.
 
     Args:
         tokenizer: The tokenizer of both sides.
         source_ids: Ids of the source, S.
         target_ids: Ids of the translation, T, without the start symbol.
-        weights: Attention of each target token to the source's, (at least T, at least S).
+        weights: Attention of each target token to the source tokens, (at least T, at least S).
 
     Returns:
-        Pairs of a source word and a target word, both from 0, in order and each once.
+        Sorted pairs (source word, target word), both counted from 0, without duplicates.
     """
     source = word_numbers(source_tokenizer(tokenizer), source_ids)
     target = word_numbers(target_tokenizer(tokenizer), target_ids)
@@ -48,14 +48,14 @@ def word_alignment(
 
 
 def word_numbers(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int | None]:
-    """For each id the number, from 0, of the word that it begins or goes on; None: of no word."""
+    """Return the word that each id belongs to, counted from 0; None for an id outside of words."""
     pieces, is_text = spelled_pieces(tokenizer, ids)
-    # An unknown word is a word; any other special token is none, and parts words.
+    # `<unk>` stands for a word; any other special token is none, and separates words.
     written = [
         piece if text or index == tokenizer.unk_token_id else b" "
         for index, piece, text in zip(ids, pieces, is_text, strict=True)
     ]
-    numbers: list[int | None] = []  # of each byte
+    numbers: list[int | None] = []  # one for each byte
     number, inside = -1, False
     for character in b"".join(written).decode("utf-8", "surrogateescape"):
         begins = not inside and not character.isspace()
@@ -71,11 +71,11 @@ def word_numbers(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list
 def spelled_pieces(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
 ) -> tuple[list[bytes], list[bool]]:
-    """The UTF-8 bytes of each id, and whether it is text and not a special or added token."""
+    """Return the UTF-8 bytes of each id, and whether it is text, not a special or added token."""
     not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     is_text = [index not in not_text for index in ids]
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    # The sign for the space is in every byte-level vocabulary; SentencePiece's is U+2581.
+    # Every byte-level vocabulary has U+0120, its sign for a space; SentencePiece's is U+2581.
     byte_level, spaced = (
         tokenizer.convert_tokens_to_ids(sign) not in (None, tokenizer.unk_token_id)
         for sign in ("\u0120", "\u2581")
@@ -94,7 +94,7 @@ def spelled_pieces(
 
 
 def _with_space(token: str, *, ends_marked: bool) -> str:
-    """A piece of words between spaces: `</w>` ends one, or `@@` says that it goes on."""
+    """Return a token with a space where its word ends: at `</w>`, or where `@@` is missing."""
     if ends_marked:
         return token.replace("</w>", " ")
     return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
@@ -102,7 +102,7 @@ def _with_space(token: str, *, ends_marked: bool) -> str:
 
 @lru_cache
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's signs for bytes: printable Latin-1 stands for itself, the rest is U+0100 and up."""
+    """Map GPT-2's signs to bytes: printable Latin-1 to itself, U+0100 and up to the rest."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}

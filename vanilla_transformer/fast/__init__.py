@@ -1,6 +1,6 @@
-"""The paper's search in fewer calls, for models that nobody has changed.
+"""The paper's search in fewer calls, for unmodified models.
 
-It finds what the search over `model(...)` finds; the package's own `__init__` puts it in place.
+It finds what the search over `model(...)` finds. The package's `__init__` registers it.
 """
 
 from .incremental_decoding import incremental_decoder

@@ -1,16 +1,16 @@
 """The decoder of Section 3, one position at a time, for several hypotheses of each source.
 
-The hypotheses of one source are rows of one query, so the source's keys and values exist once per
-source; a hypothesis' own keys and values are written once and stay where they are, and a mask says
-which of them are its ancestors. Steps copy nothing that earlier ones have left, but every few
-positions keys and values of hypotheses that died out are dropped.
+The hypotheses of one source are rows of one query, so the source's keys and values are stored once
+per source. The hypotheses' own keys and values are written once and stay in place; a mask says
+which rows are a hypothesis' ancestors. No step copies what earlier steps have written, but every
+few positions the keys and values of dead hypotheses are dropped.
 
-`FusedLayer` computes a layer in as few calls as its formulas allow: for the few rows of a decoding
-step, calling its modules one by one takes a third of the time. `ModuleLayer` calls them.
+`FusedLayer` computes a layer in as few calls as its formulas allow: with the few rows of a decoding
+step, a third of the time is the overhead of calling its modules one by one. `ModuleLayer` does so.
 
 Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
 keys and values, d = d_model, V vocabulary, t positions so far, R rows: one for each hypothesis at
-each position, in layers without those that were dropped.
+each position; in layers, without dropped rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ..modeling_vanilla_transformer import (
 from .onednn import packable, packed_linear, packed_linears, packed_together
 from .plain import is_plain
 
-FIRST_POSITIONS = 32  # for which keys and values have room at first
-MANY_HEADS = 32  # of all sources of a batch; for fewer the host's fused attention is faster
-FORGET_EVERY = 8  # positions between two looks for keys and values that are of no more use
+FIRST_POSITIONS = 32  # that keys and values have room for at first
+MANY_HEADS = 32  # of all sources in a batch; with fewer, torch's fused attention is faster
+FORGET_EVERY = 8  # positions between two searches for keys and values that are no longer needed
 
 
 def incremental_decoder(
@@ -47,20 +47,20 @@ def incremental_decoder(
     alignment_layer: int | None,
     prepack: bool,
 ) -> IncrementalDecoder | None:
-    """A decoder for `beam_search`; None for a model that somebody has changed.
+    """Return a decoder for `beam_search`; None for a modified model.
 
     Args:
         model: The model, in evaluation mode.
         inputs: The sources.
         width: Most hypotheses of each source.
         length: Most positions.
-        alignment_layer: Decoder layer whose attention to the source is kept; None: none is.
-        prepack: Whether to compute with packed weights, of which a copy is kept.
+        alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
+        prepack: Whether to compute with packed weights, which are kept as a second copy.
     """
     if not is_plain(model):
         return None
     states = inputs.encoder_outputs
-    with packed_linears(*([model.model] if prepack else [])):  # for what is computed of the source
+    with packed_linears(*([model.model] if prepack else [])):  # also for the source's keys, values
         if states is None:
             states = model.model.encoder(inputs.input_ids, attention_mask=inputs.attention_mask)
         return IncrementalDecoder(
@@ -88,23 +88,23 @@ class IncrementalDecoder:
         alignment_layer: int | None = None,
         fuse: bool = False,
     ) -> None:
-        """Computes what the decoder reads of the sources, once for all.
+        """Compute once what the decoder reads from the sources.
 
         Args:
             model: The model, in evaluation mode.
             source: The encoder's output, (B, S, d).
-            source_mask: 1 at tokens, 0 at padding, (B, S); None where there is no padding.
+            source_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
             width: Most hypotheses of each source.
             length: Most positions.
-            alignment_layer: Decoder layer whose attention to the source is kept; None: none is.
-            fuse: Whether to compute plain layers with few calls, on packed weights.
+            alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
+            fuse: Whether to compute plain layers in few calls, with packed weights.
         """
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
         if fuse and packable(model.lm_head):
             self.lm_head = packed_linear(model.lm_head)
         self.length = length
         self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
-        room = width * min(FIRST_POSITIONS, length)  # more is made as it is needed
+        room = width * min(FIRST_POSITIONS, length)  # grows as needed
         self.layers: list[FusedLayer | ModuleLayer] = []
         for layer in self.decoder.layers:
             kind = FusedLayer if fuse and is_fusable(layer) else ModuleLayer
@@ -117,20 +117,20 @@ class IncrementalDecoder:
         self.alignment_layer = alignment_layer
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
-        self.kept = 0  # rows whose keys and values are still there
-        self.places: Tensor | None = None  # where those of each row are, (B, R); None: all in order
+        self.kept = 0  # rows whose keys and values are not dropped
+        self.places: Tensor | None = None  # of each row's keys and values, (B, R); None: in order
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
-        """Logits of the next token, (B, w, V), after the last tokens of the hypotheses, (B, w).
+        """Return the next token's logits, (B, w, V), after the hypotheses' last tokens, (B, w).
 
-        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. Its row at
-        this position is `rows`, as it was before the call, plus its number.
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
+        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
         """
         batch, width = tokens.shape
         x = self._embed(tokens)  # (B, w, d)
         if self.position % FORGET_EVERY == FORGET_EVERY - 1:
             self._forget(ancestors)
-        # In the dtype of what it masks: the fused attention of a CPU misreads a narrower one.
+        # In the dtype of the queries: the fused attention of a CPU misreads a narrower mask.
         mask = x.new_full((batch, 1, width, self.kept + width), _forbidden(x.dtype))
         mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)
         mask.diagonal(self.kept, 2, 3).zero_()  # (B, 1, w, kept + w): ancestors and itself
@@ -145,16 +145,16 @@ class IncrementalDecoder:
         return self.lm_head(self.decoder.norm(x))
 
     def _places_of(self, rows: Tensor) -> Tensor:
-        """Where the keys and values of rows, (B, w, t), are."""
+        """Return the places of the keys and values of rows, (B, w, t)."""
         if self.places is None:
             return rows
         return self.places.gather(1, rows.flatten(1)).view_as(rows)
 
     def _forget(self, ancestors: Tensor) -> None:
-        """Frees keys and values of which no living hypothesis is a descendant, if they are many.
+        """Drop rows that are no ancestor of a living hypothesis, if they are more than half.
 
-        Hypotheses of one source soon have the same ancestors but for the last few: what each of
-        them attends to becomes a fraction of all rows.
+        The hypotheses of one source soon share all but their last few ancestors, so the rows that
+        they attend to become a fraction of all rows.
         """
         batch = len(ancestors)
         used = torch.zeros((batch, self.kept), dtype=torch.bool, device=ancestors.device)
@@ -165,23 +165,23 @@ class IncrementalDecoder:
         kept = used.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
         for layer in self.layers:
             layer.memory.rows.compact(kept)
-        places = (used.cumsum(1) - 1).clamp(min=0)  # new ones of the old; any for what is gone
+        places = (used.cumsum(1) - 1).clamp(min=0)  # new places by old; arbitrary for dropped rows
         self.places = places if self.places is None else places.gather(1, self.places)
         self.kept = most
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """What `decoder.embed` makes of tokens at this position: (B, w) -> (B, w, d)."""
+        """Embed tokens at this position as `decoder.embed` does: (B, w) -> (B, w, d)."""
         x = self.decoder.embed_tokens(tokens) * math.sqrt(self.decoder.config.d_model)
-        if self.position == len(self.encodings):  # sinusoids of many take as long as of one
+        if self.position == len(self.encodings):  # many positions take as long as one
             many = min(FIRST_POSITIONS, self.length - self.position)
             more = self.decoder.embed_positions(x.new_empty(1, many, 0), None, self.position)
             self.encodings = torch.cat((self.encodings.view(-1, x.size(-1)), more))
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """Keeps the sources of `order`, (B',); the others leave the batch.
+        """Keep the sources of `order`, (B',); the others leave the batch.
 
-        Those of its places below B' that stay are where they were, so that few rows move.
+        Sources that are kept and already below B' stay in place, so that few rows move.
         """
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
@@ -194,9 +194,9 @@ class IncrementalDecoder:
             self.alignments.keep(order, moved)
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Weights on the source, (b, n, t, S), at rows, (b, n, t), of the sources marked, (B,).
+        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
 
-        Zeros where a row is negative.
+        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
         """
         return weights_at(self.alignments.view()[sources], rows)
 
@@ -210,10 +210,10 @@ class ModuleLayer:
     def __call__(
         self, x: Tensor, mask: Tensor, source_mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """One layer of Section 3.1: (B, w, d) -> (B, w, d).
+        """Compute one layer of Section 3.1: (B, w, d) -> (B, w, d).
 
-        The masks, (B, 1, w, R) and (B, 1, 1, S), are added to the scores; the weights on the source
-        to the alignments, if there are any.
+        The masks, (B, 1, w, R) and (B, 1, 1, S), are added to the scores. The weights on the source
+        are appended to the alignments, if there are any.
         """
         layer, memory = self.layer, self.memory
         own, cross = layer.self_attn, layer.cross_attn
@@ -233,16 +233,16 @@ class ModuleLayer:
 
 
 def is_fusable(layer: DecoderLayer) -> bool:
-    """Whether all weights of a plain layer are of a kind that is packed."""
+    """Return whether all linear layers of a plain layer can be packed."""
     linears = [part for part in layer.modules() if isinstance(part, nn.Linear)]
     return all(packable(linear) and linear.bias is not None for linear in linears)
 
 
 class FusedLayer:
-    """A fusable layer and what it attends to."""
+    """A decoder layer computed in few calls, and what it attends to."""
 
     def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
-        """Packs the layer's weights, or takes those that were packed before."""
+        """Pack the layer's weights, or take those that were packed before."""
         own, cross, ffn = layer.self_attn, layer.cross_attn, layer.feed_forward
         self.memory, self.norm_first = memory, layer.norm_first
         self.widths = (own.q_proj.out_features, own.k_proj.out_features + own.v_proj.out_features)
@@ -267,7 +267,7 @@ class FusedLayer:
     def __call__(
         self, x: Tensor, mask: Tensor, source_mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """One layer of Section 3.1: (B, w, d) -> (B, w, d); see `ModuleLayer`."""
+        """Compute one layer of Section 3.1: (B, w, d) -> (B, w, d); see `ModuleLayer`."""
         memory = self.memory
 
         def to_target(x: Tensor, residual: Tensor) -> Tensor:
@@ -300,22 +300,22 @@ class FusedLayer:
 
 
 def _by_head(heads: int, parts: list[Tensor]) -> Tensor:
-    """Rows of queries, then for each head those of its keys and its values, (h * d, ...)."""
+    """Join Q, K and V parts: first the rows of Q, then for each head its rows of K and of V."""
     query, *others = parts
     rows = torch.cat([part.unflatten(0, (heads, -1)) for part in others], dim=1).flatten(0, 1)
     return torch.cat((query, rows))
 
 
 def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """The module's formula, without the calls around it."""
+    """Return the module's formula, without the overhead of calling the module."""
     shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def _forbidden(dtype: torch.dtype) -> float:
-    """What is added to a score that must not count: no sum with it is -inf.
+    """Return the number to add to masked scores: so low that no weight remains, but never -inf.
 
-    -inf everywhere, as in a source that is all padding, would make NaN.
+    -inf everywhere, as for a source that is all padding, would give NaN.
     """
     return torch.finfo(dtype).min / 2
 
@@ -331,7 +331,7 @@ class GrowingRows:
         self.buffer = torch.empty(0, 0)  # (B, ..., room, width)
 
     def append(self, rows: Tensor) -> Tensor:
-        """Writes rows, (B, ..., r, width), behind the others; returns a view of all of them."""
+        """Append rows, (B, ..., r, width); return a view of all rows."""
         start, end = self.length, self.length + rows.size(-2)
         if end > self.buffer.size(-2):
             self.room = max(end, 2 * self.room if start else self.room)
@@ -344,18 +344,18 @@ class GrowingRows:
         return self.view()
 
     def view(self) -> Tensor:
-        """All rows so far, (B, ..., R, width)."""
+        """Return all rows so far, (B, ..., R, width)."""
         return self.buffer.narrow(-2, 0, self.length)
 
     def compact(self, places: Tensor) -> None:
-        """Keeps of each source the rows at its places, (B, r)."""
+        """Keep only the rows at each source's places, (B, r)."""
         sources = torch.arange(len(places), device=places.device)[:, None]
         kept = self.view().movedim(-2, 1)[sources, places].movedim(1, -2)  # (B, ..., r, width)
         self.length = places.size(1)
         self.view().copy_(kept)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keeps the sources of `order`, (B',), of which only those at `moved` change place."""
+        """Keep the sources of `order`, (B',), of which only those at `moved` change place."""
         if moved.numel():
             self.view()[moved] = self.view()[order[moved]]
         self.buffer = self.buffer[: order.numel()]
@@ -364,19 +364,19 @@ class GrowingRows:
 class FoldedSource:
     """Keys and values of a source with the projections around the attention folded into them.
 
-    The score of a key is (x W^Q + b^Q) . k = x . (W^Q k) + b^Q . k, and what a value adds to the
-    output is v W^O. For a short source W^Q k and v W^O, of all positions and heads, are fewer
-    numbers than W^Q and W^O, and reading numbers is what a single sentence takes its time for.
+    The score of a key is (x W^Q + b^Q) . k = x . (W^Q k) + b^Q . k, and a value adds v W^O to the
+    output. For a short source, W^Q k and v W^O of all positions and heads are fewer numbers than
+    W^Q and W^O, and with a single sentence the time goes into reading numbers from memory.
     """
 
     @staticmethod
     def is_smaller(cross: MultiHeadAttention, keys: Tensor) -> bool:
-        """Whether it is for these keys, (B, h, S, d_k)."""
+        """Return whether folding makes fewer numbers of these keys, (B, h, S, d_k)."""
         weights = cross.q_proj.weight.numel() + cross.out_proj.weight.numel()
         return 2 * keys[..., 0].numel() * cross.q_proj.in_features <= weights
 
     def __init__(self, cross: MultiHeadAttention, keys: Tensor, values: Tensor) -> None:
-        """Folds them, given as (B, h, S, d_k) and (B, h, S, d_v)."""
+        """Fold keys, (B, h, S, d_k), and values, (B, h, S, d_v)."""
         self.heads = cross.num_heads
         by_head = (self.heads, -1)
         w_q = cross.q_proj.weight.unflatten(0, by_head)  # (h, d_k, d)
@@ -385,13 +385,13 @@ class FoldedSource:
         keys = keys * cross.scaling
         self.keys = (keys @ w_q).flatten(1, 2)  # (B, h * S, d)
         self.bias = (keys @ b_q).flatten(1)[:, None]  # (B, 1, h * S)
-        # The weights of a head sum to one, so that each position may bear the head's share of b^O.
+        # The weights of a head sum to one, so each position can carry the head's share of b^O.
         self.values = (values @ w_o + cross.out_proj.bias / self.heads).flatten(1, 2)
 
     def attend(
         self, x: Tensor, residual: Tensor, mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """The residual + what each hypothesis, (B, w, d), gets of the source: (B, w, d).
+        """Return the residual + each hypothesis' attention to the source, (B, w, d).
 
         See `LayerMemory.attend_to_source`.
         """
@@ -404,14 +404,14 @@ class FoldedSource:
         return torch.baddbmm(residual, weights.flatten(2), self.values)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keeps the sources of `order`; see `GrowingRows.keep`."""
+        """Keep the sources of `order`; see `GrowingRows.keep`."""
         self.keys, self.bias, self.values = (
             _kept(part, order, moved) for part in (self.keys, self.bias, self.values)
         )
 
 
 class LayerMemory:
-    """What one decoder layer attends to: keys and values of the target so far and of the source."""
+    """What a decoder layer attends to: keys and values of the target so far and of the source."""
 
     def __init__(self, layer: DecoderLayer, source: Tensor, room: int) -> None:
         self.own, self.cross = layer.self_attn, layer.cross_attn
@@ -422,16 +422,16 @@ class LayerMemory:
         self.folded: FoldedSource | None = None
 
     def fold_source(self) -> None:
-        """Folds the projections of plain linear layers into a source that is short enough."""
+        """Fold the projections around the attention into the source, if it is short enough."""
         if FoldedSource.is_smaller(self.cross, self.keys):
             self.folded = FoldedSource(self.cross, self.keys, self.values)
             self.keys = self.values = self.keys.new_empty(0)
 
     def attend(self, query: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-        """Each hypothesis to its ancestors and itself (Section 3.2.3), all heads: (B, w, h * d_v).
+        """Attend from each hypothesis to its ancestors and itself (Section 3.2.3): (B, w, h * d_v).
 
-        Queries are (B, h, w, d_k); the hypotheses' own keys and values, (B, h, w, d_k + d_v), are
-        written behind the others; the mask, (B, 1, w, R), is added to the scores.
+        Queries are (B, h, w, d_k). `rows`, the keys and values at this position, (B, h, w,
+        d_k + d_v), are appended to the others. The mask, (B, 1, w, R), is added to the scores.
         """
         keys, values = self.rows.append(rows).split_with_sizes((self.own.d_k, self.own.d_v), dim=-1)
         return _attend(self.own, query, keys, values, mask)
@@ -439,9 +439,9 @@ class LayerMemory:
     def attend_to_source(
         self, query: Tensor, mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """Each hypothesis to the source, all heads: (B, w, h * d_v).
+        """Attend from each hypothesis to the source: (B, w, h * d_v).
 
-        The mean of the heads' weights, (B, w, S), is added to the alignments, if there are any.
+        The mean of the heads' weights, (B, w, S), is appended to the alignments, if there are any.
         """
         if alignments is None:
             return _attend(self.cross, query, self.keys, self.values, mask)
@@ -452,7 +452,7 @@ class LayerMemory:
         return heads.flatten(2)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keeps the sources of `order`; see `GrowingRows.keep`."""
+        """Keep the sources of `order`; see `GrowingRows.keep`."""
         self.rows.keep(order, moved)
         if self.folded is not None:
             self.folded.keep(order, moved)
@@ -463,13 +463,13 @@ class LayerMemory:
 def _attend(
     attention: MultiHeadAttention, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """Eq. 1 for the rows of one query a source, all heads: (B, w, h * d_v)."""
+    """Compute Eq. 1 with one query of w rows for each source, all heads: (B, w, h * d_v)."""
     scaling = attention.scaling
     if query.device.type == "cpu" and query.size(0) * query.size(1) >= MANY_HEADS:
-        # The fused attention of a CPU multiplies each head of each source by itself.
+        # The fused attention of a CPU multiplies each head of each source separately.
         heads, _ = eager_attention_forward(attention, query, keys, values, mask, scaling=scaling)
         return heads.flatten(2)
-    # A whole formula in one call: for so few rows, calls are a good part of the time.
+    # The whole formula in one call: with so few rows, calls take much of the time.
     heads = nn.functional.scaled_dot_product_attention(
         query, keys, values, mask, scale=scaling
     )  # (B, h, w, d_v)

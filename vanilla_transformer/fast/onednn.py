@@ -1,12 +1,12 @@
 """Linear layers with weights pre-packed in oneDNN's layout, for decoding steps with few rows.
 
 A decoding step multiplies a handful of rows by every weight of the decoder. The library that torch
-calls for that rearranges the weight each time, or does badly without; packed once, the same product
-takes a quarter to two thirds of the time. The operators are private to torch (its compiler emits
-them): only this file uses them, and does without where they are missing.
+calls for this rearranges the weight each time, or is slow because it does not. With a weight packed
+once, the same product takes a quarter to two thirds of the time. The operators are private to torch
+(its compiler emits them). Only this file uses them; without them, it leaves the product to torch.
 
-A packed copy is used only while its parameters hold what they held when it was made. A search looks
-at all of them before it begins, since a write through `.data` or NumPy moves no version counter.
+A packed copy is used only as long as its parameters are unchanged. A search compares all of them
+before it begins, since a write through `.data` or NumPy does not raise their version counter.
 """
 
 import functools
@@ -23,33 +23,33 @@ from torch import Tensor, nn
 from ..storage.environment import cpu_flags
 from .plain import TemporaryForward, change_of
 
-# torch's own products, by MKL, make little of AMD's AVX-512: there the packed weight always wins.
+# MKL, which computes torch's own products, is slow with AMD's AVX-512: packing always pays there.
 _ALWAYS = (
     torch.backends.cpu.get_cpu_capability() == "AVX512"
     and cpu_flags().get("vendor_id") == "AuthenticAMD"
 )
-SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; for smaller weights a call costs what it gains
-MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; more gain nothing from the packed weight
-_ROWS = 32  # for which oneDNN is asked to lay the weights out; it serves any number
+SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
+MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time
+_ROWS = 32  # the number of rows that the layout is made for; it works for any other
 _WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits: one pass at full speed
 
 
 class _Seen(NamedTuple):
-    """A parameter as it was: what tells that it has changed."""
+    """A fingerprint of a parameter, to notice changes."""
 
     identity: tuple[object, ...]
-    sums: Tensor  # of the bits of each row, as whole numbers: a write to any entry changes one
-    sample: Tensor  # entries of every row and column: exchanged columns leave the sums
+    sums: Tensor  # of each row's bits as integers: a write to any entry changes one
+    sample: Tensor  # entries of every row and column: swapped columns do not change the sums
 
 
 class PackedLinear(NamedTuple):
-    """x W^T + b of a linear layer, or of several that have one input, their outputs in a row.
+    """x W^T + b of a linear layer, or of several with the same input, outputs concatenated.
 
-    What follows at once, a ReLU or a residual, is done in the same call.
+    A ReLU or a residual that follows is computed in the same call.
     """
 
-    weight: Tensor | None  # (outputs, inputs), or None where there is only the packed one
-    packed: Tensor | None  # in a layout that oneDNN alone can read, or None where it is too small
+    weight: Tensor | None  # (outputs, inputs), or None if only the packed one is kept
+    packed: Tensor | None  # in a layout that only oneDNN can read, or None if it is too small
     bias: Tensor | None  # (outputs,)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -60,25 +60,25 @@ class PackedLinear(NamedTuple):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
     def relu(self, x: Tensor) -> Tensor:
-        """max(0, x W^T + b)."""
+        """Compute max(0, x W^T + b)."""
         if self._weight_for(x) is not None:
             return self(x).relu_()
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "relu", [], "")
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """A residual, (..., outputs), + x W^T + b."""
+        """Compute a residual, (..., outputs), + x W^T + b."""
         if self._weight_for(x) is not None:
             return self(x).add_(residual)
         add = torch.ops.mkldnn._linear_pointwise.binary
         return add(x, residual, self.packed, self.bias, "add")
 
     def _weight_for(self, x: Tensor) -> Tensor | None:
-        """The weight to multiply by; None where the packed one is better, or the only one."""
+        """Return the weight to multiply by; None if the packed one is faster, or the only one."""
         return self.weight if self.packed is None or _has_many_rows(x) else None
 
 
 class _Copy(NamedTuple):
-    """What is kept with a module: a product, and the parameters that it was made of."""
+    """What is kept for a module: a product, and fingerprints of the parameters it was made from."""
 
     product: PackedLinear
     seen: list[_Seen]
@@ -104,17 +104,17 @@ _PACKED: WeakKeyDictionary[nn.Module, _Copy] = WeakKeyDictionary()
 
 @contextmanager
 def packed_linears(*roots: nn.Module) -> Iterator[None]:
-    """Within it, plain linear layers below the roots compute with packed weights.
+    """Let plain linear layers below the roots compute with packed weights.
 
-    Only what computes alike and gains is replaced: `packable` layers that are not too small. The
-    copies of those that are called are kept for the next time, made again when their weights have
-    changed, and freed with their modules or by `release`.
+    Only `packable` layers that are not too small are replaced. The copies of those that are called
+    are kept for the next time, made again if their weights have changed, and freed with their
+    modules or by `release`.
     """
     replaced = []
     try:
         can_pack = _can_pack()
         for module in (module for root in roots if can_pack for module in root.modules()):
-            # Another block, around this one or of another thread, may pack it already.
+            # An enclosing block, or one in another thread, may have replaced it already.
             if (
                 "forward" not in module.__dict__
                 and _is_plain(module)
@@ -129,10 +129,9 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
 
 
 def packable(module: nn.Module) -> bool:
-    """Whether it is a plain linear layer with a weight that oneDNN computes with, as it does.
+    """Return whether a module is a plain linear layer that oneDNN would compute alike.
 
-    Exact `nn.Linear` modules that nobody acts on, without gradients, in a dtype that the hardware
-    computes in.
+    That is an unmodified `nn.Linear`, used without gradients, in a dtype that the hardware has.
     """
     return _can_pack() and _is_plain(module)
 
@@ -150,7 +149,7 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def packed_linear(layer: nn.Linear) -> PackedLinear:
-    """The product of a packable layer."""
+    """Return the product of a packable layer."""
     weight, packed = layer.weight, None
     if weight.numel() >= SMALLEST:
         packed = _copy(layer, [weight], lambda: (weight, None)).packed
@@ -160,12 +159,12 @@ def packed_linear(layer: nn.Linear) -> PackedLinear:
 def packed_together(
     owner: nn.Module, layers: Sequence[nn.Linear], arrange: Callable[[list[Tensor]], Tensor]
 ) -> PackedLinear:
-    """One product for packable layers with biases that have one input.
+    """Return one product for packable layers with biases and the same input.
 
     Args:
-        owner: With which the copy of the weights is kept; a module owns one.
+        owner: The module that the copy of the weights is kept for; a module has at most one copy.
         layers: The layers.
-        arrange: Joins their weights, and their biases, into one of the order that is wanted.
+        arrange: Joins their weights into one, and their biases likewise, in the order wanted.
     """
     weights: list[Tensor] = [part.weight for part in layers]
     biases: list[Tensor] = [part.bias for part in layers]
@@ -175,7 +174,7 @@ def packed_together(
 def _copy(
     owner: nn.Module, parameters: Sequence[Tensor], make: Callable[[], tuple[Tensor, Tensor | None]]
 ) -> PackedLinear:
-    """The product of a new weight and bias, or of those made before from the same parameters."""
+    """Return the product kept for the owner, or a new one if the parameters have changed."""
     known = _PACKED.get(owner)
     if known is None or not _are_unchanged(parameters, known.seen):
         weight, bias = make()
@@ -189,7 +188,7 @@ def _copy(
 
 
 def release(model: nn.Module) -> None:
-    """Frees the copies of a model's weights."""
+    """Free the copies of a model's weights."""
     for module in model.modules():
         _PACKED.pop(module, None)
 
@@ -235,16 +234,16 @@ def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
 
 
 def _sums_of_bits(parameter: Tensor) -> Tensor:
-    """Sums of each row's bits, read as whole numbers that wrap around: exact, unlike floats'."""
+    """Sum each row's bits, read as integers that wrap around: exact, unlike sums of floats."""
     width = parameter.size(-1) * parameter.element_size()
     word = next(kind for kind in _WORDS if width % kind.itemsize == 0)
     return parameter.detach().view(word).sum(-1, dtype=word)
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Entries at equal distances, some of every row and some of every column; a view."""
+    """Return a view of entries at equal distances, some of every row and some of every column."""
     columns = parameter.size(-1)
     shorter = min(parameter.numel() // columns, columns)
-    # A distance that has no factor in common with the columns comes to each of them in turn.
+    # A distance without a common factor with the number of columns reaches each of them in turn.
     distance = next(step for step in range(shorter, 0, -1) if math.gcd(step, columns) == 1)
     return parameter.detach().flatten()[::distance]

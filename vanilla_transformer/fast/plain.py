@@ -1,10 +1,10 @@
-"""Which models the fast path may take: those that compute what the modeling file says.
+"""Which models may take the fast path: those that compute what the modeling file says.
 
-The fast path writes the formulas of the decoder out again. They hold where every module is of a
-class of this package or the plain one of torch, every function the one that was imported, and
-nothing hooks in between. Whatever a user has changed fails one of these tests, and the model then
-decodes by its own modules. The encoder may be anything: it is called as a module, only its plain
-linear layers compute with packed weights.
+The fast path repeats the formulas of the decoder. They hold if every module has a class of this
+package or torch's own, every function is still the imported one, and no hooks interfere. If a user
+has changed anything, one of these checks fails, and the model decodes by its own modules. The
+encoder may be anything: it is called as a module, and only its plain linear layers compute with
+packed weights.
 """
 
 import functools
@@ -41,13 +41,13 @@ _OURS = [
 _TORCH = [nn.Dropout, nn.Embedding, nn.Identity, nn.LayerNorm, nn.Linear, nn.ModuleList, nn.ReLU]
 
 
-# The host's hooks change no output: they note attention and hidden states where somebody once asked
-# for them, and let gradient checkpointing begin at the embeddings.
+# transformers' hooks change no output: they record attention and hidden states once these were
+# asked for, and let gradient checkpointing begin at the embeddings.
 _HARMLESS = {output_capturing.__name__, PreTrainedModel.__module__}
 
 
 def _functions(owner: object) -> dict[str, object]:
-    """Functions, properties and classes that a module or class defines or has imported."""
+    """Return the functions, properties and classes that a module or class defines or imports."""
     return {
         name: value
         for name, value in vars(owner).items()
@@ -55,7 +55,7 @@ def _functions(owner: object) -> dict[str, object]:
     }
 
 
-# As they were imported: a function that is patched later makes another model.
+# As they were imported: a function that is patched later changes the model.
 _OWNERS: list[type | ModuleType] = [_MODELING, *_OURS, *_TORCH]
 _AS_IMPORTED = {owner: _functions(owner) for owner in _OWNERS}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
@@ -66,7 +66,7 @@ _AS_IMPORTED[nn.functional] = {
 
 
 def is_plain(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForConditionalGeneration]:
-    """Whether the fast path may decode with this model; if not, the log says once why."""
+    """Return whether the fast path may decode with this model; if not, log the reason once."""
     change = next(changes(model), None)
     if change is not None:
         _log(change)
@@ -79,7 +79,7 @@ def _log(change: str) -> None:
 
 
 def changes(model: PreTrainedModel) -> Iterator[str]:
-    """What keeps the fast path from a model, as far as its decoder and softmax are concerned."""
+    """Yield the changes in a model's decoder and softmax that rule out the fast path."""
     if type(model) is not VanillaTransformerForConditionalGeneration:
         yield f"{type(model).__name__} is not this package's own class"
         return
@@ -104,7 +104,7 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
 
 @contextmanager
 def plain_decoding() -> Iterator[None]:
-    """Within it no model is decoded fast: each search calls the model itself."""
+    """Switch the fast path off: each search calls the model itself."""
     faster = FASTER_DECODERS.copy()
     FASTER_DECODERS.clear()
     try:
@@ -114,11 +114,11 @@ def plain_decoding() -> Iterator[None]:
 
 
 class TemporaryForward:
-    """Base of the forwards that the fast path sets while a search runs."""
+    """Base class of the forwards that the fast path sets while a search runs."""
 
 
 def change_of(module: nn.Module) -> str | None:
-    """What somebody has made of a module, to follow its name; None if it is as it was made."""
+    """Say how a module was changed, in words to follow its name; None if it was not."""
     kind = type(module)
     if kind not in _AS_IMPORTED and not _is_activation(module):
         return f" is a {kind.__name__}"
@@ -129,7 +129,7 @@ def change_of(module: nn.Module) -> str | None:
     if not _method_names(kind.__mro__).isdisjoint(module.__dict__):
         for name in module.__dict__.keys() & _method_names(kind.__mro__):
             own = module.__dict__[name]
-            # A program that wraps `forward` may put the method itself back.
+            # A program that wraps `forward` may later restore it by assigning the method itself.
             is_method = getattr(own, "__func__", None) is getattr(kind, name)
             if not is_method and not isinstance(own, TemporaryForward):
                 return f" has a {name} of its own"
@@ -150,12 +150,12 @@ def _attention_change(attention: MultiHeadAttention) -> str | None:
 
 
 def _is_activation(module: nn.Module) -> bool:
-    """Whether it is one of the host's or torch's activations, which are called as they are."""
+    """Return whether a module is transformers' or torch's activation, which is called as it is."""
     return type(module).__module__ in ("transformers.activations", "torch.nn.modules.activation")
 
 
 @functools.cache
 def _method_names(classes: tuple[type, ...]) -> frozenset[str]:
-    """Methods that an attribute of a module of these classes could take the place of."""
+    """Return the methods that an attribute of a module of these classes could replace."""
     ours = [owner for owner in classes if owner in _AS_IMPORTED]
     return frozenset(name for owner in ours for name in vars(owner) if callable(vars(owner)[name]))
