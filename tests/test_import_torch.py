@@ -250,7 +250,7 @@ def drop(ending):
 @pytest.mark.parametrize(
     ("change", "given", "message"),
     [
-        (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none in place of one torch.nn"),
+        (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none; expected one torch.nn"),
         (
             drop("encoder.layers.1.norm1.bias"),
             {},
