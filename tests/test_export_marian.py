@@ -222,7 +222,7 @@ def test_the_map_covers_every_parameter_of_both_models(dialect):
 )
 def test_what_marian_cannot_hold_is_refused_by_name(overrides, named):
     model = make_model(**overrides)
-    with pytest.raises(ValueError, match="MarianMTModel cannot hold this model") as error:
+    with pytest.raises(ValueError, match="MarianMTModel cannot represent this model") as error:
         to_marian(model)
     for name in named:
         assert name in str(error.value)
@@ -365,7 +365,8 @@ def test_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys):
     make_model(vocab_size=len(tokenizer), norm_first=True).save_pretrained(tmp_path / "run")
     assert main(["export", "marian", str(tmp_path / "run"), str(tmp_path / "marian")]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("vanilla-transformer: MarianMTModel cannot hold this model: got norm")
+    said = "vanilla-transformer: MarianMTModel cannot represent this model: got norm"
+    assert message.startswith(said)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

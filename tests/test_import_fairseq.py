@@ -294,7 +294,7 @@ def test_codes_of_another_kind_are_refused(tmp_path, line):
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
     (tmp_path / "codes").write_text(f"t h 12\n{line}\n")
-    with pytest.raises(ValueError, match="codes, line 2, is no merge of subword-nmt"):
+    with pytest.raises(ValueError, match="codes, line 2, is not a merge of subword-nmt"):
         import_fairseq(path, tmp_path / "ours", bpe_codes=tmp_path / "codes")
     assert not (tmp_path / "ours").exists()
 
@@ -363,7 +363,7 @@ def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, options, messa
             r"missing: decoder\.output_projection\.weight",
         ),
         (lambda t: t.update({"decoder.note": "text"}), r"more than tensors by name .decoder\.note"),
-        (lambda t: t.clear(), "holds nothing in place of tensors"),
+        (lambda t: t.clear(), "holds nothing instead of tensors"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
@@ -378,7 +378,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
 @pytest.mark.parametrize("content", [{}, {"weights": {}}, [1, 2]])
 def test_another_file_of_torch_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match="is not a checkpoint of fairseq's; it holds no `model`"):
+    with pytest.raises(ValueError, match="is not a fairseq checkpoint; it holds no `model`"):
         import_fairseq(tmp_path / "a.pt")
 
 

@@ -201,7 +201,7 @@ def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, options, messa
         (
             "encoder.embeddings.make_embedding.pe.pe",
             torch.zeros(50, 1, WIDTH),
-            "positions that are no sinusoids",
+            "positions that are not sinusoids",
         )
     ],
 )

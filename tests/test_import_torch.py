@@ -250,7 +250,7 @@ def drop(ending):
 @pytest.mark.parametrize(
     ("change", "given", "message"),
     [
-        (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none in place of one torch.nn"),
+        (drop("encoder.layers.0.self_attn.in_proj_weight"), {}, "none; expected one torch.nn"),
         (
             lambda state: state.update(
                 {"transformer.decoder.layers.2.self_attn.in_proj_weight": torch.zeros(47, 16)}

@@ -1,1 +1,1 @@
-"""Other systems' checkpoints in, ours out in the formats of others, and engines that run them."""
+"""Import of other systems' checkpoints, export to other formats, and engines that run exports."""

@@ -1,4 +1,4 @@
-"""Exported models in the place of the model: CTranslate2 and ONNX Runtime decode, the rest is ours.
+"""Engines that decode with exported models instead of PyTorch: CTranslate2 and ONNX Runtime.
 
 `translate(load_engine("ctranslate2", DIR), tokenizer, sentences)` tokenizes, batches and orders as
 it does for the model itself.
@@ -23,19 +23,19 @@ from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..storage.reading import read_json
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
-ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file by which one knows its folder
+ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file that identifies an export
 _SETTINGS = ("config.json", "generation_config.json")
 
 
 def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEngine":
-    """An exported model to give to `translate` in the place of a model.
+    """Load an exported model, which `translate` accepts instead of a model.
 
     Args:
         name: one of `ENGINES`.
-        directory: what `export` wrote.
+        directory: a directory that `export` wrote.
 
     Raises:
-        ValueError: there is no such engine, or the folder does not hold a whole export for it.
+        ValueError: there is no such engine, or the directory lacks a file of its export.
         ImportError: the engine's own package is not installed.
     """
     if name not in ENGINES:
@@ -53,19 +53,19 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
 
 
 class CTranslate2Engine(torch.nn.Module):
-    """A model in CTranslate2's format, with what `translate` asks of a model."""
+    """A model in CTranslate2's format, with the interface that `translate` needs."""
 
-    device = torch.device("cpu")  # of the ids; CTranslate2 has a device of its own
+    device = torch.device("cpu")  # of the ids; the translator may use another one
 
     def __init__(
         self, directory: str | Path, *, device: str = "cpu", compute_type: str = "default"
     ) -> None:
-        """Loads the folder.
+        """Load the export.
 
         Args:
-            directory: what `export ctranslate2` wrote.
+            directory: a directory that `export ctranslate2` wrote.
             device: "cpu", "cuda" or "auto".
-            compute_type: of CTranslate2's; "default" computes as the weights are stored.
+            compute_type: one of CTranslate2's; "default" computes in the stored weights' type.
         """
         import ctranslate2
 
@@ -85,7 +85,7 @@ class CTranslate2Engine(torch.nn.Module):
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
         self.generation_config = GenerationConfig.from_pretrained(directory)
         self.longest = read_json(directory / "config.json")["max_position_embeddings"]
-        # Its positions are a table, whatever they were in the model.
+        # The export has a table of positions, whatever encoding the model has.
         self.config = SimpleNamespace(
             position_encoding="learned", max_position_embeddings=self.longest
         )
@@ -102,21 +102,21 @@ class CTranslate2Engine(torch.nn.Module):
         max_length: int | None = None,
         stopping_criteria: Sequence[SourceLengthLimit] = (),
     ) -> Tensor:
-        """Decodes one batch, with arguments of the model's own `generate`.
+        """Decode one batch, with arguments of the model's own `generate`.
 
-        CTranslate2 knows one bound for the length of all: a translation that goes beyond its own is
-        decoded again, alone with its like.
+        CTranslate2 takes one length limit per batch. Translations that exceed their own limit are
+        decoded again, together with others of the same limit.
 
         Args:
             input_ids: Source ids, (B, S).
             attention_mask: 1 at tokens and 0 at padding, (B, S).
-            num_beams: Hypotheses that live at each step; None as in the generation config.
-            length_penalty: alpha of a score log P / L^alpha; None as in the generation config.
-            num_return_sequences: n, 1 if None.
-            max_new_tokens: Most tokens of a translation, its end included; None as in the
-                generation config.
-            max_length: The same with the start symbol.
-            stopping_criteria: Bounds of each source for itself, `limits`; no others.
+            num_beams: Beam size. None means the generation config's.
+            length_penalty: alpha in the score log P / L^alpha. None means the generation config's.
+            num_return_sequences: n. None means 1.
+            max_new_tokens: Maximum number of tokens in a translation, including the end symbol.
+                None means the generation config's.
+            max_length: The same, but counting the start symbol too.
+            stopping_criteria: Length limits per source; other criteria are not supported.
 
         Returns:
             Target ids with the start symbol, padded on the right, (B * n, T).
@@ -138,7 +138,7 @@ class CTranslate2Engine(torch.nn.Module):
     def _within(
         self, rows: list[list[str]], limits: list[int], options: dict[str, object]
     ) -> list[list[list[int]]]:
-        """The hypotheses of each source within its own limit."""
+        """Return the hypotheses of each source, none longer than its own limit."""
         found = self._decode(rows, max(limits), options)
         for limit in sorted(set(limits)):
             over = [
@@ -152,7 +152,7 @@ class CTranslate2Engine(torch.nn.Module):
         return found
 
     def score_ids(self, input_ids: Tensor, attention_mask: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities of given targets' tokens after their start symbol.
+        """Return the log-probabilities of the targets' tokens after the start symbol.
 
         Args:
             input_ids: Source ids, (B, S).
@@ -160,18 +160,18 @@ class CTranslate2Engine(torch.nn.Module):
             target: Target ids with the start symbol, all of one length, (B, T).
 
         Returns:
-            Of each token but the first, (B, T - 1), in nats.
+            Log-probabilities of every token but the first, (B, T - 1), in nats.
         """
         scored = self.translator.score_batch(
             self._tokens(input_ids, attention_mask),
             [[self.target_tokens[number] for number in row] for row in target[:, 1:].tolist()],
-            max_input_length=0,  # by default it cuts sentences off, without a word
+            max_input_length=0,  # the default silently truncates long sentences
         )
-        # The last of each is that of the end of the sentence, which CTranslate2 adds.
+        # CTranslate2 adds the end symbol, so the last score of each row is dropped.
         return torch.tensor([result.log_probs[:-1] for result in scored])
 
     def _tokens(self, input_ids: Tensor, attention_mask: Tensor) -> list[list[str]]:
-        """The rows without padding as CTranslate2 takes them."""
+        """Return the rows without padding, as tokens of CTranslate2's source vocabulary."""
         pairs = zip(input_ids.tolist(), attention_mask.tolist(), strict=True)
         return [
             [self.source_tokens[number] for number, token in zip(row, mask, strict=True) if token]
@@ -181,7 +181,7 @@ class CTranslate2Engine(torch.nn.Module):
     def _options(
         self, num_beams: int | None, length_penalty: float | None, count: int | None
     ) -> dict[str, object]:
-        """Arguments of `translate_batch` that say the same."""
+        """Return the equivalent arguments of `translate_batch`."""
         config = self.generation_config
         if length_penalty is None:
             length_penalty = 1.0 if config.length_penalty is None else config.length_penalty
@@ -197,14 +197,14 @@ class CTranslate2Engine(torch.nn.Module):
     def _decode(
         self, rows: list[list[str]], limit: int, options: dict[str, object]
     ) -> list[list[list[int]]]:
-        """The hypotheses of each source, with the end symbol where there is one."""
+        """Return the hypotheses of each source, with the end symbol if one was produced."""
         if not rows:
             return []
         results = self.translator.translate_batch(
             rows,
             max_decoding_length=limit,
-            min_decoding_length=0,  # by default it never says nothing
-            max_input_length=0,  # by default it cuts sentences off, without a word
+            min_decoding_length=0,  # the default excludes empty translations
+            max_input_length=0,  # the default silently truncates long sentences
             return_end_token=True,
             **options,
         )
@@ -215,24 +215,24 @@ class CTranslate2Engine(torch.nn.Module):
 
 
 def never_produced(config: GenerationConfig) -> list[list[int]]:
-    """Sequences of ids that a search leaves out, most of them of one id."""
+    """Return the sequences of ids that decoding excludes; most consist of one id."""
     single = [[number] for number in config.suppress_tokens or ()]
     return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
 
 
 def _vocabulary(directory: Path, side: str) -> Path:
-    """Its file, which is one where source and target share it."""
+    """Return the path of a side's vocabulary, which may be one file for both sides."""
     shared = directory / "shared_vocabulary.json"
     return shared if shared.is_file() else directory / f"{side}_vocabulary.json"
 
 
 def source_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
-    """Tensors in which an ONNX decoder finds the source: keys and values of each layer."""
+    """Name the tensors with each layer's keys and values of the source in the ONNX graphs."""
     return _names(num_layers, prefix, "encoder")
 
 
 def target_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
-    """Tensors in which an ONNX decoder finds the earlier target: keys and values of each layer."""
+    """Name the tensors with each layer's keys and values of the target in the ONNX decoder."""
     return _names(num_layers, prefix, "decoder")
 
 
@@ -242,13 +242,13 @@ def _names(num_layers: int, prefix: str, stack: str) -> list[str]:
 
 
 class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
-    """A model that ONNX Runtime computes; all the searches of `generate` run on it.
+    """A model that ONNX Runtime computes; `generate` can use all of its search methods on it.
 
-    Keys and values are those of one layer after another: (B, h, S or T, d_k), (B, h, S or T, d_v).
+    Lists of keys, (B, h, S or T, d_k), and values, (B, h, S or T, d_v), alternate, layer by layer.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """Loads what `export onnx` wrote; it runs on the CPU with as many threads as torch."""
+        """Load an ONNX export. It runs on the CPU with as many threads as torch uses."""
         import onnxruntime
 
         directory = Path(directory)
@@ -262,22 +262,22 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
                 self.sessions[name] = onnxruntime.InferenceSession(
                     str(directory / name), options, providers=["CPUExecutionProvider"]
                 )
-            except Exception as error:  # its errors have no other class in common
+            except Exception as error:  # its errors share no narrower class
                 raise RequestError(f"ONNX Runtime does not load {directory}: {error}") from error
         self.encoder = _OnnxEncoder(self)
 
     @property
     def device(self) -> torch.device:
-        """Of the ids and logits."""
+        """The device of the ids and logits."""
         return torch.device("cpu")
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the logits."""
+        """The dtype of the logits."""
         return torch.float32
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """Source ids and their mask, (B, S), to the states, (B, S, d), and keys and values."""
+        """Map source ids and their mask, (B, S), to states, (B, S, d), and keys and values."""
         return self._run(ENCODER, {"input_ids": input_ids, "attention_mask": attention_mask})
 
     def decode(
@@ -287,13 +287,13 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         source: list[Tensor],
         past: list[Tensor] | None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Target ids, (B, T), to logits, (B, T, V), and the keys and values with theirs.
+        """Map target ids to logits, (B, T, V), and the past keys and values with the new ones.
 
         Args:
-            input_ids: Target ids after those of the past, (B, T).
+            input_ids: Target ids that follow the past, (B, T).
             attention_mask: The source's mask, (B, S).
             source: Keys and values of the source.
-            past: Keys and values of the earlier target; None where there is none.
+            past: Keys and values of the earlier target tokens. None means no earlier tokens.
         """
         layers = self.config.decoder_layers
         if past is None:
@@ -320,7 +320,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         past_key_values: object = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
-        """Next-token logits, (B, T, V), as the model has them; `generate` calls it."""
+        """Return next-token logits, (B, T, V), as the model does; `generate` calls this."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
         cache = past_key_values if isinstance(past_key_values, _OnnxCache) else None
@@ -345,21 +345,21 @@ class _OnnxEncoder(torch.nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, **kwargs: object
     ) -> "_OnnxEncoderOutput":
         states, *source = self.engine[0].encode(input_ids, attention_mask)
-        # One tensor each, which `generate` repeats for every beam.
+        # One tensor each, so that `generate` can repeat them for every beam.
         keys, values = torch.stack(source[::2], dim=1), torch.stack(source[1::2], dim=1)
         return _OnnxEncoderOutput(states, source_keys=keys, source_values=values)
 
 
 @dataclasses.dataclass
 class _OnnxEncoderOutput(BaseModelOutput):
-    """The source's states, (B, S, d), and of all N layers keys and values, (B, N, h, S, .)."""
+    """The source's states, (B, S, d), and the keys and values of all N layers, (B, N, h, S, .)."""
 
     source_keys: Tensor | None = None
     source_values: Tensor | None = None
 
 
 class _OnnxCache:
-    """Keys and values between two steps of a search; those of the source stay as they are."""
+    """Keys and values between two decoding steps; the source's never change."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         pairs = zip(keys.unbind(1), values.unbind(1), strict=True)
@@ -367,10 +367,10 @@ class _OnnxCache:
         self.target: list[Tensor] | None = None
 
     def get_seq_length(self) -> int:
-        """Target tokens so far."""
+        """Return the number of target tokens so far."""
         return 0 if self.target is None else self.target[0].size(2)
 
     def reorder_cache(self, beams: Tensor) -> None:
-        """Lets each row go on from another hypothesis of its source, (B,)."""
+        """Make each row continue from row `beams[row]`, a hypothesis of the same source, (B,)."""
         if self.target is not None:
             self.target = [part.index_select(0, beams) for part in self.target]

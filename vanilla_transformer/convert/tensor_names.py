@@ -1,7 +1,6 @@
-"""Where each of our tensors is found in Marian, and in systems that name a layer as Marian does.
+"""Map from our tensors to Marian's, for importers and exporters.
 
-Importers and exporters share the map. fairseq and FSMT have Marian's names in the layers and other
-ones before and after them.
+fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """
 
 from collections.abc import Iterator
@@ -36,10 +35,10 @@ SHARED_FIELDS = (
     "share_encoder_decoder_embeddings",
 )
 MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
-LOGITS_BIAS = "final_logits_bias"  # a row, (1, V), where ours is (V,)
+LOGITS_BIAS = "final_logits_bias"  # (1, V); ours is (V,)
 
-# Modules of a layer: our name, Marian's name, and the axis of the weight and of the bias along
-# which the residual stream lies (None: neither its rows nor its columns).
+# Modules of a layer: our name, Marian's name, and the residual stream's axis in the weight and in
+# the bias (None: it has no such axis).
 _ATTENTION = (
     ("q_proj", "q_proj", 1, None),
     ("k_proj", "k_proj", 1, None),
@@ -54,10 +53,10 @@ _FEED_FORWARD = (
 
 
 class MarianTensor(NamedTuple):
-    """Where a tensor of ours is found in Marian."""
+    """The place of one of our tensors in Marian."""
 
     key: str  # in the state dict of MarianMTModel
-    axis: int | None  # along which the residual stream lies, if any does
+    axis: int | None  # the residual stream's axis, if the tensor has one
 
 
 def _attention(ours: str, marian: str) -> Iterator[tuple[str, str, int | None, int | None]]:
@@ -70,10 +69,10 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
     """Map every tensor of the model to its place in Marian, each tied tensor once.
 
     Args:
-        config: of a model that Marian can hold.
+        config: the configuration of a model that Marian can represent.
 
     Returns:
-        Keys of our state dict with key and axis in `MarianMTModel`'s.
+        For each key of our state dict, the key and axis in `MarianMTModel`'s.
     """
     self_attention = tuple(_attention("self_attn", "self_attn"))
     cross_attention = tuple(_attention("cross_attn", "encoder_attn"))
@@ -86,7 +85,7 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
         tables = {key: key for key in (source, target, "lm_head.weight")}
     elif config.share_encoder_decoder_embeddings:
         tables = {"model.shared.weight": "model.shared.weight"}
-    else:  # Marian has no table called shared then
+    else:  # Marian then has no table called shared
         tables = {source: source, "model.shared.weight": target}
     tensors = {key: MarianTensor(marian, 1) for key, marian in tables.items()}
     if config.lm_head_bias:
@@ -102,8 +101,8 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
 
 
 def marian_columns(d_model: int) -> torch.Tensor:
-    """Return our column of the residual stream for each of Marian's, (d,): the even, then the odd.
+    """Return our residual-stream column for each of Marian's, (d,): the even, then the odd ones.
 
-    Its `argsort()` is the way back.
+    The `argsort()` of the result is the inverse.
     """
     return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))

@@ -1,4 +1,4 @@
-"""The proof that an export is the same model: a few sentences, and how far the two may differ."""
+"""Checks that an export computes the same as the model, on a few sentence pairs."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from .engines import never_produced
 
 SENTENCES = 4
-LONGEST = 12  # tokens of the longest sentence; the others are shorter, so that padding counts
+LONGEST = 12  # tokens of the longest sentence; the others are shorter, to test padding
 
 
 class Probe(NamedTuple):
@@ -23,7 +23,7 @@ class Probe(NamedTuple):
 
 
 def probe(config: VanillaTransformerConfig) -> Probe:
-    """Random pairs, always the same: they touch more of the vocabulary than a few real ones."""
+    """Return random pairs, always the same; they cover more of the vocabulary than real ones."""
     generator = torch.Generator().manual_seed(0)
     longest = min(LONGEST, config.max_position_embeddings)
     shape = (SENTENCES, longest)
@@ -38,7 +38,7 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 @torch.inference_mode()
 def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) -> Probe:
-    """The same sources with the model's own translations of as many tokens."""
+    """Replace the targets by the model's own translations with as many tokens."""
     new = probe.target.size(1) - 1
     target: Tensor = model.generate(  # type: ignore[misc, assignment]
         probe.source, attention_mask=probe.mask, num_beams=1, min_new_tokens=new, max_new_tokens=new
@@ -50,7 +50,7 @@ def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) 
 def log_probabilities(
     model: torch.nn.Module | VanillaTransformerForConditionalGeneration, probe: Probe
 ) -> Tensor:
-    """Log-probabilities of every next token after each of the target's, (B, T, V), float32."""
+    """Return log-probabilities of all next tokens after each target token, (B, T, V), float32."""
     logits = model(
         input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=probe.target
     ).logits
@@ -60,14 +60,14 @@ def log_probabilities(
 def check_equal(
     got: Tensor, expected: Tensor, *, tolerance: float, name: str, on_average: bool = False
 ) -> float:
-    """The largest or mean difference, which must not exceed the tolerance.
+    """Return the largest or mean difference, or raise if it exceeds the tolerance.
 
     Raises:
-        ValueError: it does, or is no number; nothing has been written then.
+        ValueError: it does, or is NaN.
     """
     differences = (got - expected).abs()
     difference = (differences.mean() if on_average else differences.max()).item()
-    if not difference <= tolerance:  # NaN is no proof
+    if not difference <= tolerance:  # true for NaN too
         raise RequestError(
             f"The export as {name} differs from the model by {'' if on_average else 'up to '}"
             f"{difference:.1e} in its log-probabilities (allowed {tolerance:.0e}); nothing was "
@@ -85,12 +85,12 @@ def check_greedy(
     tolerance: float,
     name: str,
 ) -> None:
-    """Refuses a greedy translation, (B, T) with the start symbol, that is not the model's.
+    """Refuse a greedy translation, (B, T) with the start symbol, that differs from the model's.
 
-    At each position the token must be the one that the model prefers, but for ties.
+    Each token must be the model's most probable one; ties within the tolerance pass.
 
     Raises:
-        ValueError: it is not.
+        ValueError: a token is not.
     """
     logits = model(
         input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=found[:, :-1]
@@ -102,13 +102,14 @@ def check_greedy(
     gap = gap.masked_fill(ends.cummax(dim=1).values, 0.0)  # padding
     if not gap.max() <= tolerance:
         raise RequestError(
-            f"The export as {name} translates otherwise than the model, by tokens up to "
-            f"{gap.max():.1e} less likely; nothing was written. Please report it."
+            f"The export as {name} does not translate as the model does: it chose tokens with "
+            f"log-probabilities up to {gap.max():.1e} lower (allowed {tolerance:.0e}); nothing was "
+            "written. Please report it."
         )
 
 
 def foreign_tensors(model: VanillaTransformerForConditionalGeneration) -> list[str]:
-    """Names of tensors that the architecture does not have, such as those of an adapter."""
+    """Return the names of tensors that the architecture does not have, such as an adapter's."""
     with torch.device("meta"):
         plain = VanillaTransformerForConditionalGeneration(model.config)
     return sorted(model.state_dict().keys() - plain.state_dict().keys())

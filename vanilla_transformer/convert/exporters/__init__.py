@@ -1,1 +1,1 @@
-"""From a trained model to what others run: one module a format, none imported before it is used."""
+"""Exporters of trained models: one module per format, imported only when used."""

@@ -1,11 +1,11 @@
-"""Export to CTranslate2, whose C++ decoder runs the model fast on CPU and GPU.
+"""Export to CTranslate2, a C++ engine that decodes fast on CPU and GPU.
 
 Importing this module registers the model with CTranslate2's converter of Transformers models, which
-`export_ctranslate2` drives; `TransformersConverter(DIR).convert(OUT)` then works as well.
+`export_ctranslate2` calls; `TransformersConverter(DIR).convert(OUT)` then works too.
 
-CTranslate2 holds everything that the configuration can say. Positions become a table of
-`max_position_embeddings` rows; heads whose d_k and d_v differ are filled up with zeros, which
-changes no product. All tensors are copies: the converter scales those that it quantizes in place.
+CTranslate2 can represent every configuration with one end-of-sentence id. Positions become a table
+of `max_position_embeddings` rows. If d_k and d_v differ, heads are padded with zeros, which changes
+no product. All tensors are copies, because the converter quantizes in place.
 """
 
 import logging
@@ -45,10 +45,10 @@ from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
-TOLERANCE = 1e-4  # of a log-probability in float32: rounding in another order
-# How weights are stored, and how far log-probabilities of tokens may then be from the model's on
-# average, in nats. After random sources a Transformer of 7 million parameters was found 0.006 away
-# in bfloat16 and 0.013 in int8; a tensor in the wrong place costs several nats.
+TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
+# Types of stored weights, and how far log-probabilities of tokens may be from the model's in nats:
+# at most in float32, else on average. On random sources, a Transformer of 7 million parameters
+# differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs several nats.
 QUANTIZATIONS = {"float32": TOLERANCE, "bfloat16": 0.1, "int8": 0.1, "int8_float32": 0.1}
 ACTIVATIONS = {
     "relu": Activation.RELU,  # Eq. 2
@@ -61,20 +61,20 @@ ACTIVATIONS = {
 
 @register_loader("VanillaTransformerConfig")
 class VanillaTransformerLoader(ModelLoader):
-    """Makes CTranslate2's description of a model from ours."""
+    """The converter from our model to CTranslate2's specification."""
 
     @property
     def architecture_name(self) -> str:
-        """The class of transformers that loads the model."""
+        """The transformers class that loads the model."""
         return "AutoModelForSeq2SeqLM"
 
     def get_model_spec(
         self, model: VanillaTransformerForConditionalGeneration
     ) -> transformer_spec.TransformerSpec:
-        """Every weight of the model in CTranslate2's places.
+        """Return CTranslate2's specification with every weight of the model.
 
         Raises:
-            ValueError: CTranslate2 cannot hold the model.
+            ValueError: CTranslate2 cannot represent the model.
         """
         _check_exportable(model)
         config = model.config
@@ -99,13 +99,13 @@ class VanillaTransformerLoader(ModelLoader):
     def get_vocabulary(
         self, model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[list[str], list[str]]:
-        """A token for each row of the embeddings, of the source's and of the target's."""
+        """Return a token for each row of the source's and of the target's embeddings."""
         return vocabularies(model, tokenizer)
 
     def set_vocabulary(
         self, spec: transformer_spec.TransformerSpec, tokens: tuple[list[str], list[str]]
     ) -> None:
-        """Written as one where they are one (Section 5.1)."""
+        """Register both vocabularies; equal ones are saved as one (Section 5.1)."""
         source, target = tokens
         spec.register_source_vocabulary(source)
         spec.register_target_vocabulary(target)
@@ -116,12 +116,12 @@ class VanillaTransformerLoader(ModelLoader):
         model: VanillaTransformerForConditionalGeneration,
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
-        """What CTranslate2 reads beside the weights."""
+        """Set what CTranslate2 reads besides the weights."""
         _, tokens = vocabularies(model, tokenizer)
         ours, eos = model.config, model.config.eos_token_id
         config.decoder_start_token = tokens[_first(ours.decoder_start_token_id)]
         config.eos_token = tokens[_first(*(eos if isinstance(eos, list) else [eos]))]
-        # Where a model has none of these, a token that no text holds stands for it.
+        # If the model lacks one of these, use a token that occurs in no text.
         config.bos_token = tokens[_first(ours.bos_token_id, ours.decoder_start_token_id)]
         config.unk_token = tokens[_first(ours.unk_token_id, ours.pad_token_id)]
         config.layer_norm_epsilon = float(ours.layer_norm_eps)
@@ -133,9 +133,9 @@ def _set_stack(
     embeddings: common_spec.EmbeddingsSpec,
     stack: Encoder | Decoder,
 ) -> None:
-    """What encoder and decoder share: embeddings, positions, layers, and a norm where there is one.
+    """Set what encoder and decoder share: embeddings, positions, layers, and a final norm if any.
 
-    CTranslate2's pre_norm is our norm_first, but a norm after the stack may stand with either.
+    CTranslate2's pre_norm is our norm_first; either value allows a final norm.
     """
     config = stack.config
     spec.pre_norm = config.norm_first
@@ -155,7 +155,7 @@ def _set_stack(
 
 
 def position_table(stack: Encoder | Decoder) -> Tensor:
-    """The positional encodings of a stack, (max_position_embeddings, d), float32."""
+    """Return a stack's positional encodings, (max_position_embeddings, d), float32."""
     config = stack.config
     shape = (1, config.max_position_embeddings, config.d_model)
     with torch.inference_mode():
@@ -181,7 +181,7 @@ def _set_cross_attention(
 
 
 def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
-    """Weights and biases of Q, K and V, all heads as wide as the wider of d_k and d_v."""
+    """Return weights and biases of Q, K and V, with heads padded to max(d_k, d_v)."""
     width = max(attention.d_k, attention.d_v)
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
     return [
@@ -194,7 +194,7 @@ def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
 
 
 def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
-    """(h * d_head, ...) -> (h * width, ...): zeros after each head's own rows."""
+    """Append zeros to each head's rows: (h * d_head, ...) -> (h * width, ...)."""
     heads = _copy(tensor).view(num_heads, -1, *tensor.shape[1:])
     wide = heads.new_zeros(num_heads, width, *tensor.shape[1:])
     wide[:, : heads.size(1)] = heads
@@ -207,7 +207,7 @@ def _fuse(spec: common_spec.LinearSpec, *parts: tuple[Tensor, Tensor]) -> None:
 
 def _set_output(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention) -> None:
     width = max(attention.d_k, attention.d_v)
-    spec.queries_scale = attention.scaling  # of d_k, also where the heads are wider
+    spec.queries_scale = attention.scaling  # from d_k, even if the heads were padded
     spec.linear[-1].weight = _widen(
         attention.out_proj.weight.T, attention.num_heads, width
     ).T.contiguous()
@@ -238,10 +238,10 @@ def _copy(tensor: Tensor) -> Tensor:
 def vocabularies(
     model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[list[str], list[str]]:
-    """Tokens of the source's and of the target's ids.
+    """Return the tokens of the source's and of the target's ids.
 
-    A target with a vocabulary of its own may have a tokenizer of its own. Without one its ids get
-    made-up tokens; `CTranslate2Engine` gives the ids, of which the model's tokenizer makes text.
+    A separate target vocabulary without a target tokenizer gets made-up tokens;
+    `CTranslate2Engine` maps them back to ids, which the model's tokenizer decodes.
     """
     config = model.config
     source = vocabulary(tokenizer, config.vocab_size)
@@ -253,7 +253,7 @@ def vocabularies(
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """The token of each id, in their order; ids that the tokenizer lacks get a made-up one.
+    """Return the token of each id in order; ids that the tokenizer lacks get a made-up one.
 
     Raises:
         ValueError: the tokenizer has ids that the model lacks.
@@ -277,20 +277,20 @@ def export_ctranslate2(
 ) -> Path:
     """Write a saved model as a directory that `ctranslate2.Translator` loads.
 
-    The export is loaded and compared with the model before it appears: in float32 to 1e-4 in the
-    log-probability of each token, and then, coarser, as it is stored.
+    The export is loaded and compared with the model before it appears: first in float32, to 1e-4
+    in the log-probability of each token, then as quantized, with a larger tolerance.
 
     Args:
-        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
-        output_dir: must not exist yet, or be empty. It appears only when all of it is written.
-        quantization: how weights are stored: one of `QUANTIZATIONS`.
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory. It appears only when it is complete.
+        quantization: type of the stored weights, one of `QUANTIZATIONS`.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: a directory is not as it must be, CTranslate2 cannot hold the model, or the two
-            differ.
+        ValueError: a directory is unsuitable, CTranslate2 cannot represent the model, or the
+            export differs from it.
     """
     if quantization not in QUANTIZATIONS:
         raise RequestError(
@@ -315,15 +315,15 @@ def export_ctranslate2(
 
 
 def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, stored: str) -> float:
-    """The difference of log-probabilities, and in float32 a look at a greedy search.
+    """Return the difference of log-probabilities; for float32, check greedy search too.
 
-    Stored weights are what an export answers for, so that it computes with them in float32: sums of
-    int8 lose more on some processors than on others.
+    This checks the stored weights, so the engine computes in float32: int8 sums lose more on some
+    processors than on others.
     """
     name = f"CTranslate2 model in {stored}"
     engine = CTranslate2Engine(written, compute_type="float32")
     sentences, exact = probe(model.config), stored == "float32"
-    if not exact:  # coarse numbers say little of what the model itself would never say
+    if not exact:  # errors on targets that the model would never produce mean little
         sentences = translated(model, sentences)
     found = engine.score_ids(sentences.source, sentences.mask, sentences.target)
     following = sentences.target[:, 1:, None]
@@ -346,11 +346,12 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
     unknown = foreign_tensors(model)
     if unknown:
         obstacles.append(
-            f"{len(unknown)} tensors beside the Transformer's own, such as {unknown[0]}; allowed "
+            f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; allowed "
             "none, merge adapters first"
         )
     if obstacles:
-        raise RequestError(f"CTranslate2 cannot hold this model: got {'; got '.join(obstacles)}.")
+        got = "; got ".join(obstacles)
+        raise RequestError(f"CTranslate2 cannot represent this model: got {got}.")
 
 
 def _first(*ids: int | None) -> int:

@@ -1,11 +1,11 @@
 """Export to the stock `MarianMTModel`, which every version of transformers and many engines know.
 
-Marian's network is the paper's but for names and one thing: its sinusoids are all sines, then all
-cosines, where Section 3.5 interleaves them. The columns of the residual stream are therefore put in
-Marian's order in every tensor that touches it, which changes no number that the network computes.
-What Marian cannot hold is refused. What it does differently at the edges remains: its positions end
+Marian's network is the paper's except for names and the order of its sinusoids: first all sines,
+then all cosines, while Section 3.5 interleaves them. The export therefore reorders the residual
+stream's columns in every tensor that touches it; this changes no number that the network computes.
+Models that Marian cannot represent are refused. A few differences remain: Marian's positions end
 at `max_position_embeddings`, it counts padding on the left as positions, its loss is not smoothed,
-and its encoder takes `inputs_embeds` that are scaled already.
+and its encoder takes `inputs_embeds` that are already scaled.
 """
 
 import copy
@@ -35,12 +35,12 @@ from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
-# Fields of Marian's that make it the paper's model.
+# Marian's fields that make it compute the paper's model.
 MARIAN_FIELDS: dict[str, Any] = {
     "scale_embedding": True,  # Section 3.4
-    "forced_eos_token_id": None,  # Marian's own default is an id of its own vocabularies
+    "forced_eos_token_id": None,  # Marian's default is an id of its own vocabularies
 }
-TOLERANCE = 1e-4  # of log-probabilities; rounding in another order of columns
+TOLERANCE = 1e-4  # of log-probabilities, for rounding in another order of columns
 
 
 def _reorder(tensor: torch.Tensor, axis: int | None, columns: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ def _reorder(tensor: torch.Tensor, axis: int | None, columns: torch.Tensor) -> t
 def to_marian_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
 ) -> dict[str, torch.Tensor]:
-    """Tensors under Marian's names with columns in Marian's order, all of them copies."""
+    """Return copies of the tensors under Marian's names, with columns in Marian's order."""
     columns = marian_columns(config.d_model)
     tensors = {
         marian.key: _reorder(state_dict[key], marian.axis, columns)
@@ -63,14 +63,14 @@ def to_marian_tensors(
 
 
 def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
-    """What in this configuration Marian has no place for."""
+    """Yield what Marian cannot represent in this configuration."""
     if config.position_encoding != "sinusoidal":
         yield (
             f"position_encoding={config.position_encoding!r}; allowed 'sinusoidal', which Marian "
             "computes itself"
         )
     if config.position_offset:
-        yield f"position_offset={config.position_offset}; allowed 0, where Marian starts to count"
+        yield f"position_offset={config.position_offset}; allowed 0, Marian's first position"
     if config.norm_first:
         yield "norm_first=True; allowed False, Marian normalizes after each sub-layer"
     if config.final_norm:
@@ -91,7 +91,7 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
     obstacles = list(_obstacles(model.config))
     if not obstacles:
         table = model.model.shared.weight
-        # Stored beside the one table are only its ties, and an unused one where nothing is tied.
+        # Tied keys hold the table itself; without ties, the table is stored too, but unused.
         known = {*tensor_map(model.config), "model.shared.weight"}
         unknown = [
             key
@@ -100,18 +100,18 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
         ]
         if unknown:
             obstacles.append(
-                f"{len(unknown)} tensors beside the Transformer's own, such as {unknown[0]}; "
+                f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; "
                 "allowed none, merge adapters first"
             )
     if obstacles:
         raise RequestError(
-            f"MarianMTModel cannot hold this model: got {'; got '.join(obstacles)}. Train one with "
-            "the allowed values, or export to another format."
+            f"MarianMTModel cannot represent this model: got {'; got '.join(obstacles)}. Train one "
+            "with the allowed values, or export to another format."
         )
 
 
 def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
-    """Marian's configuration of the same model."""
+    """Return Marian's configuration of the same model."""
     fields: dict[str, Any] = {field: getattr(config, field) for field in SHARED_FIELDS}
     fields["share_encoder_decoder_embeddings"] &= config.tie_word_embeddings
     return MarianConfig(
@@ -120,22 +120,22 @@ def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
 
 
 def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTModel:
-    """The same function as a stock `MarianMTModel`: equal logits, equal translations.
+    """Convert to a stock `MarianMTModel` with equal logits and equal translations.
 
     Args:
-        model: stays as it is; the export shares no memory with it.
+        model: the model; it is not changed, and the result shares no memory with it.
 
     Returns:
         A model in evaluation mode with the dtype, device, ties and generation settings of `model`.
 
     Raises:
-        ValueError: Marian cannot hold this model; the message lists every reason.
+        ValueError: Marian cannot represent this model; the message lists every reason.
     """
     _check_exportable(model)
-    with torch.random.fork_rng(devices=[]):  # its random weights are of no use to anybody
+    with torch.random.fork_rng(devices=[]):  # its random weights are overwritten
         marian = MarianMTModel(marian_config(model.config))
     marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
-    # Not strict: each tied tensor comes once, sinusoids and final_logits_bias (zero) not at all.
+    # Not strict: tied tensors come once; sinusoids and a zero final_logits_bias are left out.
     marian.load_state_dict(to_marian_tensors(model.state_dict(), model.config), strict=False)
     marian.generation_config = copy.deepcopy(model.generation_config)
     return marian.eval()
@@ -144,18 +144,18 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
 def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
     """Write a saved model as a directory that stock `AutoModelForSeq2SeqLM` loads.
 
-    What was written is loaded again and compared with the model before it appears.
+    The export is loaded again and compared with the model before it appears.
 
     Args:
-        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
-        output_dir: must not exist yet, or be empty. It appears only when all of it is written.
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory. It appears only when it is complete.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: a directory is not as it must be, Marian cannot hold the model, or the two
-            differ.
+        ValueError: a directory is unsuitable, Marian cannot represent the model, or the export
+            differs from it.
     """
     source, output = check_folders(model_dir, output_dir)
     marian = to_marian(load_source(source))
@@ -173,7 +173,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
 
 
 def _verify(source: Path, written: Path) -> float:
-    """Compares in float32, in which both are exact, whatever they were saved in."""
+    """Compare both models in float32, which represents their weights exactly."""
     model = load_source(source, dtype=torch.float32)
     marian = MarianMTModel.from_pretrained(written, dtype=torch.float32).eval()
     sentences = probe(model.config)

@@ -1,9 +1,9 @@
-"""Export to ONNX, which ONNX Runtime and many other engines run: an encoder, and one decoder.
+"""Export to ONNX, which ONNX Runtime and many other engines run: an encoder and a decoder graph.
 
-`encoder.onnx` reads a source once and gives the keys and values that the decoder's cross-attention
-needs of it. `decoder.onnx` reads the target's tokens and the keys and values of the earlier ones,
-of which there may be none: the same graph reads a whole target, or one token after another. Names
-of inputs and outputs are those of the host library's family (`past_key_values.0.decoder.key`).
+`encoder.onnx` reads a source once and computes its keys and values for the decoder's
+cross-attention. `decoder.onnx` reads target tokens and the keys and values of earlier ones, if any:
+the same graph reads a whole target, or one token at a time. Inputs and outputs are named as in
+Hugging Face's tools (`past_key_values.0.decoder.key`).
 
 Shapes: B sources, S source length, P earlier and T new target tokens, h heads, d_k and d_v widths
 of a head's keys and values, V vocabulary. All lengths are dynamic.
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-import onnxruntime  # noqa: F401  # checks the graphs: better missing now than after the work
+import onnxruntime  # noqa: F401  # checks the graphs later; fail now if it is missing
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
@@ -32,21 +32,21 @@ from .source import check_folders, load_source
 
 logger = logging.getLogger(__name__)
 
-TOLERANCE = 1e-4  # of log-probabilities; rounding in another order
+TOLERANCE = 1e-4  # of log-probabilities, for rounding in another order
 OPSET = 18
-LARGEST_FILE = 1_500_000_000  # bytes of weights; a protobuf ends at 2 GiB, more goes beside it
-FORBIDDEN = torch.finfo(torch.float32).min  # -inf would make NaN of a source that is all padding
+LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GiB, larger weights go into a second file
+FORBIDDEN = torch.finfo(torch.float32).min  # -inf would give NaN if a source is all padding
 
 
 class EncoderGraph(nn.Module):
-    """What `encoder.onnx` computes."""
+    """The graph of `encoder.onnx`."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
         self.encoder, self.layers = model.model.encoder, model.model.decoder.layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        """Source ids and mask, (B, S), to states, (B, S, d), and each layer's (B, h, S, .)."""
+        """Map source ids and mask, (B, S), to states, (B, S, d), keys and values, (B, h, S, .)."""
         x = self.encoder.embed(input_ids, None, attention_mask)
         mask = _additive(attention_mask)
         for layer in self.encoder.layers:
@@ -57,7 +57,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """What `decoder.onnx` computes."""
+    """The graph of `decoder.onnx`."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class DecoderGraph(nn.Module):
         source: list[Tensor],
         past: list[Tensor],
     ) -> tuple[Tensor, ...]:
-        """Target ids, (B, T), after P others to logits, (B, T, V), and keys and values of P + T."""
+        """Map target ids, (B, T), to logits, (B, T, V), and keys and values of P + T tokens."""
         past_length, length = past[0].size(2), input_ids.size(1)
         x = self.decoder.embed(input_ids, None, None, past_length)
         positions = torch.arange(past_length + length, device=x.device)
@@ -80,19 +80,19 @@ class DecoderGraph(nn.Module):
         cache = GraphCache(source, past)
         for layer in self.decoder.layers:
             x = layer(x, mask, None, memory_mask, past_key_values=cache)
-        # With two dimensions the exporter leaves the matrix as it is; with three it would store a
-        # transposed copy beside the embedding that it is tied to.
+        # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
+        # transposed copy as well.
         logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)
         return (logits, *cache.present)
 
 
 class GraphCache:
-    """Inputs of the graph in the place of the cache that the model's attention reads and fills."""
+    """The graph's inputs and outputs, with the interface of the cache that attention uses."""
 
     def __init__(self, source: Sequence[Tensor], past: Sequence[Tensor]) -> None:
         self.past = past
         self.present: list[Tensor] = []
-        self.is_updated = dict.fromkeys(range(len(source) // 2), True)  # the source is all there
+        self.is_updated = dict.fromkeys(range(len(source) // 2), True)  # the source is complete
         self.cross_attention_cache = SimpleNamespace(
             layers=[
                 SimpleNamespace(keys=keys, values=values)
@@ -102,7 +102,7 @@ class GraphCache:
         self.self_attention_cache = self
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """The keys and values of the layer with the new ones behind, (B, h, P + T, .)."""
+        """Return the layer's keys and values with the new ones appended, (B, h, P + T, .)."""
         earlier_key, earlier_value = self.past[2 * layer : 2 * layer + 2]
         grown = torch.cat((earlier_key, key), dim=2), torch.cat((earlier_value, value), dim=2)
         self.present.extend(grown)
@@ -110,7 +110,7 @@ class GraphCache:
 
 
 def _additive(allowed: Tensor) -> Tensor:
-    """(B, L) or (1, T, L), true where attention is allowed, to what is added: (., 1, ., L)."""
+    """Make a mask, true if allowed, (B, L) or (1, T, L), into an additive one, (., 1, ., L)."""
     allowed = allowed[:, None, None, :] if allowed.dim() == 2 else allowed[:, None]
     return torch.where(allowed.bool(), 0.0, FORBIDDEN)
 
@@ -118,26 +118,26 @@ def _additive(allowed: Tensor) -> Tensor:
 def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
     """Write a saved model as `encoder.onnx` and `decoder.onnx`, in float32.
 
-    The graphs are run by ONNX Runtime and compared with the model before they appear: the
+    ONNX Runtime runs the graphs before they appear, to compare them with the model: the
     log-probabilities of whole targets, of targets in two pieces, and a greedy translation.
 
     Args:
-        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
-        output_dir: must not exist yet, or be empty. It appears only when all of it is written.
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory. It appears only when it is complete.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: a directory is not as it must be, the model is not this architecture alone, or
-            the two differ.
+        ValueError: a directory is unsuitable, the model has tensors of other modules such as
+            adapters, or the export differs from it.
     """
     source, output = check_folders(model_dir, output_dir)
     model = load_source(source, dtype=torch.float32)
     foreign = foreign_tensors(model)
     if foreign:
         raise RequestError(
-            f"Got {len(foreign)} tensors beside the Transformer's own, such as {foreign[0]}; "
+            f"Got {len(foreign)} tensors that are not the Transformer's, such as {foreign[0]}; "
             "merge adapters first."
         )
     model.set_attn_implementation("eager")
@@ -158,14 +158,14 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
 
 
 def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
-    """Traces both graphs, with all lengths dynamic."""
+    """Trace both graphs, with all lengths dynamic."""
     batch, past, new, length = (
         torch.export.Dim(name) for name in ("batch", "past", "new", "source")
     )
     layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
     d_k, d_v = model.config.head_dims(heads)
     widths = (d_k, d_v) * layers
-    # Sizes that differ, and none of them 0 or 1, which tracing takes for constants.
+    # All sizes differ, and none is 0 or 1, which tracing would take for constants.
     source = [torch.randn(2, heads, 5, width) for width in widths]
     earlier = [torch.randn(2, heads, 4, width) for width in widths]
     mask = torch.ones(2, 5, dtype=torch.long)
@@ -223,15 +223,15 @@ def _write_graph(
             input_names=input_names,
             output_names=output_names,
         )
-    assert program is not None  # as `dynamo` has it
-    # Where in which file each node comes from: more bytes than the weights of a small model.
+    assert program is not None  # None only without `dynamo`
+    # The source locations of the nodes take more bytes than the weights of a small model.
     ClearMetadataAndDocStringPass()(program.model)
     program.save(path, external_data=size > LARGEST_FILE)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on torchvision and on names of axes."""
+    """Silence the exporter's warnings about torchvision and names of axes."""
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
     registration.setLevel(logging.ERROR)
@@ -244,7 +244,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) -> float:
-    """The largest difference of a log-probability, whole and with a past, and a greedy search."""
+    """Return the largest difference of log-probabilities, and check greedy search."""
     engine = OnnxEngine(written)
     sentences = probe(model.config)
     expected = log_probabilities(model, sentences)

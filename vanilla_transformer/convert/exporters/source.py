@@ -1,4 +1,4 @@
-"""What every exporter reads: a saved model of this architecture, and its tokenizer."""
+"""The input of every exporter: a saved model of this architecture and its tokenizer."""
 
 import os
 from pathlib import Path
@@ -16,14 +16,14 @@ from ...storage.saved_model import VOCABULARY_FILES, load_saved_model
 def check_folders(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
 ) -> tuple[Path, Path]:
-    """Return the two folders of an export as paths.
+    """Check the two folders of an export and return them as paths.
 
     Args:
-        model_dir: model and tokenizer, as a training run or `save_pretrained` leaves them.
-        output_dir: must not exist yet, or be empty.
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory.
 
     Raises:
-        ValueError: a folder is not as it must be.
+        ValueError: a file is missing or damaged, or `output_dir` is not empty.
     """
     source, output = Path(model_dir), Path(output_dir)
     vocabulary = next(
@@ -34,7 +34,7 @@ def check_folders(
             raise RequestError(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
             )
-        read_json(source / name)  # which an export copies
+        read_json(source / name)  # the export copies it: refuse it now if damaged
     check_new_folder(output)
     return source, output
 
@@ -42,7 +42,7 @@ def check_folders(
 def load_source(
     source: Path, *, dtype: torch.dtype | None = None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Load the model of a folder by `load_saved_model`.
+    """Load the model in a folder with `load_saved_model`.
 
     Raises:
         ValueError: the folder holds another architecture, or a weight that is not finite.

@@ -1,1 +1,1 @@
-"""Checkpoints of other systems -> this package's model; one file a system."""
+"""Importers of other systems' checkpoints: one module per system."""

@@ -1,12 +1,12 @@
 """Import of the state dict of The Annotated Transformer (harvardnlp).
 
-Its network is a pre-norm one with a norm of its own making: the deviation is the unbiased one, and
-epsilon is added to it rather than to the variance. With a = a_2 sqrt((d - 1) / d), ours is
+Its network is pre-norm, with its own layer norm: this uses the unbiased deviation s and adds
+epsilon e to s rather than to the variance. With a = a_2 sqrt((d - 1) / d),
 
     a_2 (x - mean) / (s + e) = a (x - mean) / (sqrt(variance) + e sqrt((d - 1) / d)),
 
-so that `nn.LayerNorm` differs by the place of e alone: by about e / deviation, of a norm's output
-that is 1e-6 of it, no more than rounding does.
+so `nn.LayerNorm` with scale a differs only in where e is added. The relative difference is about
+e / deviation: 1e-6 for a deviation of 1, no more than rounding.
 """
 
 import math
@@ -50,19 +50,19 @@ def import_annotated(
     source_vocab: str | os.PathLike[str] | None = None,
     target_vocab: str | os.PathLike[str] | None = None,
 ) -> Imported:
-    """The model of The Annotated Transformer.
+    """Import a model of The Annotated Transformer.
 
     Args:
-        path: of a file that `torch.save(model.state_dict(), ...)` wrote.
-        output: directory to write; None writes nothing.
+        path: a file that `torch.save(model.state_dict(), ...)` wrote.
+        output: a new or empty directory. None means nothing is written.
         heads: h of `make_model`.
-        source_vocab: file with the source's tokens, one a line by id, for a tokenizer of words;
-            None for none.
-        target_vocab: likewise of the target.
+        source_vocab: file with the source's tokens, one per line by id, for a word tokenizer.
+            None means no tokenizer.
+        target_vocab: the same for the target. None means the source's.
 
     Raises:
-        ValueError: the file is damaged or asks for code, tensors are missing, left over or wrongly
-            shaped; or `output` exists.
+        ValueError: the file is damaged or could run code, tensors are missing, surplus or wrongly
+            shaped, or `output` is not empty.
     """
     check_output(output)
     file = Path(path)

@@ -1,8 +1,8 @@
 """Import of fairseq's `transformer*` checkpoints with their dictionaries.
 
-fairseq's layers are the paper's (or pre-norm ones); its sinusoids are the authors' code's, counted
-from 2; its decoder starts from `</s>`. Checkpoints of its early versions have other names for some
-tensors, and are read as fairseq itself reads them today.
+fairseq's layers are post-norm as in the paper, or pre-norm; its sinusoids are those of the authors'
+code, with positions from 2; its decoder starts from `</s>`. Early versions had other names for some
+tensors, which are mapped as fairseq maps them today.
 """
 
 import argparse
@@ -33,16 +33,16 @@ from .state_dict import (
 )
 from .vocabulary import check_size, read_tokens, word_tokenizer
 
-SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # their places are their ids
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
 _SPECIAL = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-_FIRST_POSITION = 2  # the one after that of <pad>
+_FIRST_POSITION = 2  # the one after <pad>'s
 
 
 class _Meter:
-    """Stands for a class of fairseq's statistics, of which nothing is needed."""
+    """A placeholder for fairseq's classes of training statistics, which are not needed."""
 
 
-# What checkpoints hold beside tensors: the options, and in old ones statistics of the training.
+# What checkpoints hold besides tensors: options and, in old ones, training statistics.
 _ALLOWED = [
     *NUMPY_NUMBERS,
     (argparse.Namespace, "argparse.Namespace"),
@@ -52,7 +52,7 @@ _ALLOWED = [
         for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
     ),
 ]
-# Options that change what the network computes, in ways that this package has no place for.
+# Options that change the network in ways that this package does not support.
 _REFUSED = {
     "adaptive_softmax_cutoff": "an adaptive softmax",
     "adaptive_input": "adaptive input embeddings",
@@ -70,7 +70,7 @@ _REFUSED = {
     "base_layers": "mixture-of-experts layers",
 }
 _ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
-# Names of early versions.
+# Norms in the order in which early versions numbered them.
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -89,29 +89,29 @@ def import_fairseq(
     dictionaries: str | os.PathLike[str] | None = None,
     bpe_codes: str | os.PathLike[str] | None = None,
 ) -> Imported:
-    """The model of a checkpoint of fairseq's.
+    """Import a checkpoint of fairseq.
 
-    Exact: logits differ by rounding alone. The tokenizer takes what fairseq's dictionaries take,
-    text in words or pieces between spaces, and gives their ids; with codes it takes any text.
+    Exact: logits differ by rounding alone. The tokenizer expects the words or pieces of fairseq's
+    dictionaries, separated by spaces, and gives their ids; with BPE codes it takes any text.
 
     Args:
-        path: of the .pt file.
-        output: directory to write; None writes nothing.
-        dictionaries: directory with dict.SOURCE.txt and dict.TARGET.txt; that of the checkpoint if
-            None.
-        bpe_codes: codes of subword-nmt or fastBPE. Text then goes through Moses and these, as with
-            fairseq's `--tokenizer moses --bpe fastbpe`, in the host's FSMTTokenizer. (No pipeline
-            of `tokenizers` can: its merges need ids that the dictionary does not have.)
+        path: the .pt file.
+        output: a new or empty directory. None means nothing is written.
+        dictionaries: directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
+            checkpoint's.
+        bpe_codes: file with codes of subword-nmt or fastBPE. transformers' FSMTTokenizer then
+            applies Moses and BPE, as fairseq does with `--tokenizer moses --bpe fastbpe`.
+            (`tokenizers` cannot: its merges need ids that the dictionary lacks.) None means no BPE.
 
     Raises:
-        ValueError: the file is damaged, asks for code, holds another architecture, or has what
-            this package has no place for; or `output` exists.
+        ValueError: the file is damaged, could run code, holds another architecture or features
+            that this package does not support, or `output` is not empty.
     """
     check_output(output)
     file = Path(path)
     checkpoint = read_pickle(file, _ALLOWED)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
-        raise RequestError(f"{file} is not a checkpoint of fairseq's; it holds no `model`.")
+        raise RequestError(f"{file} is not a fairseq checkpoint; it holds no `model`.")
     options = _options(checkpoint, file)
     tensors = _upgraded(state_dict(checkpoint["model"], f"{file}: model"))
     tables = _tables(options, tensors, file)
@@ -146,13 +146,13 @@ def import_fairseq(
 
 
 def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
-    """Layers, and what stands before and after them in some models."""
+    """Map the layers, and final norms and learned positions if the model has them."""
     pieces = {
         key: Piece((place.key.removeprefix("model."),))
         for key, place in tensor_map(config).items()
         if ".layers." in key
     }
-    # The rows before are those of <s>, never looked up, and <pad>.
+    # The rows before belong to <s>, which is never looked up, and <pad>.
     used = slice(_FIRST_POSITION, _FIRST_POSITION + config.max_position_embeddings)
     for stack in ("encoder", "decoder"):
         if config.norm_first:
@@ -165,7 +165,7 @@ def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
 
 
 def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Options of model and task, flat, whichever version wrote them."""
+    """Return the options of model and task in one flat dict, for any version of fairseq."""
     everything = found.get("cfg") or {}
     parts = [found.get("args"), everything.get("task"), everything.get("model")]
     options: dict[str, Any] = {}
@@ -183,15 +183,15 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
     for option, what in _REFUSED.items():
         if options.get(option):
             raise RequestError(
-                f"{file} has {what} ({option}), which this package cannot hold; nearest is a model "
-                "trained without it."
+                f"{file} has {what} ({option}), which this package does not support; train a model "
+                "without it."
             )
     for option in ("normalize_before", "learned_pos"):
         values = [bool(options.get(f"{stack}_{option}")) for stack in ("encoder", "decoder")]
         if values[0] != values[1]:
             raise RequestError(
                 f"{file} has encoder_{option}={values[0]} but decoder_{option}={values[1]}; this "
-                "package has one of them for both stacks."
+                "package has one value for both stacks."
             )
     return options
 
@@ -207,14 +207,14 @@ def _longest(options: Mapping[str, Any]) -> int:
 
 
 def _position_rows(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
-    """Positions that both learned tables have."""
+    """Return the number of positions that both learned tables have."""
     tables = [tensors.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
     rows = [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
     return min(rows, default=_longest(options))
 
 
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Sizes by the options, as the architecture left them there; the tensors are held to them."""
+    """Return the sizes that the options give; `build_model` checks the tensors against them."""
     sizes: dict[str, Any] = {
         "d_model": tensors["encoder.embed_tokens.weight"].size(1),
         "dropout": options.get("dropout", 0.1),
@@ -250,7 +250,7 @@ def _tables(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Pat
 
 
 def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors under today's names: early versions numbered the norms and fused Q, K and V."""
+    """Rename tensors of early versions, which numbered the norms and fused Q, K and V."""
     upgraded = {}
     for name, tensor in tensors.items():
         norm = re.fullmatch(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name)
@@ -266,7 +266,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """The tokens of a dict.LANGUAGE.txt by id, special ones included.
+    """Read the tokens of a dict.LANGUAGE.txt in order of id, special ones included.
 
     Raises:
         ValueError: the file is damaged.
@@ -286,7 +286,7 @@ def read_dictionary(path: Path) -> list[str]:
             )
         if overwrites and token in SPECIAL_TOKENS:
             raise RequestError(
-                f"{path}, line {number}, replaces {token}; no tokenizer has it twice."
+                f"{path}, line {number}, replaces {token}; no tokenizer can have it twice."
             )
         if token in known:
             raise RequestError(f"{path}, line {number}, holds {token!r} once more.")
@@ -298,10 +298,10 @@ def read_dictionary(path: Path) -> list[str]:
 def _dictionaries(
     options: Mapping[str, Any], folder: Path, sizes: tuple[int, int], *, required: bool
 ) -> list[list[str]]:
-    """Tokens of source and target; none where the folder has no dictionaries.
+    """Return the tokens of source and target; empty if the folder lacks a dictionary.
 
     Raises:
-        ValueError: they are required and missing, or not the model's.
+        ValueError: they are required and missing, or do not fit the model.
     """
     languages = [options.get(f"{side}_lang") for side in ("source", "target")]
     paths = [folder / f"dict.{language}.txt" for language in languages]
@@ -319,7 +319,7 @@ def _dictionaries(
 def _word_tokenizers(
     found: list[list[str]], folder: Path
 ) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
-    """Of the source, and of the target where it has a dictionary of its own."""
+    """Return the source's tokenizer, and the target's if its dictionary differs."""
     if not found:
         return None, None
     source, target = (
@@ -332,12 +332,12 @@ def _word_tokenizers(
 def _fsmt_tokenizer_files(
     options: Mapping[str, Any], found: list[list[str]], codes: Path
 ) -> dict[str, bytes]:
-    """Files of the host's FSMTTokenizer, which does Moses and BPE as fairseq's hub does."""
+    """Return files for transformers' FSMTTokenizer: Moses and BPE as in fairseq's hub."""
     languages = [str(options.get(f"{side}_lang")) for side in ("source", "target")]
     settings = {"tokenizer_class": "FSMTTokenizer", "langs": languages, "do_lower_case": False}
     files = {"tokenizer_config.json": settings}
     for name, tokens in zip(("vocab-src.json", "vocab-tgt.json"), found, strict=True):
-        # Ends of words are marked there, and where words go on here.
+        # FSMTTokenizer marks where words end; fairseq marks where they continue.
         marked = list(SPECIAL_TOKENS)
         for token in tokens[len(SPECIAL_TOKENS) :]:
             inside = token.endswith("@@")
@@ -350,10 +350,10 @@ def _fsmt_tokenizer_files(
 
 
 def _merges(path: Path) -> list[str]:
-    """Merges of a codes file of subword-nmt's or fastBPE's, the first learnt first.
+    """Read the merges of subword-nmt or fastBPE in the order in which they were learned.
 
     Raises:
-        ValueError: the file is not one of these.
+        ValueError: the file has another format.
     """
     merges = []
     for number, line in enumerate(read_tokens(path), start=1):
@@ -362,7 +362,8 @@ def _merges(path: Path) -> list[str]:
             continue
         if len(parts) not in (2, 3) or parts[1] == "</w>":
             raise RequestError(
-                f"{path}, line {number}, is no merge of subword-nmt 0.2 or fastBPE: {line[:60]!r}."
+                f"{path}, line {number}, is not a merge of subword-nmt 0.2 or fastBPE: "
+                f"{line[:60]!r}."
             )
         merges.append(" ".join(parts[:2]))
     return merges

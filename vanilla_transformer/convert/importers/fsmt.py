@@ -1,7 +1,7 @@
-"""Import of FSMT directories of transformers: fairseq's WMT models as the host library has them.
+"""Import of transformers' FSMT directories: fairseq's WMT models, converted for transformers.
 
-Its sinusoids are the authors' code's (`position_encoding="tensor2tensor"`) counted from 2, source
-and target may have vocabularies of their own, and its decoder starts from `</s>`.
+The sinusoids are those of the authors' code (`position_encoding="tensor2tensor"`) with positions
+from 2, source and target may have separate vocabularies, and the decoder starts from `</s>`.
 """
 
 import os
@@ -49,16 +49,16 @@ _MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens
 def import_fsmt(
     path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
 ) -> Imported:
-    """The model of a directory with an `FSMTForConditionalGeneration`.
+    """Import a directory with an `FSMTForConditionalGeneration`.
 
     Exact: logits differ by rounding alone.
 
     Args:
-        path: directory of transformers with config.json, the weights, and the tokenizer's files.
-        output: directory to write; None writes nothing.
+        path: a transformers directory with config.json, the weights, and the tokenizer's files.
+        output: a new or empty directory. None means nothing is written.
 
     Raises:
-        ValueError: the directory is not whole, not FSMT's, or `output` exists.
+        ValueError: the directory is incomplete or not FSMT's, or `output` is not empty.
     """
     check_output(output)
     source = Path(path)
@@ -69,7 +69,7 @@ def import_fsmt(
     encoder = "model.encoder.embed_tokens.weight"
     tables = find_tables(
         tensors,
-        # A tie is saved once, under any of its names.
+        # Tied tensors are saved once, under any of their names.
         source=encoder if encoder in tensors or not fsmt.tie_word_embeddings else target,
         target=target,
         softmax=softmax if softmax in tensors else target,

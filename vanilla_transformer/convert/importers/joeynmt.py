@@ -1,7 +1,7 @@
 """Import of Joey NMT's model directories: config.yaml, a checkpoint, and two vocabularies.
 
-Joey's layers are the paper's (`layer_norm: post`) or pre-norm ones, with an epsilon of 1e-6, and
-its softmax has no bias.
+Joey's layers are post-norm as in the paper (`layer_norm: post`) or pre-norm, with an epsilon of
+1e-6, and its softmax has no bias.
 """
 
 import os
@@ -55,19 +55,19 @@ def import_joeynmt(
     *,
     checkpoint: str | None = None,
 ) -> Imported:
-    """The model of a directory of Joey NMT's.
+    """Import a model directory of Joey NMT.
 
-    Exact: logits differ by rounding alone. The tokenizer takes text as Joey's vocabularies have it,
-    in words or pieces between spaces.
+    Exact: logits differ by rounding alone. The tokenizer expects the words or pieces of Joey's
+    vocabularies, separated by spaces.
 
     Args:
         path: directory with config.yaml, checkpoints, src_vocab.txt and trg_vocab.txt.
-        output: directory to write; None writes nothing.
-        checkpoint: name of the checkpoint in the directory; the best if None.
+        output: a new or empty directory. None means nothing is written.
+        checkpoint: name of the checkpoint in the directory. None means the best.
 
     Raises:
-        ValueError: the directory is not whole, its model is not a Transformer or has what this
-            package has no place for; or `output` exists.
+        ValueError: the directory is incomplete, its model is not a Transformer or has features
+            that this package does not support, or `output` is not empty.
         ImportError: PyYAML is not installed.
     """
     check_output(output)
@@ -108,14 +108,14 @@ def import_joeynmt(
 def _tensors(file: Path) -> dict[str, Tensor]:
     found = read_pickle(file, NUMPY_NUMBERS)
     if not isinstance(found, Mapping) or "model_state" not in found:
-        raise RequestError(f"{file} is not a checkpoint of Joey NMT's; it holds no `model_state`.")
+        raise RequestError(f"{file} is not a Joey NMT checkpoint; it holds no `model_state`.")
     return state_dict(found["model_state"], f"{file}: model_state")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise RequestError(f"There is no {path}; name a model directory of Joey NMT's.")
-    return read_yaml(path, remedy="name a model directory of Joey NMT's")
+        raise RequestError(f"There is no {path}; name a model directory of Joey NMT.")
+    return read_yaml(path, remedy="name a model directory of Joey NMT")
 
 
 def _section(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def _check_stack(name: str, settings: Mapping[str, Any], folder: Path) -> None:
-    """Refuse what this package has no place for."""
+    """Refuse options that this package does not support."""
     where = f"{folder}/config.yaml, {name}"
     if settings.get("type", "recurrent") != "transformer":
         raise RequestError(f"{where}: type is {settings.get('type')!r}; allowed is 'transformer'.")
@@ -147,9 +147,9 @@ def _check_stack(name: str, settings: Mapping[str, Any], folder: Path) -> None:
 def _norm_first(
     stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], folder: Path
 ) -> bool:
-    """Which norm both stacks have. Where nothing is said, Joey reads pre-norm in the encoder.
+    """Return whether both stacks are pre-norm, which is the encoder's default in Joey.
 
-    Its first versions ended those stacks with a norm, as ours do, and later ones did not.
+    Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones did not.
     """
     places = {}
     for name, settings in stacks.items():
@@ -159,11 +159,11 @@ def _norm_first(
         if places[name] == "pre" and not final:
             raise RequestError(
                 f"{folder}: the {name} is pre-norm without a norm after its layers, which this "
-                "package cannot hold; nearest is `layer_norm: pre` in config.yaml, trained anew."
+                "package does not support; set `layer_norm: pre` in config.yaml and train it again."
             )
     if len(set(places.values())) > 1:
         raise RequestError(
-            f"{folder}: layer_norm is {places}; this package has one for both stacks."
+            f"{folder}: layer_norm is {places}; this package has one value for both stacks."
         )
     return places["encoder"] == "pre"
 
@@ -174,7 +174,7 @@ def _scaled(
     used = ("encoder",) if model.get("tied_embeddings") else _STACKS
     scales = [bool((stacks[name].get("embeddings") or {}).get("scale")) for name in used]
     if len(set(scales)) > 1:
-        raise RequestError(f"{folder}: only one of both embeddings is scaled; allowed: both, none.")
+        raise RequestError(f"{folder}: only one of the embeddings is scaled; allowed: both, none.")
     return scales[0]
 
 

@@ -1,8 +1,8 @@
-"""Import of MarianMT and OPUS-MT directories of transformers; the inverse of the Marian export.
+"""Import of transformers' MarianMT and OPUS-MT directories; the inverse of the Marian export.
 
-Marian's network is the paper's with other columns for the sinusoids (tensor_names.py), and
-OPUS-MT models bring their own activation (swish), an output bias, and a decoder that starts from
-`<pad>`. Their SentencePiece tokenizer is kept as it is.
+Marian's network is the paper's with the sinusoids' columns in another order (tensor_names.py).
+OPUS-MT models use swish, an output bias, and a decoder that starts from `<pad>`. Their
+SentencePiece tokenizer is kept unchanged.
 """
 
 import math
@@ -50,16 +50,16 @@ _MORE_FILES = (
 def import_marian(
     path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
 ) -> Imported:
-    """The model of a directory with a `MarianMTModel`, OPUS-MT's included.
+    """Import a directory with a `MarianMTModel`, such as those of OPUS-MT.
 
-    Exact: logits differ by rounding alone, and a model that came from ours returns bit for bit.
+    Exact: logits differ by rounding alone, and a model exported from ours returns bit for bit.
 
     Args:
-        path: directory of transformers with config.json, the weights, and the tokenizer's files.
-        output: directory to write; None writes nothing.
+        path: a transformers directory with config.json, the weights, and the tokenizer's files.
+        output: a new or empty directory. None means nothing is written.
 
     Raises:
-        ValueError: the directory is not whole, not Marian's, or `output` exists.
+        ValueError: the directory is incomplete or not Marian's, or `output` is not empty.
     """
     check_output(output)
     source = Path(path)
@@ -84,18 +84,18 @@ def import_marian(
 def _config(
     marian: MarianConfig, tensors: Mapping[str, Tensor], origin: Path
 ) -> VanillaTransformerConfig:
-    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk need not be
+    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
     bias = tensors.get(LOGITS_BIAS)
     shared = marian.share_encoder_decoder_embeddings
     sizes_differ = marian.decoder_vocab_size != marian.vocab_size
     two = sizes_differ or (marian.tie_word_embeddings and not shared)
     fields |= {
-        # OPUS-MT names `</s>` for it, where no `<s>` exists.
+        # OPUS-MT has no `<s>` and gives `</s>` instead.
         "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
         "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
         "lm_head_bias": bias is not None and bool(bias.any()),
         "decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None,
-        # A table that is not scaled keeps its numbers in the softmax alone.
+        # Unscaled embeddings are divided here, so they cannot stay tied to the softmax weights.
         "tie_word_embeddings": marian.tie_word_embeddings and marian.scale_embedding,
         "share_encoder_decoder_embeddings": not two,
     }
@@ -107,7 +107,7 @@ def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str,
 
     def reordered(axis: int | None, scale: float = 1.0) -> Callable[[Tensor], Tensor]:
         def change(tensor: Tensor) -> Tensor:
-            if axis is not None and tensor.size(axis) == len(columns):  # else refused as it is
+            if axis is not None and tensor.size(axis) == len(columns):  # else refused later
                 tensor = tensor.index_select(axis, columns)
             return tensor if scale == 1.0 else tensor * scale
 

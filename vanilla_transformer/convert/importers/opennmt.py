@@ -1,8 +1,8 @@
 """Import of OpenNMT-py's Transformer checkpoints.
 
-OpenNMT-py's Transformer is a pre-norm one with an epsilon of 1e-6, an output bias, and sinusoids as
-in the paper or in the authors' code. Checkpoints whose vocabularies are objects of torchtext
-(before version 3) ask for code and are refused: save their tokens as lists first.
+OpenNMT-py's Transformer is pre-norm, with an epsilon of 1e-6, an output bias, and sinusoids as in
+the paper or in the authors' code. Before version 3, checkpoints stored vocabularies as torchtext
+objects, which could run code; these are refused: save their tokens as lists first.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from .vocabulary import check_size, word_tokenizer
 _ALLOWED = [*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace")]
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
 _STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-# What the options must be, where they are given.
+# Allowed values of options, if given.
 _ALLOWED_OPTIONS = {
     "encoder_type": ("transformer",),
     "decoder_type": ("transformer",),
@@ -69,18 +69,18 @@ _FEED_FORWARD = {
 def import_opennmt(
     path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
 ) -> Imported:
-    """The model of a checkpoint of OpenNMT-py's.
+    """Import a checkpoint of OpenNMT-py.
 
-    Exact: logits differ by rounding alone. The tokenizer takes text in words or pieces between
+    Exact: logits differ by rounding alone. The tokenizer expects words or pieces separated by
     spaces, as OpenNMT-py does.
 
     Args:
-        path: of the .pt file.
-        output: directory to write; None writes nothing.
+        path: the .pt file.
+        output: a new or empty directory. None means nothing is written.
 
     Raises:
-        ValueError: the file is damaged, asks for code, holds another architecture, or has what
-            this package has no place for; or `output` exists.
+        ValueError: the file is damaged, could run code, holds another architecture or features
+            that this package does not support, or `output` is not empty.
     """
     check_output(output)
     file = Path(path)
@@ -123,13 +123,13 @@ def _parts(file: Path) -> Mapping[str, Any]:
     missing = {"model", "generator", "vocab", "opt"} - found.keys()
     if missing:
         raise RequestError(
-            f"{file} is not a checkpoint of OpenNMT-py's; it holds no {', '.join(sorted(missing))}."
+            f"{file} is not an OpenNMT-py checkpoint; it holds no {', '.join(sorted(missing))}."
         )
     return found
 
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
-    """Of the stacks, and of the generator, which stands apart and in some files here too."""
+    """Return the tensors of the stacks and of `generator`, which `model` may repeat."""
     tensors = {
         name: tensor
         for name, tensor in state_dict(found["model"], f"{file}: model").items()
@@ -148,7 +148,7 @@ def _options(found: object, file: Path) -> dict[str, Any]:
         value = options.get(name)
         if value is not None and value not in allowed:
             raise RequestError(
-                f"{file} has {name}={value!r}, which this package cannot hold; allowed: "
+                f"{file} has {name}={value!r}, which this package does not support; allowed: "
                 f"{', '.join(map(repr, allowed))}."
             )
     return options
@@ -209,13 +209,13 @@ def _positions(
         config = make_config(file, **fields, position_encoding=style)
         if all(is_sinusoids(tensors[name], config) for name in names):
             return style
-    raise RequestError(f"{file}: {names[0]} holds positions that are no sinusoids of the paper's.")
+    raise RequestError(f"{file}: {names[0]} holds positions that are not sinusoids.")
 
 
 def _pieces(
     config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], stack: str
 ) -> dict[str, Piece]:
-    """Layers and final norm of a stack; projections without biases get zeros."""
+    """Map the layers and final norm of a stack; projections without biases get zeros."""
     pieces = {}
     biased = {
         kind: any(f".{kind}." in name and name.endswith(".bias") for name in tensors)

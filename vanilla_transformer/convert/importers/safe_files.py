@@ -1,4 +1,4 @@
-"""Foreign files, opened without running any code in them, and refused in one line when damaged."""
+"""Readers of foreign files: they run no code in them and refuse damaged ones in one line."""
 
 import json
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ _SETTINGS = "tokenizer_config.json"
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:
-    """The tensors by name, if that is what was found.
+    """Return the tensors by name, if that is what was found.
 
     Raises:
         ValueError: it is something else.
     """
     if not isinstance(found, Mapping) or not found:
         got = f"a {type(found).__name__}" if found else "nothing"
-        raise RequestError(f"{origin} holds {got} in place of tensors by name; give a state_dict.")
+        raise RequestError(f"{origin} holds {got} instead of tensors by name; give a state_dict.")
     odd = [str(key) for key, value in found.items() if not isinstance(value, Tensor)]
     if odd:
         raise RequestError(
@@ -41,7 +41,7 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
 
 
 def read_directory(directory: Path) -> dict[str, Tensor]:
-    """The tensors of a directory of transformers, from one file or several.
+    """Return the tensors of a transformers directory, from one file or several.
 
     Raises:
         ValueError: there is no file with tensors, or one is damaged.
@@ -70,14 +70,14 @@ def _read_part(path: Path) -> dict[str, Tensor]:
 
 
 def read_config(directory: Path, kind: type[_Config]) -> _Config:
-    """The configuration of a directory of transformers.
+    """Return the configuration of a transformers directory.
 
     Raises:
         ValueError: there is none, it is of another architecture, or has values of wrong types.
     """
     path = directory / "config.json"
     if not path.is_file():
-        raise RequestError(f"{directory} holds no config.json; name a directory of transformers.")
+        raise RequestError(f"{directory} holds no config.json; name a transformers directory.")
     found = read_json(path).get("model_type")
     if found != kind.model_type:
         raise RequestError(
@@ -90,7 +90,7 @@ def read_config(directory: Path, kind: type[_Config]) -> _Config:
 
 
 def generation_settings(source: Path, config: VanillaTransformerConfig) -> GenerationConfig:
-    """How the source generates, and that it never writes `<pad>`.
+    """Return the source's generation config, changed to never produce `<pad>`.
 
     Raises:
         ValueError: generation_config.json is damaged.
@@ -105,13 +105,13 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
 def tokenizer_files(
     source: Path, needed: tuple[str, ...], optional: tuple[str, ...], tokenizer_class: str
 ) -> dict[str, bytes]:
-    """The files of the source's tokenizer, and in them the class that opens them; or none at all.
+    """Return the source's tokenizer files, with the tokenizer class set; empty if none exist.
 
     Args:
-        source: directory of transformers.
-        needed: names without which the tokenizer does not work, unless tokenizer.json is there.
-        optional: names of other files of it.
-        tokenizer_class: that opens the files.
+        source: a transformers directory.
+        needed: names of files that the tokenizer needs unless there is a tokenizer.json.
+        optional: names of its other files.
+        tokenizer_class: the class that opens the files.
 
     Raises:
         ValueError: some of the files are missing or damaged.
@@ -125,8 +125,8 @@ def tokenizer_files(
     missing = [name for name in needed if name not in there]
     if missing and "tokenizer.json" not in there:
         raise RequestError(
-            f"{source} holds a part of its tokenizer, but no {listed(missing)}; copy the whole "
-            "directory, or take all files of the tokenizer away to import weights and ids only."
+            f"{source} holds part of its tokenizer, but no {listed(missing)}; copy the whole "
+            "directory, or take all tokenizer files away to import weights and ids only."
         )
     for name in there:
         if name.endswith(".json"):
@@ -139,6 +139,6 @@ def tokenizer_files(
 
 
 def listed(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     more = len(names) - _NAMES_IN_AN_ERROR
     return ", ".join(names[:_NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")

@@ -1,7 +1,7 @@
-"""What every importer does: account for each tensor, and write all or nothing.
+"""Steps that importers share: account for every tensor, and write all or nothing.
 
-An importer says in `Piece`s where each tensor of ours is found in the source. Whatever is missing,
-left over or of another shape is refused by name, before anything is written.
+An importer gives a `Piece` for each of our tensors: its place in the source. Missing, surplus and
+wrongly shaped tensors are refused by name, before anything is written.
 """
 
 import functools
@@ -25,17 +25,17 @@ from ...storage.atomic import check_new_folder, folder_written_aside
 from ...target_tokenizer import hold_target_tokenizer
 from .safe_files import listed
 
-# Names that other systems have for the activations of ours.
+# Other systems' names of our activations.
 _ACTIVATIONS = {"silu": "swish", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
 
 
 class Piece(NamedTuple):
-    """Where a tensor of ours is found in the source.
+    """The place of one of our tensors in the source.
 
     Attributes:
-        keys: names of the tensor; several where the source ties them, and all that are there must
-            then be equal. None at all: zeros, for a bias that the source does not have.
-        change: makes ours of the source's; None if they are the same.
+        keys: names of the tensor in the source. If the source ties several, all that are present
+            must be equal. No names means zeros, for a bias that the source lacks.
+        change: computes our tensor from the source's. None means they are the same.
     """
 
     keys: tuple[str, ...]
@@ -43,15 +43,15 @@ class Piece(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What an importer found.
+    """The result of an import.
 
     Attributes:
-        model: in evaluation mode, with a dtype that holds all tensors of the source exactly.
-        tokenizer: of the source, or of both languages; None if it could not be rebuilt.
-        target_tokenizer: of the target, where it has a vocabulary of its own. After `finish` the
-            source's tokenizer holds it too.
-        files: files of the source's own tokenizer, by name, kept as they are.
-        notes: what a user should know, a sentence each.
+        model: the model in evaluation mode, in a dtype that holds all of its tensors exactly.
+        tokenizer: a tokenizer of the source, or of both languages. None means none was built.
+        target_tokenizer: the tokenizer of a separate target vocabulary. After `finish` the source's
+            tokenizer holds it too.
+        files: the other system's own tokenizer files by name, unchanged.
+        notes: what a user should know, one sentence each.
     """
 
     model: VanillaTransformerForConditionalGeneration
@@ -62,17 +62,17 @@ class Imported(NamedTuple):
 
 
 def make_config(origin: object, **fields: Any) -> VanillaTransformerConfig:
-    """The configuration with these fields.
+    """Return the configuration with these fields.
 
     Raises:
-        ValueError: no model of ours has these sizes.
+        ValueError: the fields are not a valid configuration.
     """
     activation = fields.get("activation_function") or "relu"
     fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
     try:
         return VanillaTransformerConfig(**fields)
     except StrictDataclassError as error:
-        raise RequestError(f"{origin} cannot be held: {error.__cause__ or error}") from error
+        raise RequestError(f"{origin} cannot be imported: {error.__cause__ or error}") from error
 
 
 def build_model(
@@ -83,18 +83,18 @@ def build_model(
     origin: object,
     ignored: Iterable[str] = (),
 ) -> VanillaTransformerForConditionalGeneration:
-    """A model whose every tensor comes from the source.
+    """Build a model with all of its tensors from the source.
 
     Args:
-        config: of the model.
-        pieces: for each name in our state dict, ties once, the place in the source.
-        tensors: of the source.
-        origin: what the errors call the source.
-        ignored: names in the source that carry nothing of the model.
+        config: the model's configuration.
+        pieces: the place in the source of each tensor of our state dict, tied tensors once.
+        tensors: the source's tensors by name.
+        origin: the source's name in errors.
+        ignored: names in the source that the model does not need.
 
     Raises:
-        ValueError: tensors are missing, left over, of another shape, or differ where the source
-            must have tied them; all are named.
+        ValueError: tensors are missing, surplus, wrongly shaped, or differ although the source
+            ties them; the message names them.
     """
     with torch.device("meta"):  # no memory, no random numbers
         model = VanillaTransformerForConditionalGeneration(config)
@@ -120,7 +120,7 @@ def build_model(
                 got = f"{there[0]} {tuple(tensors[there[0]].shape)} {tensors[there[0]].dtype}"
                 problems["wrongly shaped"].append(f"{got} for {key} {tuple(shapes[key])}")
             else:
-                # A copy: views of one tensor of the source would be taken for ties.
+                # A copy, because views of one source tensor would be taken for ties.
                 found[key] = tensor.detach().to(dtype).clone(memory_format=torch.contiguous_format)
     known = {name for piece in pieces.values() for name in piece.keys} | set(ignored)
     problems["surplus"] = [name for name in tensors if name not in known]
@@ -133,14 +133,14 @@ def build_model(
 
 
 def _common_dtype(pieces: Mapping[str, Piece], tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """The smallest dtype that holds every tensor of the model exactly; float32 if there is none."""
+    """Return the smallest dtype that holds every tensor exactly; float32 without float tensors."""
     keys = {key for piece in pieces.values() for key in piece.keys if key in tensors}
     floats = {tensors[key].dtype for key in keys if tensors[key].is_floating_point()}
     return functools.reduce(torch.promote_types, floats) if floats else torch.float32
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:
-    """The tensor as ours has it; None if its shape does not allow the change."""
+    """Apply the change to a tensor; return None if its shape does not allow it."""
     try:
         return tensor if change is None else change(tensor)
     except (RuntimeError, IndexError):
@@ -148,11 +148,11 @@ def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tenso
 
 
 class Tables(NamedTuple):
-    """Embeddings and pre-softmax transformation of a source, and what they have in common.
+    """A source's embeddings and pre-softmax table.
 
     Attributes:
-        fields: of our configuration.
-        pieces: for our state dict.
+        fields: the fields of our configuration that they determine.
+        pieces: their places in the source.
     """
 
     fields: dict[str, Any]
@@ -168,16 +168,16 @@ def find_tables(
     origin: object,
     scaled: bool = True,
 ) -> Tables:
-    """Vocabularies and ties by what the tables hold: equal ones become one.
+    """Infer vocabulary sizes and ties from the tables: equal tables become one.
 
     Args:
-        tensors: of the source.
+        tensors: the source's tensors by name.
         source: name of the encoder's embedding, (V, d).
-        target: of the decoder's, (V, d).
-        softmax: of the pre-softmax transformation, (V, d).
-        origin: what the errors call the source.
+        target: name of the decoder's embedding, (V, d).
+        softmax: name of the pre-softmax table, (V, d).
+        origin: the source's name in errors.
         scaled: whether the source multiplies embeddings by sqrt(d_model). If not, they are divided
-            by it here, and can then not be tied to the softmax.
+            by it here, and then cannot be tied to the pre-softmax table.
 
     Raises:
         ValueError: a table is missing.
@@ -206,10 +206,10 @@ def find_tables(
 
 
 def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: object) -> None:
-    """Refuse a source without tensors that tell its sizes.
+    """Refuse a source that lacks tensors from which its sizes are read.
 
     Raises:
-        ValueError: some are missing, or are no matrices.
+        ValueError: some are missing, or are not matrices.
     """
     names = list(dict.fromkeys(names))
     missing = [name for name in names if name not in tensors]
@@ -220,7 +220,7 @@ def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: obje
     for name in names:
         if tensors[name].dim() != 2:
             raise RequestError(
-                f"{origin}: {name} has shape {tuple(tensors[name].shape)}; expected 2."
+                f"{origin}: {name} has shape {tuple(tensors[name].shape)}; expected a matrix."
             )
 
 
@@ -235,14 +235,14 @@ def _divided(table: Tensor) -> Tensor:
 def is_sinusoids(
     table: Tensor, config: VanillaTransformerConfig, *, columns: Tensor | None = None
 ) -> bool:
-    """Whether a table of positions is the one that we compute.
+    """Return whether a position table holds the sinusoids that we compute.
 
-    Those that were computed in single precision lose digits at large positions, and are the same.
+    The tolerance admits tables computed in single precision, inexact at large positions.
 
     Args:
-        table: of the source, (positions, d) or with dimensions of 1 beside these.
-        config: says which sinusoids, and at which row the first position is.
-        columns: order of the source's columns, (d,).
+        table: the source's table, (positions, d), possibly with further dimensions of size 1.
+        config: gives the kind of sinusoids and the row of the first position.
+        columns: order of the source's columns, (d,). None means ours.
     """
     table = table.squeeze()
     if table.dim() != 2 or table.size(1) != config.d_model or not table.is_floating_point():
@@ -265,10 +265,10 @@ def check_sinusoids(
     origin: object,
     columns: Tensor | None = None,
 ) -> None:
-    """Refuse stored tables of positions that are not those we compute.
+    """Refuse stored position tables that differ from those we compute.
 
     Raises:
-        ValueError: one of the names has other numbers.
+        ValueError: one of them differs.
     """
     for name in names:
         if name in tensors and not is_sinusoids(tensors[name], config, columns=columns):
@@ -278,23 +278,23 @@ def check_sinusoids(
 
 
 def layer_count(tensors: Iterable[str], prefix: str) -> int:
-    """How many layers there are, by names such as `prefix.3.weight`; 0 if none."""
+    """Count the layers by names such as `prefix.3.weight`; 0 if none."""
     numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
 def check_output(output: str | os.PathLike[str] | None) -> None:
-    """Refuse a place that is taken, before any work.
+    """Refuse an output directory that is not empty, before any work.
 
     Raises:
-        ValueError: something is there.
+        ValueError: it exists and is not an empty directory.
     """
     if output is not None:
         check_new_folder(Path(output))
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
-    """Join the tokenizers, and write all where somebody asked for it; OUT is whole or not there.
+    """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
 
     Returns:
         `imported`.

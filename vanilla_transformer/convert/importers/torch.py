@@ -1,8 +1,8 @@
-"""Import of state dicts around a `torch.nn.Transformer`.
+"""Import of state dicts that contain a `torch.nn.Transformer`.
 
-`torch.nn.Transformer` is the paper's two stacks with a norm after each. Embeddings, positions
-and the pre-softmax transformation are its users' own; names as in PyTorch's tutorials are found,
-others are given.
+`torch.nn.Transformer` is the paper's two stacks with a norm after each, without embeddings,
+positions and pre-softmax transformation. These are found by the names in PyTorch's tutorials;
+other names must be given.
 """
 
 import os
@@ -38,7 +38,7 @@ _NORMS = {
     "encoder": ("self_attn_norm", "feed_forward_norm"),
     "decoder": ("self_attn_norm", "cross_attn_norm", "feed_forward_norm"),
 }
-# Names of tables by which they are found if no other is given.
+# Patterns that find the tables whose names are not given.
 _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNORECASE)
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
 _SOFTMAX = re.compile(r"(generator|lm_head|fc_out|output|out|proj|classifier).*weight$", re.I)
@@ -65,32 +65,32 @@ def import_torch(
     source_vocab: str | os.PathLike[str] | None = None,
     target_vocab: str | os.PathLike[str] | None = None,
 ) -> Imported:
-    """The model of a state dict that holds a `torch.nn.Transformer`, embeddings and a softmax.
+    """Import a state dict with a `torch.nn.Transformer`, embeddings and a pre-softmax table.
 
-    Exact: logits differ by rounding alone. What a state dict does not tell, the caller says.
+    Exact: logits differ by rounding alone. The arguments give what a state dict does not contain.
 
     Args:
-        path: of a file that `torch.save(model.state_dict(), ...)` wrote.
-        output: directory to write; None writes nothing.
+        path: a file that `torch.save(model.state_dict(), ...)` wrote.
+        output: a new or empty directory. None means nothing is written.
         heads: attention heads (`nhead`).
         pad_token_id: id of padding.
         bos_token_id: id from which the decoder starts.
         eos_token_id: id that ends a target.
-        unk_token_id: id of unknown words, never produced; None if there is none.
-        source_embedding: name of the encoder's embedding, (V, d); found if None.
-        target_embedding: name of the decoder's embedding, (V, d); found if None.
-        generator: name of the weight of the pre-softmax transformation, (V, d); found if None.
-        norm_first: as `torch.nn.Transformer` had it.
-        activation: "relu" or "gelu", as `torch.nn.Transformer` had it.
-        layer_norm_eps: as `torch.nn.Transformer` had it.
+        unk_token_id: id of unknown words, never produced. None means there is none.
+        source_embedding: name of the encoder's embedding, (V, d). None means find it.
+        target_embedding: name of the decoder's embedding, (V, d). None means find it.
+        generator: name of the pre-softmax table, (V, d). None means find it.
+        norm_first: the value given to `torch.nn.Transformer`.
+        activation: "relu" or "gelu", as given to `torch.nn.Transformer`.
+        layer_norm_eps: the value given to `torch.nn.Transformer`.
         unscaled: whether embeddings were used without the factor sqrt(d_model).
-        source_vocab: file with the source's tokens, one a line, for a tokenizer of words that puts
-            `bos` and `eos` around a text, as in PyTorch's tutorial; None for none.
-        target_vocab: likewise of the target; None for the source's.
+        source_vocab: file with the source's tokens, one per line, for a word tokenizer that puts
+            `bos` and `eos` around a text, as in PyTorch's tutorial. None means no tokenizer.
+        target_vocab: the same for the target. None means the source's.
 
     Raises:
-        ValueError: the file is damaged or asks for code, a table was not found, tensors are
-            missing, left over or wrongly shaped; or `output` exists.
+        ValueError: the file is damaged or could run code, a table was not found, tensors are
+            missing, surplus or wrongly shaped, or `output` is not empty.
     """
     check_output(output)
     file = Path(path)
@@ -107,7 +107,7 @@ def import_torch(
     if norm_first and not final_norm:
         raise RequestError(
             f"{file} has no norms after its pre-norm stacks ({prefix}encoder.norm.weight), which "
-            "this package cannot hold; nearest is torch.nn.Transformer, which has them."
+            "this package does not support; train a torch.nn.Transformer, which has them."
         )
     fields = {
         **tables.fields,
@@ -140,12 +140,12 @@ def import_torch(
 
 
 def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
-    """What stands before the names of torch.nn.Transformer."""
+    """Return the prefix of the tensors of torch.nn.Transformer."""
     ending = "encoder.layers.0.self_attn.in_proj_weight"
     found = [name.removesuffix(ending) for name in tensors if name.endswith(ending)]
     if len(found) != 1:
         got = listed(found) if found else "none"
-        raise RequestError(f"{file} holds {got} in place of one torch.nn.Transformer.")
+        raise RequestError(f"{file} holds {got}; expected one torch.nn.Transformer.")
     return found[0]
 
 
@@ -179,7 +179,7 @@ def _sizes(tensors: Mapping[str, Tensor], prefix: str, file: Path) -> dict[str, 
 
 
 def _positions(tensors: Mapping[str, Tensor], prefix: str, names: Mapping[str, str]) -> list[str]:
-    """Names of tables of positions, which stand outside the stacks."""
+    """Return the names of position tables, which are outside the stacks."""
     own = (f"{prefix}encoder.layers.", f"{prefix}decoder.layers.")
     return [
         name
@@ -194,7 +194,7 @@ def _positions(tensors: Mapping[str, Tensor], prefix: str, names: Mapping[str, s
 def _position_fields(
     names: list[str], tensors: Mapping[str, Tensor], fields: Mapping[str, Any], file: Path
 ) -> dict[str, Any]:
-    """The positional encoding that the tables show: sinusoids, or one that was learned."""
+    """Return the positional encoding that the tables contain: sinusoids, or a learned one."""
     for style in ("sinusoidal", "tensor2tensor"):
         config = make_config(file, **fields, position_encoding=style)
         if all(is_sinusoids(tensors[name], config) for name in names):
@@ -202,14 +202,14 @@ def _position_fields(
     rows = {tensors[name].squeeze().size(0) for name in names}
     if len(rows) > 1:
         raise RequestError(
-            f"{file} has tables of positions of different lengths ({listed(names)}); allowed is "
-            "one length for both stacks: cut them to the shorter one."
+            f"{file} has position tables of different lengths ({listed(names)}); allowed is one "
+            "length for both stacks: cut them to the shorter one."
         )
     return {"position_encoding": "learned", "max_position_embeddings": rows.pop()}
 
 
 def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
-    """One learned table for both stacks, or one for each."""
+    """Map one learned table to both stacks, or one to each."""
     of_target = [name for name in names if _OF_TARGET.search(name)]
     if len(names) == 1:
         chosen = {"encoder": names[0], "decoder": names[0]}
@@ -218,8 +218,8 @@ def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
         chosen = {"encoder": of_source, "decoder": of_target[0]}
     else:
         raise RequestError(
-            f"{file} has several tables of learned positions ({listed(names)}); allowed are one "
-            "for both stacks, or two of which one is named after the target or the decoder."
+            f"{file} has several learned position tables ({listed(names)}); allowed are one for "
+            "both stacks, or two of which one is named after the target or the decoder."
         )
     return {
         f"model.{stack}.embed_positions.weight": Piece((name,), lambda rows: rows.squeeze())
@@ -228,14 +228,14 @@ def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
 
 
 def _third(number: int) -> Callable[[Tensor], Tensor]:
-    """One of Q, K and V, whose rows stand in one matrix."""
+    """Return a function that takes Q, K or V from a matrix with the rows of all three."""
     return lambda rows: rows.chunk(3)[number]
 
 
 def _layer_pieces(
     config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Piece]:
-    """Layers and final norms; a model without any bias has zeros in their place."""
+    """Map layers and final norms; a model without any biases gets zeros instead."""
     stacks = (f"{prefix}encoder.", f"{prefix}decoder.")
     biased = any(name.startswith(stacks) and name.endswith("bias") for name in tensors)
     pieces = {}

@@ -1,4 +1,4 @@
-"""Vocabularies of words between spaces, as a `tokenizers` pipeline that gives the same ids."""
+"""Tokenizers for vocabularies of space-separated words, with the vocabularies' ids."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,23 +10,23 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 
-# What Python's str.split() takes for white space.
+# White space as in Python's str.split().
 _SPACES = r"[\s\x1c-\x1f]+"
 
 
 def word_tokenizer(
     tokens: Sequence[str], special: Mapping[str, str], template: str, *, origin: object
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer that splits at white space and looks each word up; unknown ones are `unk`.
+    """Return a tokenizer that splits at white space and looks each word up; unknown ones are `unk`.
 
-    Words are pieces already where the vocabulary is one of pieces: "@@" at the end (subword-nmt) or
-    a low line U+2581 in front (SentencePiece) is taken away when ids become text again.
+    The words may be pieces: decoding removes "@@" at the end (subword-nmt) or U+2581 in front
+    (SentencePiece).
 
     Args:
-        tokens: of the vocabulary, each at the place of its id.
+        tokens: the vocabulary's tokens in order of id.
         special: the tokens that are `pad`, `bos`, `eos` and `unk`.
-        template: what an encoded text is, such as "bos $A eos".
-        origin: what the errors call the vocabulary.
+        template: the layout of an encoded text, such as "bos $A eos".
+        origin: the vocabulary's name in errors.
 
     Raises:
         ValueError: a token occurs twice, or a special one is missing.
@@ -34,7 +34,7 @@ def word_tokenizer(
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
-        raise RequestError(f"{origin} holds {twice!r} twice; each line is one token of its own.")
+        raise RequestError(f"{origin} holds {twice!r} twice; every token must be unique.")
     for role, token in special.items():
         if token not in vocabulary:
             raise RequestError(f"{origin} holds no {token!r} ({role}); give the whole vocabulary.")
@@ -60,9 +60,9 @@ def word_tokenizer(
 
 
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
-    """From pieces to text; None puts spaces between words.
+    """Return the decoder from pieces to text; None joins words with spaces.
 
-    A space at an edge is replaced rather than stripped: `decoders.Strip` cannot bear an empty text.
+    Spaces at an edge are replaced rather than stripped: `decoders.Strip` fails on an empty text.
     """
     if any(token.endswith("@@") for token in tokens):
         space_after_each = decoders.Replace(Regex(r"\z"), " ")
@@ -77,7 +77,7 @@ def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
 
 
 def read_tokens(path: Path) -> list[str]:
-    """A vocabulary with one token a line.
+    """Read a vocabulary with one token per line.
 
     Raises:
         ValueError: the file is not UTF-8, or has an empty line.
@@ -91,12 +91,12 @@ def read_tokens(path: Path) -> list[str]:
     lines = [line.removesuffix("\r") for line in lines]
     for number, line in enumerate(lines, start=1):
         if not line:
-            raise RequestError(f"{path}, line {number}, is empty; expected one token a line.")
+            raise RequestError(f"{path}, line {number}, is empty; expected one token per line.")
     return lines
 
 
 def check_size(tokens: Sequence[str], rows: int, *, origin: object) -> None:
-    """Refuse a vocabulary that is not the model's.
+    """Refuse a vocabulary whose size is not the model's.
 
     Raises:
         ValueError: the numbers of tokens differ.
@@ -110,18 +110,18 @@ def vocabulary_tokenizers(
     config: VanillaTransformerConfig,
     templates: tuple[str, str],
 ) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
-    """Tokenizers of source and target from files with one token a line.
+    """Build tokenizers of source and target from files with one token per line.
 
     Args:
-        paths: of the source's and the target's; None for none, and for the target the source's.
-        config: of the model, which knows the special ids.
-        templates: what an encoded source and target are.
+        paths: the source's file (None means no tokenizers) and the target's (None means the same).
+        config: the model's configuration, which has the special ids.
+        templates: the layouts of an encoded source and target.
 
     Returns:
-        The source's and the target's; None for a target that has the source's.
+        The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
-        ValueError: a vocabulary is not the model's.
+        ValueError: a vocabulary does not fit the model.
     """
     if paths[0] is None:
         if paths[1] is not None:
@@ -135,7 +135,7 @@ def vocabulary_tokenizers(
         check_size(tokens, size, origin=file)
         ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
         if ids["unk"] is None:
-            raise RequestError(f"{file} needs an id for unknown words; give it.")
+            raise RequestError(f"{file} needs an id for unknown words; give unk_token_id.")
         special = {role: tokens[number] for role, number in ids.items()}
         found.append((tokens, template, special, file))
     source, target = (
