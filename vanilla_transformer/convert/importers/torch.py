@@ -160,9 +160,10 @@ def _find(
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
+        said = "may be any of several tables" if found else "was not found"
         raise RequestError(
-            f"{file}: the {option} was not found; give its name with --{option}. Matrices are "
-            f"{listed(matrices) or 'none'}."
+            f"{file}: the {option} {said}; give its name with --{option}. Matrices are "
+            f"{listed(found or matrices) or 'none'}."
         )
     return found[0]
 
