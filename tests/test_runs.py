@@ -967,7 +967,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_mean_and_named(unfinished, caplo
     (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
     metrics = run_recipe(recipe, run)
     assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
-    assert "checkpoint-6. It is of 1 of 2 checkpoints" in caplog.text
+    assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
 
 
 def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, monkeypatch):
