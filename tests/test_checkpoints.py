@@ -384,6 +384,6 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_is(tmp_path, monkeypatc
 def test_a_directory_that_is_removed_is_not_made_again(tmp_path):
     trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match="run was removed while the run was trained"):
+    with pytest.raises(RequestError, match="run was removed during the training"):
         trainer.train()
     assert not (tmp_path / "run").exists()

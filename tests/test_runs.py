@@ -266,7 +266,7 @@ def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
     (copy / "metrics.json").unlink()
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
-    assert "begins at update 6, within the 10 of warm-up" in caplog.text
+    assert "begin at update 6, before the end of warm-up at update 10" in caplog.text
     caplog.clear()
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), copy)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
@@ -979,7 +979,7 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, 
 
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_train", removed)
-        with pytest.raises(RequestError, match="was removed while the run was trained; start it"):
+        with pytest.raises(RequestError, match="was removed during the training; start it"):
             run_recipe(recipe, run)
     assert not run.exists()
     with monkeypatch.context() as patched:
