@@ -63,7 +63,7 @@ class Outlook(TrainerCallback):
             left = min(left, math.ceil(in_time / max(each, 1e-9)))
         return update + left, left * each / 60
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Show the bar."""
         self._begun = None
         if state.is_world_process_zero and not args.disable_tqdm:
@@ -73,14 +73,14 @@ class Outlook(TrainerCallback):
             bar = tqdm(total=state.max_steps, initial=state.global_step, unit="update")
             self._bar = self._held.enter_context(bar)
 
-    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log what is trained, once the number of updates per epoch is known."""
         if self._begun is None:
             self._begun = (state.global_step, self.trainer.progress.seconds)
             if state.is_world_process_zero:
                 self._tell_what_it_is(state)
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Move the bar, and log the expected end once the speed is known."""
         end = self.end(state)
         if self._bar is not None:
@@ -98,7 +98,7 @@ class Outlook(TrainerCallback):
         if last < state.max_steps and not self.trainer.interrupted:
             self.trainer.warn_of_warmup(last)
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Close the bar."""
         self._held.close()
         self._bar = None

@@ -185,7 +185,7 @@ def model_files(run: Path) -> dict[str, dict[str, object]]:
 def check_output(output: Path, *, sources: Iterable[str]) -> None:
     """Refuse to write scores over a file of a run or a model, or over the scored pairs.
 
-    A metrics.json beside a model that was trained elsewhere is allowed.
+    Writing metrics.json beside a model that was trained elsewhere is allowed.
     """
     target = output.resolve()
     folder = target.parent
@@ -248,8 +248,8 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
 
     Returns:
         The result of `data_identity`, and `held_out_pairs`: a number, or None if the data decides.
-        With `init_from` also the result of `identify_model`; once there is a checkpoint it is read
-        from the record instead, or None if that is lost.
+        With `init_from` also the result of `identify_model`; after the first checkpoint, the
+        recorded one, or None if that is lost.
 
     Raises:
         ValueError: if a file changed since the run began, or the model of `init_from` is missing.
