@@ -102,7 +102,7 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path, settings, said)
 
 def test_functions_that_only_the_host_would_call_are_refused(tmp_path):
     for name in ("compute_metrics", "preprocess_logits_for_metrics"):
-        with pytest.raises(ValueError, match=f"got {name}; .* Take Seq2SeqTrainer"):
+        with pytest.raises(ValueError, match=f"got {name}; .* Use Seq2SeqTrainer"):
             make_trainer(tmp_path, given={name: print})
     with pytest.raises(ValueError, match="got num_beams, max_length; BLEU is greedy"):
         make_trainer(tmp_path).evaluate(num_beams=4, max_length=9)
@@ -261,7 +261,7 @@ def trained(tmp_path_factory):
         (DECAY, {**DECAY, "weight_decay": 0.2}, r"weight_decay=0\.2; .* with 0\.1"),
         (LINEAR, DECAY, "another optimizer: .* parameter groups"),
         (DECAY, {**DECAY, "optim": "sgd"}, "another optimizer. Give the same"),
-        ({"save_only_model": True}, {}, r"holds no optimizer\.pt, as save_only_model has it"),
+        ({"save_only_model": True}, {}, r"holds no optimizer\.pt, because of save_only_model"),
     ],
 )
 def test_a_checkpoint_goes_on_with_what_is_asked_for_or_not_at_all(trained, first, then, said):

@@ -310,7 +310,8 @@ def test_averages_that_cannot_be_made_are_refused_in_one_line(three, tmp_path, c
     assert "holds 3 checkpoint(s), not 4" in error_of(
         capsys, "average", tmp_path, "--last", 4, *output
     )
-    assert "no folders checkpoint-N" in error_of(capsys, "average", three[0], "--last", 1, *output)
+    line = error_of(capsys, "average", three[0], "--last", 1, *output)
+    assert "no checkpoints (folders checkpoint-N)" in line
     line = error_of(capsys, "average", *three, "--last", 2, *output)
     assert "Got --last and 3 directories" in line
     taken = error_of(capsys, "average", *three, "--output", three[0])

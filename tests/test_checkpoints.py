@@ -225,8 +225,8 @@ def test_broken_checkpoints_that_the_average_lacks_are_named(tmp_path, caplog):
     (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
     (tmp_path / "checkpoint-20" / MANIFEST).unlink()
     assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
-    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}. It is of 2 of 3"
-    assert told in caplog.text
+    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}. "
+    assert f"{told}The mean is over 2 of 3 checkpoints" in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +349,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line_and_costs_nothing(trained,
     shutil.copytree(trained, run / trained.name)
     trainer = make_trainer(run, max_steps=6, save_steps=3)
     with (
-        pytest.raises(RequestError, match=r"checkpoint-6 could not.*It goes on from checkpoint-3"),
+        pytest.raises(RequestError, match=r"checkpoint-6 could not.*resumes from checkpoint-3"),
         largest_file(2_000),
     ):
         trainer.train(resume_from_checkpoint=True)
@@ -361,7 +361,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line_and_costs_nothing(trained,
 def test_without_a_whole_checkpoint_the_run_begins_anew(tmp_path):
     make(tmp_path, 3, sealed=False)
     with (
-        pytest.raises(RequestError, match=r"checkpoint-6 could not be written.*It begins anew"),
+        pytest.raises(RequestError, match=r"checkpoint-6 could not be written.*from scratch"),
         checkpoint_written(tmp_path / "checkpoint-6"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -384,6 +384,6 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_is(tmp_path, monkeypatc
 def test_a_directory_that_is_removed_is_not_made_again(tmp_path):
     trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match="run was removed while the run was trained"):
+    with pytest.raises(RequestError, match="run was removed during the training"):
         trainer.train()
     assert not (tmp_path / "run").exists()

@@ -179,7 +179,7 @@ def test_a_rate_as_for_a_training_from_nothing_is_warned_of(trained, tmp_path, c
     with pytest.raises(Begun):
         run_recipe(going_on(tmp_path, trained, learning_rate=None), tmp_path / "run")
     (warning,) = {text for text in caplog.messages if "learning rate rises" in text}
-    assert "rises to 1.1e-01, as in a training from nothing" in warning  # (8 * 10)^-0.5
+    assert "rises to 1.1e-01, as in a training from scratch" in warning  # (8 * 10)^-0.5
     assert "--learning-rate 2e-4" in warning
 
 

@@ -266,7 +266,7 @@ def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
     (copy / "metrics.json").unlink()
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
-    assert "begins at update 6, within the 10 of warm-up" in caplog.text
+    assert "begin at update 6, before the end of warm-up at update 10" in caplog.text
     caplog.clear()
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), copy)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
@@ -349,10 +349,9 @@ def test_end_of_a_run_is_chosen_on_validation_pairs(finished, monkeypatch, tmp_p
     weights = (tmp_path / "last" / "model.safetensors").read_bytes()
     assert weights == (copy / "model.safetensors").read_bytes()
     assert GenerationConfig.from_pretrained(copy).length_penalty == 1.0
-    assert "10 validation pairs: the mean of 1 checkpoint(s). Greedy BLEU by number: 1: " in (
-        caplog.text
-    )
-    assert "length penalty 1. BLEU with 2 beams by penalty: 0.6: " in caplog.text
+    best = "10 validation pairs, the mean of 1 checkpoint(s) is best. Greedy BLEU by number: 1: "
+    assert best in caplog.text
+    assert "length penalty 1 is best. BLEU with 2 beams by penalty: 0.6: " in caplog.text
     assert "warm-up" not in caplog.text
     assert before["scores"]["test"]["copy_baseline"] == metrics["scores"]["test"]["copy_baseline"]
 
@@ -967,7 +966,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_mean_and_named(unfinished, caplo
     (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
     metrics = run_recipe(recipe, run)
     assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
-    assert "checkpoint-6. It is of 1 of 2 checkpoints" in caplog.text
+    assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
 
 
 def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, monkeypatch):
@@ -980,7 +979,7 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, 
 
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_train", removed)
-        with pytest.raises(RequestError, match="was removed while the run was trained; start it"):
+        with pytest.raises(RequestError, match="was removed during the training; start it"):
             run_recipe(recipe, run)
     assert not run.exists()
     with monkeypatch.context() as patched:

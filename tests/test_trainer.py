@@ -455,8 +455,9 @@ def test_minutes_that_end_within_the_warm_up_are_told(
     limits = {"max_steps": 100, "max_minutes": minutes / 60, "warmup_steps": 10}
     trainer = make_trainer(tmp_path, save_strategy="no", **limits)
     at_one_update_a_second(trainer, monkeypatch).train()
-    assert (f"ends after {minutes} updates, within the 10 of warm-up" in caplog.text) == warns
-    assert caplog.text.count("within the 10 of warm-up") == warns
+    told = f"ends after {minutes} updates, and warm-up takes 10:"
+    assert (told in caplog.text) == warns
+    assert caplog.text.count("and warm-up takes 10:") == warns
 
 
 def test_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
@@ -479,7 +480,7 @@ def test_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
 )
 def test_a_run_that_ends_while_it_warms_up_is_told(limits, warns, tmp_path, caplog):
     make_trainer(tmp_path, save_strategy="no", warmup_steps=2, **limits).train()
-    assert ("within the 2 of warm-up" in caplog.text) == warns
+    assert ("and warm-up takes 2:" in caplog.text) == warns
 
 
 def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):
@@ -538,7 +539,7 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path):
 def test_second_label_smoothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"got label_smoothing_factor=0\.1; the model smooths"):
         make_trainer(tmp_path, label_smoothing_factor=0.1)
-    with pytest.raises(ValueError, match="Take Seq2SeqTrainer"):
+    with pytest.raises(ValueError, match="Use Seq2SeqTrainer"):
         make_trainer(tmp_path, predict_with_generate=True)
 
 

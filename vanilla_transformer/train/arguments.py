@@ -1,6 +1,6 @@
-"""The arguments of a training: the paper's defaults, those of our own, and those that are refused.
+"""Training arguments: the paper's defaults, our additions, and what we refuse.
 
-Whatever the host's trainer does with an argument ours does too, or it refuses the argument by name.
+Our trainer treats an argument as Seq2SeqTrainer does, or refuses it by name.
 """
 
 import math
@@ -16,24 +16,24 @@ from ..errors import RequestError
 from ..recipes.recipe import Recipe
 
 _BATCHES = "batches are filled up to batch_tokens; set that"
-_FLOAT32 = "an evaluation computes in the model's own precision; leave it out"
-_WHOLE_MODEL = "each process holds the whole model here; take Seq2SeqTrainer"
-_NO_PUSH = "nothing is pushed while training; call push_to_hub(license=...) after it"
+_FLOAT32 = "evaluation runs in the model's own precision; leave it out"
+_WHOLE_MODEL = "here each process holds the whole model; use Seq2SeqTrainer"
+_NO_PUSH = "nothing is pushed during training; call push_to_hub(license=...) afterwards"
 _GREEDY = (
-    "this trainer reports perplexity and greedy BLEU of validation_pairs. Take Seq2SeqTrainer for "
+    "this trainer reports perplexity and greedy BLEU of validation_pairs. Use Seq2SeqTrainer for "
     "other metrics"
 )
-# Arguments of the host that our trainer does not act on, and what to do about it.
+# Arguments of Seq2SeqTrainer that ours does not act on, and what to do instead.
 UNUSED = {
     "per_device_train_batch_size": _BATCHES,
     "per_device_eval_batch_size": _BATCHES,
     "auto_find_batch_size": _BATCHES,
-    "train_sampling_strategy": "a batch holds pairs of similar length as it is; leave it out",
+    "train_sampling_strategy": "batches always group pairs of similar length; leave it out",
     "dataloader_drop_last": "every pair is trained on in every epoch; leave it out",
-    "dataloader_in_order": "the order of the batches is that of the seed; leave it out",
-    "dataloader_persistent_workers": "workers start anew with every epoch; leave it out",
-    "remove_unused_columns": "batches are made of input_ids and labels alone; leave it out",
-    "label_names": "the labels are the column labels; leave it out",
+    "dataloader_in_order": "the seed determines the order of the batches; leave it out",
+    "dataloader_persistent_workers": "workers are restarted in every epoch; leave it out",
+    "remove_unused_columns": "batches contain only input_ids and labels; leave it out",
+    "label_names": "labels come from the column named labels; leave it out",
     "average_tokens_across_devices": "all target tokens of an update weigh the same; leave it out",
     "bf16_full_eval": _FLOAT32,
     "fp16_full_eval": _FLOAT32,
@@ -44,7 +44,7 @@ UNUSED = {
     "predict_with_generate": _GREEDY,
     "generation_max_length": _GREEDY,
     "generation_num_beams": _GREEDY,
-    "enable_jit_checkpoint": "SIGTERM brings about a checkpoint as it is; leave it out",
+    "enable_jit_checkpoint": "SIGTERM always writes a checkpoint; leave it out",
     "hub_strategy": _NO_PUSH,
     "hub_always_push": _NO_PUSH,
     "fsdp": _WHOLE_MODEL,
@@ -57,33 +57,33 @@ UNUSED = {
 class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     """Seq2SeqTrainingArguments with the paper's defaults and what our trainer adds.
 
-    The paper's optimizer and schedule are the default. Whoever names others gets the host's, with
-    the host's meaning of every argument.
+    The paper's optimizer and schedule are the default. If you name another one, you get the one in
+    transformers, with the same meaning of every argument.
 
     Args:
-        batch_tokens: Source and target tokens, padding included, in a batch; in place of the host's
-            batch sizes. An update has `gradient_accumulation_steps` batches of each process.
-        bpe_dropout: Probability of taking a piece of a word apart, anew in every batch, as
-            `BpeDropout` does; rows are longer by it than the budget of `batch_tokens` counts.
-        r_drop: Weight alpha of R-Drop, as `r_drop_loss` has it: every pair is trained on under two
-            dropout masks, at twice the time and memory of a batch.
-        learning_rate: Largest rate of the schedule. None is Eq. 3's own, times
-            `learning_rate_factor`.
-        learning_rate_factor: Multiple of Eq. 3, where there is no `learning_rate`.
-        lr_scheduler_type: A schedule of the host, which needs a `learning_rate`. None is Eq. 3.
-        optim: An optimizer of the host. None is the paper's Adam; with `weight_decay` it is AdamW.
+        batch_tokens: Source and target tokens, including padding, in a batch; replaces the batch
+            sizes of transformers. Each process contributes `gradient_accumulation_steps` batches to
+            an update.
+        bpe_dropout: Probability of splitting a piece into the two it was merged from, drawn again
+            for every batch by `BpeDropout`; rows become longer than `batch_tokens` accounts for.
+        r_drop: Weight alpha in `r_drop_loss`: every pair is trained on under two dropout masks, at
+            twice the time and memory per batch.
+        learning_rate: Peak rate of the schedule. None: Eq. 3's peak times `learning_rate_factor`.
+        learning_rate_factor: Multiple of Eq. 3, used without a `learning_rate`.
+        lr_scheduler_type: A transformers schedule; needs a `learning_rate`. None: Eq. 3.
+        optim: A transformers optimizer. None: the paper's Adam, or AdamW with `weight_decay`.
         warmup_steps: Updates until the learning rate peaks; less than 1 is a share of the run.
-        max_minutes: Stop after so many minutes of wall clock inside the training loop, those before
-            a resumption included; None does not.
-        early_stopping_patience: Stop after so many evaluations without a lower `eval_loss`, those
-            before a resumption included; None does not.
-        save_every_minutes: Write a checkpoint to resume from when none is newer; 0 does not.
+        max_minutes: Stop after so many minutes of wall clock in the training loop, including those
+            before a resumption. None: no limit.
+        early_stopping_patience: Stop after so many evaluations without a lower `eval_loss`,
+            including those before a resumption. None: never.
+        save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
-        disable_tqdm: False shows a progress bar up to the end of the updates or the minutes. None
-            does not: a line of the log tells how far the training is.
+        disable_tqdm: False shows a progress bar up to the last update or minute. None: no bar; log
+            lines show the progress.
     """
 
-    output_dir: str = field(default="trainer_output")  # the host's own, which is never None
+    output_dir: str = field(default="trainer_output")  # transformers' default, never None
     batch_tokens: int = field(default=Recipe.batch_tokens)
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
     r_drop: float = field(default=Recipe.r_drop)
@@ -101,7 +101,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
 
     def __post_init__(self) -> None:
-        """As the host's, which has no None for a schedule and an optimizer."""
+        """Run the parent's checks, which allow no None for the schedule and the optimizer."""
         if self.disable_tqdm is None:
             self.disable_tqdm = True
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
@@ -112,23 +112,23 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             setattr(self, name, None)
 
     def __getstate__(self) -> dict[str, object]:
-        """All but the token of the Hub: every checkpoint holds a pickle of its arguments."""
+        """Leave out the Hub token: every checkpoint holds a pickle of its arguments."""
         return {**self.__dict__, "hub_token": None}
 
     @property
     def base_learning_rate(self) -> float:
-        """What a schedule multiplies: Eq. 3 gives the whole rate, those of the host a share."""
+        """The rate that a schedule multiplies: 1 for Eq. 3, else `learning_rate`."""
         if self.lr_scheduler_type is None:
             return 1.0
-        assert self.learning_rate is not None  # `check_arguments` has seen to it
+        assert self.learning_rate is not None  # by `check_arguments`
         return self.learning_rate
 
 
 def share_of_update(batches: int, processes: int) -> int:
-    """Batches of each process in an update that has so many of all of them.
+    """Divide the batches of an update among the processes.
 
     Raises:
-        ValueError: they cannot be divided; the message has the nearest numbers that can.
+        ValueError: they do not divide evenly; the message names the nearest numbers that do.
     """
     if batches % processes == 0:
         return batches // processes
@@ -136,7 +136,7 @@ def share_of_update(batches: int, processes: int) -> int:
     nearest = " or ".join(str(count) for count in (below, below + processes) if count)
     fewer = next(count for count in range(processes, 0, -1) if batches % count == 0)
     raise RequestError(
-        f"gradient_accumulation: got {batches} batches in an update, which cannot be divided among "
+        f"gradient_accumulation: got {batches} batches in an update, which do not divide among "
         f"{processes} processes; give {nearest}, or start {fewer}."
     )
 
@@ -147,15 +147,15 @@ def check_arguments(
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,
 ) -> None:
-    """Refuse arguments that our trainer would ignore, and two that set the same thing.
+    """Refuse arguments that our trainer would ignore, and pairs that set the same thing.
 
     Args:
-        args: of the training.
-        optimizer: that the trainer was given, if any.
-        schedule: likewise, of the learning rate.
+        args: the training arguments.
+        optimizer: the optimizer passed to the trainer, if any.
+        schedule: the learning rate schedule passed to the trainer, if any.
 
     Raises:
-        ValueError: for the first of them, by name.
+        ValueError: names the first such argument.
     """
     for name, advice in UNUSED.items():
         _refuse(args, [name], advice)
@@ -164,27 +164,27 @@ def check_arguments(
         raise RequestError(f"got learning_rate={rate}; it must be a number above 0.")
     if args.early_stopping_patience is not None and args.eval_strategy == "no":
         raise RequestError(
-            f"got early_stopping_patience={args.early_stopping_patience} and no evaluations, which "
-            "it counts; give validation pairs and an interval of evaluations."
+            f"got early_stopping_patience={args.early_stopping_patience} and no evaluations to "
+            "count; give validation pairs and an evaluation interval."
         )
     if optimizer is not None:
         given = ("learning_rate", "optim", "weight_decay")
-        _refuse(args, given, "the optimizer that was given has its own; give one of the two")
+        _refuse(args, given, "the optimizer that was given has its own; give only one")
     if args.optim is None:
         extras = ("optim_args", "optim_target_modules")
-        _refuse(args, extras, "it belongs to an optimizer of the host; name that with optim")
+        _refuse(args, extras, "it needs a transformers optimizer; name that with optim")
     if schedule is not None:
         if optimizer is None:
             raise RequestError(
-                "got a schedule without its optimizer; give optimizers=(both, of it)."
+                "got a schedule without its optimizer; give optimizers=(optimizer, schedule)."
             )
         given = ("lr_scheduler_type", "lr_scheduler_kwargs", "learning_rate_factor")
-        _refuse(args, given, "the schedule that was given has its own; give one of the two")
+        _refuse(args, given, "the schedule that was given has its own; give only one")
     elif args.lr_scheduler_type is not None:
         kind = SchedulerType(args.lr_scheduler_type).value
         if rate is None and optimizer is None:
             raise RequestError(
-                f"got lr_scheduler_type={kind!r} and no learning_rate, of which it is a share; "
+                f"got lr_scheduler_type={kind!r} and no learning_rate for it to scale; "
                 "give one, such as 1e-4."
             )
         _refuse(args, ["learning_rate_factor"], f"it belongs to Eq. 3, not to the schedule {kind}")
@@ -195,15 +195,15 @@ def check_arguments(
 def _check_eq3(
     args: VanillaTransformerTrainingArguments, optimizer: torch.optim.Optimizer | None
 ) -> None:
-    """Whether Eq. 3 can be the schedule."""
+    """Refuse arguments that Eq. 3 cannot be combined with."""
     if args.learning_rate is not None:
-        advice = "learning_rate alone says how large the rate becomes; give one of the two"
+        advice = "learning_rate alone sets the peak; give only one"
         _refuse(args, ["learning_rate_factor"], advice)
     _refuse(args, ["lr_scheduler_kwargs"], "Eq. 3 has none; name a schedule with lr_scheduler_type")
     if not args.warmup_steps > 0:
         raise RequestError(
-            f"got warmup_steps={args.warmup_steps}; Eq. 3 needs a warm-up. For none give a "
-            "schedule of the host, such as lr_scheduler_type='linear', and a learning_rate."
+            f"got warmup_steps={args.warmup_steps}; Eq. 3 needs a warm-up. To train without "
+            "one, give another schedule, such as lr_scheduler_type='linear', and a learning_rate."
         )
     if args.optim is not None and "layerwise" in OptimizerNames(args.optim).value:
         raise RequestError(
@@ -213,16 +213,16 @@ def _check_eq3(
     rates = {float(group["lr"]) for group in getattr(optimizer, "param_groups", ())} - {1.0}
     if rates:
         raise RequestError(
-            f"got an optimizer with lr={min(rates):g}, which Eq. 3 would multiply; make it with "
-            "lr=1.0, or name a schedule with lr_scheduler_type, such as 'constant'."
+            f"got an optimizer with lr={min(rates):g}, which Eq. 3 would multiply; create it with "
+            "lr=1.0, or choose another schedule with lr_scheduler_type, such as 'constant'."
         )
 
 
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
-    """Refuse each of the arguments that does not have its default."""
+    """Refuse the first of the arguments that differs from its default."""
     defaults = {each.name: each.default for each in fields(VanillaTransformerTrainingArguments)}
     for name in names:
         value = getattr(args, name, None)
         if name in defaults and value != defaults[name]:
-            # Of the host's choices what the user typed.
+            # For an enum, show what the user typed.
             raise RequestError(f"got {name}={getattr(value, 'value', value)!r}; {advice}.")

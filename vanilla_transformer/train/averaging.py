@@ -1,7 +1,7 @@
-"""Section 6.1: one model from the mean of the last checkpoints (5 for base, 20 for big).
+"""Section 6.1: average the last checkpoints into one model (5 for base, 20 for big).
 
-Only safetensors are read, so nothing is unpickled. A checkpoint holds each tied tensor once, and so
-does the mean.
+Only safetensors are read, so nothing is unpickled. Tied tensors are stored once, in checkpoints and
+in the mean.
 """
 
 import logging
@@ -23,9 +23,9 @@ from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, own_fi
 
 logger = logging.getLogger(__name__)
 
-# Fields of config.json that say where a model comes from and not what it is.
+# Fields of config.json that describe where a model comes from, not the model.
 _PROVENANCE = frozenset({"transformers_version", "_name_or_path"})
-# What a checkpoint needs to be loaded, besides the weights: never optimizer or trainer state.
+# Files besides the weights that loading a model needs; no optimizer or trainer state.
 GENERATION_CONFIG = "generation_config.json"
 _COMPANIONS = (
     "config.json",
@@ -42,25 +42,25 @@ def average_checkpoints(
 ) -> Path:
     """Write the arithmetic mean of some checkpoints as a model that Auto classes load.
 
-    The sums are float64, and each tensor keeps its dtype. Integer tensors are counters or tables,
-    not weights: those of the last checkpoint are taken. Configuration and tokenizer are copied
-    from the last one as well; where it has no tokenizer, as a stock Trainer's may, the log says so.
-    One tensor at a time is read; the result is held in memory and written as one file.
+    Sums are float64, and each tensor keeps its dtype. Integer tensors, which are counters or tables
+    rather than weights, come from the last checkpoint, as do configuration and tokenizer. If it has
+    no tokenizer, which can happen with a stock Trainer, the log says so. One tensor is read at a
+    time; the result is held in memory and written as one file.
 
-    Other files in `output_dir` stay. The new files are written aside and renamed only when all of
-    them are whole, so that a crash leaves the old model as it was.
+    Other files in `output_dir` stay. The new files are written aside and renamed once all are
+    complete, so that a crash leaves the old model unchanged.
 
     Args:
-        checkpoint_dirs: directories with config.json and safetensors, one file or several of an
-            index, oldest first.
-        output_dir: where the mean goes; created if missing. May be one of the checkpoints.
+        checkpoint_dirs: directories with config.json and safetensors (one file, or several with an
+            index), oldest first.
+        output_dir: directory for the mean; created if missing. It may be one of the checkpoints.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: if there is no checkpoint, or one is incomplete, damaged, not finite, or not of
-            the same model as the others; the message names it.
+        ValueError: if there is no checkpoint, or one is incomplete, damaged, not finite, or of
+            another model than the rest; the message names it.
     """
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
     if not checkpoints:
@@ -73,7 +73,7 @@ def average_checkpoints(
     logger.info("%s: the mean of %d checkpoint(s), %s.", output, len(checkpoints), names)
     if not (output / "tokenizer_config.json").is_file():
         logger.warning(
-            "%s holds no tokenizer, hence %s none either; save it there with "
+            "%s holds no tokenizer, so neither does %s; save one there with "
             "tokenizer.save_pretrained.",
             checkpoints[-1],
             output,
@@ -99,13 +99,13 @@ def _check_same_config(checkpoints: list[Path]) -> None:
 def _read_config(directory: Path) -> dict[str, object]:
     path = directory / "config.json"
     if not path.is_file():
-        raise RequestError(f"{directory} holds no config.json; name directories of checkpoints.")
+        raise RequestError(f"{directory} holds no config.json; name checkpoint directories.")
     config = read_json(path, remedy="leave this checkpoint out")
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 
 def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """The arithmetic mean of the weights of some checkpoints.
+    """Return the arithmetic mean of the weights of some checkpoints.
 
     Raises:
         ValueError: as for `average_checkpoints`.
@@ -128,7 +128,7 @@ def _open_weights(stack: ExitStack, directory: Path) -> dict[str, safe_open]:
     found: dict[str, safe_open] = {}
     for path in weight_files(directory):
         try:
-            # The header is checked against the length of the file here: a cut file does not open.
+            # This compares the header with the file's length, so a truncated file does not open.
             file = stack.enter_context(safe_open(path, framework="pt"))
         except SafetensorError as error:
             raise RequestError(
@@ -163,7 +163,7 @@ def _replace_model_files(
         for pattern in _COMPANIONS:
             for path in companions_from.glob(pattern):
                 shutil.copyfile(own_file(path), aside / path.name)
-        # A run ships its search beside its model; its checkpoints hold none.
+        # A run's search settings lie beside its final model, not in its checkpoints.
         run = companions_from.parent.parent
         if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():
             for path in run.glob(GENERATION_CONFIG):

@@ -1,7 +1,7 @@
-"""Which checkpoints of a run are whole, which are kept, and which are averaged (Section 6.1).
+"""Decide which checkpoints of a run are whole, kept and averaged (Section 6.1).
 
-A checkpoint is many files, and a run may be killed between any two bytes of them. It counts only
-once its manifest is there, which is written last, at once, and names the content of every file.
+A checkpoint is many files, and a run may be killed while writing any of them. It counts only once
+it has its manifest, which is written last, atomically, and lists the digest of every file.
 """
 
 import logging
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-_LEAVE_OUT = "go on from another checkpoint"
+_LEAVE_OUT = "resume from another checkpoint"
 _NUMBER = (int, float)
 _TOTALS: dict[str, type | tuple[type, ...]] = {
     "training_seconds": _NUMBER,
     "evaluation_seconds": _NUMBER,
     "target_tokens": int,
 }
-# Each of them may be missing: the first checkpoints do not say it.
+# Each may be missing: checkpoints of earlier versions do not record it.
 _CONDITIONS: dict[str, type | tuple[type, ...]] = {
     "data": str,
     "matmul_precision": str,
@@ -52,7 +52,7 @@ _STATE: dict[str, type | tuple[type, ...]] = {
     "log_history": list,
     "stateful_callbacks": dict,
 }
-# What the host takes out of each file of state.
+# Keys that transformers reads from each state file.
 _KEYS = {
     "optimizer.pt": ("state", "param_groups"),
     "scheduler.pt": ("last_epoch",),
@@ -62,35 +62,35 @@ _KEYS = {
 
 @dataclass
 class Progress:
-    """What a run has used so far, over all its resumptions; saved in each checkpoint."""
+    """Totals and settings of a run over all its resumptions; saved in each checkpoint."""
 
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
-    evaluation_seconds: float = 0.0  # the part of it that evaluations took
+    evaluation_seconds: float = 0.0  # the part spent in evaluations
     data: str = ""  # fingerprint of the training pairs
-    matmul_precision: str = ""  # of float32, as it was chosen for the machine that began
+    matmul_precision: str = ""  # of float32, chosen for the machine the run started on
     world_size: int = 0  # processes; 0 before the first update
-    batches_per_update: int = 0  # of all processes; 0 in checkpoints that do not say it
-    precision: str = ""  # fp32, bf16 or fp16; nothing in checkpoints that do not say it
-    _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting does not wait for it
+    batches_per_update: int = 0  # of all processes; 0 if the checkpoint does not record it
+    precision: str = ""  # fp32, bf16 or fp16; empty if the checkpoint does not record it
+    _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
 
     @property
     def seconds(self) -> float:
-        """Wall clock until now."""
+        """Wall clock in the training loop until now."""
         running = 0.0 if self._started is None else time.monotonic() - self._started
         return self.training_seconds + running
 
     @property
     def target_tokens(self) -> int:
-        """Real (not padding) target tokens that updates were computed from."""
+        """Target tokens trained on so far, without padding."""
         return int(self._tokens)
 
     def require(self, *, data: str, batches_per_update: int, precision: str) -> None:
-        """Refuse to go on otherwise than the run began.
+        """Refuse to resume with other settings than the run started with.
 
-        Any number of processes goes on with the same updates; only those of several processes that
-        earlier versions trained were made of other pairs.
+        The number of processes may change, as it does not affect the updates. In earlier versions
+        it did, so their checkpoints of several processes are refused.
 
         Raises:
             ValueError: other pairs, other updates or another precision.
@@ -103,18 +103,18 @@ class Progress:
         if self.world_size > 1 and not self.batches_per_update:
             raise RequestError(
                 f"the checkpoint was trained by {self.world_size} processes of an earlier version, "
-                f"which made other updates of the pairs; go on with that version, or {otherwise}"
+                f"which batched the pairs differently; resume with that version, or {otherwise}"
             )
         if self.batches_per_update not in (0, batches_per_update):
             raise RequestError(
                 f"got {batches_per_update} batches in an update (gradient_accumulation_steps times "
                 f"processes); the checkpoint was trained with {self.batches_per_update}. Change "
-                f"one of the two, or {otherwise}"
+                f"one of the two factors, or {otherwise}"
             )
         if self.precision not in ("", precision):
             raise RequestError(
                 f"got precision {precision} on this machine; the checkpoint was trained in "
-                f"{self.precision}. Resume it where that is its precision, or {otherwise}"
+                f"{self.precision}. Resume on a machine with that precision, or {otherwise}"
             )
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Progress:
         self._tokens = num_items + self._tokens
 
     def since_last_log(self) -> dict[str, float]:
-        """Speed without evaluations since the last call, and minutes since the start."""
+        """Return the speed since the last call, without evaluations, and the total minutes."""
         now, tokens = self.seconds - self.evaluation_seconds, self.target_tokens
         before, tokens_before = self._logged
         self._logged = (now, tokens)
@@ -153,8 +153,8 @@ class Progress:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: the file holds something else.
-            OSError: it cannot be read.
+            ValueError: if the file holds something else.
+            OSError: if it cannot be read.
         """
         path = checkpoint / PROGRESS
         totals = read_json(path, keys=_TOTALS, remedy=_LEAVE_OUT)
@@ -165,7 +165,7 @@ class Progress:
         for name, value in totals.items():
             if not isinstance(value, str) and not 0 <= value < math.inf:
                 raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
-        # The first checkpoints do not say it, but each process has left its random state.
+        # Early versions do not record it, but each process saved its random state.
         states = [*checkpoint.glob("rng_state_*.pth")]
         totals.setdefault("world_size", max(1, len(states)))
         tokens = totals.pop("target_tokens")
@@ -173,7 +173,7 @@ class Progress:
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
-    """Size in bytes and SHA-256 of some files of a folder, by name."""
+    """Return the size in bytes and SHA-256 of some files of a folder, by name."""
     return {
         name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
         for name in names
@@ -181,22 +181,22 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
 
 
 def changed_files(folder: Path, recorded: object) -> list[str]:
-    """The files of a folder that are gone or are not what `digests` said of them.
+    """Return the files of a folder that are missing or no longer match their digests.
 
     Args:
-        folder: holds the files; a name that leads to another folder is no file of it.
-        recorded: what `digests` returned, as it was read from a file that may be damaged.
+        folder: folder with the files; names that point outside it are refused.
+        recorded: the result of `digests`, read back from a file that may be damaged.
 
     Raises:
-        ValueError: nothing that `digests` returns looks like it.
+        ValueError: if `recorded` does not have the form that `digests` returns.
     """
     if not isinstance(recorded, dict) or not recorded:
-        raise RequestError(f"the files of {folder} are not recorded as they should be.")
+        raise RequestError(f"the record of the files in {folder} is damaged.")
     changed = []
     for name, facts in recorded.items():
         path = folder / name
         if not isinstance(facts, dict) or Path(name).name != name:
-            raise RequestError(f"the files of {folder} are not recorded as they should be.")
+            raise RequestError(f"the record of the files in {folder} is damaged.")
         same = path.is_file() and path.stat().st_size == facts.get("size")
         if not same or sha256(path) != facts.get("sha256"):
             changed.append(name)
@@ -204,7 +204,7 @@ def changed_files(folder: Path, recorded: object) -> list[str]:
 
 
 def seal(checkpoint: Path) -> None:
-    """Declare a checkpoint whole: name, size and SHA-256 of each file, written last and at once."""
+    """Mark a checkpoint as whole: write its manifest with each file's name, size and SHA-256."""
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
     names = sorted(name for name in names if name != MANIFEST)
     sync(*(checkpoint / name for name in names), checkpoint)
@@ -212,7 +212,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether the files of a checkpoint are those that were sealed, and tell how far it came."""
+    """Return whether all files of a checkpoint match its manifest and its progress is readable."""
     try:
         if changed_files(checkpoint, read_json(checkpoint / MANIFEST).get("files")):
             return False
@@ -224,10 +224,10 @@ def is_whole(checkpoint: Path) -> bool:
 
 @contextmanager
 def checkpoint_written(checkpoint: Path) -> Iterator[None]:
-    """Tell in one line why a checkpoint could not be written, and where the run goes on.
+    """Explain in one line why a checkpoint could not be written and where the run will resume.
 
     Raises:
-        ValueError: the disk did not take it, or the run directory is gone.
+        ValueError: if writing failed, or the run directory is gone.
     """
     try:
         with writing(checkpoint):
@@ -235,22 +235,23 @@ def checkpoint_written(checkpoint: Path) -> Iterator[None]:
     except RequestError as error:
         earlier = [path for path in checkpoints(checkpoint.parent).values() if path != checkpoint]
         kept = next(filter(is_whole, reversed(earlier)), None)
-        going_on = f"It goes on from {kept.name}." if kept else "It begins anew."
-        raise RequestError(f"{error} {going_on}") from error
+        start = f"resumes from {kept.name}" if kept else "begins from scratch"
+        raise RequestError(f"{error} The next start {start}.") from error
 
 
 def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = True) -> None:
-    """Refuse a checkpoint that the host cannot resume from, before it loads any of it.
+    """Refuse a checkpoint that cannot be resumed from, before Trainer loads any of it.
 
-    No code in it is run: weights are safetensors, and all else holds tensors and plain values.
+    No code in it is run: weights are safetensors, and other files may hold only tensors and plain
+    values.
 
     Args:
-        checkpoint: to resume from; it may come from elsewhere and have no manifest.
-        model: whose training goes on.
-        plain_adam: whether the optimizer keeps for each parameter moments of its shape.
+        checkpoint: directory to resume from; may come from elsewhere and have no manifest.
+        model: the model to resume training.
+        plain_adam: whether the optimizer's moments have the shapes of the parameters.
 
     Raises:
-        ValueError: a file is missing, damaged, or of another model; the message names it.
+        ValueError: if a file is missing, damaged, or of another model; the message names it.
     """
     if not checkpoint.is_dir():
         raise RequestError(f"there is no checkpoint {checkpoint}; {_LEAVE_OUT}.")
@@ -266,30 +267,30 @@ def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = 
 
 
 def _check_weights(checkpoint: Path, model: torch.nn.Module) -> None:
-    """Weights that can be read and have the shapes of the model's; the host compares the names."""
+    """Refuse weights that are unreadable or have other shapes; Trainer compares the names later."""
     paths = sorted(checkpoint.glob("*.safetensors"))
     if not paths:
         raise RequestError(
-            f"{checkpoint} holds no weights as safetensors; those of another format, which could "
-            f"run code, are not read; {_LEAVE_OUT}."
+            f"{checkpoint} holds no weights as safetensors; other formats are not read, because "
+            f"they could run code; {_LEAVE_OUT}."
         )
     shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     for path in paths:
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118, it is no dict
+                for name in file.keys():  # noqa: SIM118, not a dict
                     found = file.get_slice(name).get_shape()
                     if found != shapes.get(name, found):
                         raise RequestError(
-                            f"{name} in {path} is {found}, in the model {shapes[name]}; resume "
-                            "with the model that it was written by."
+                            f"{name} in {path} has shape {found}, in the model {shapes[name]}; "
+                            "resume with the model that wrote it."
                         )
         except SafetensorError as error:
             raise RequestError(f"{path} is damaged ({error}); {_LEAVE_OUT}.") from error
 
 
 def _read_part(path: Path) -> Any:
-    """What a file of a checkpoint holds, which is what the host takes out of it."""
+    """Read a state file of a checkpoint and check that it has the keys that Trainer reads."""
     with safe_globals():
         found = read_pickle(path, remedy=_LEAVE_OUT)
     name = "rng_state" if path.name.startswith("rng_state") else path.name
@@ -302,7 +303,7 @@ def _read_part(path: Path) -> Any:
 
 
 def _check_optimizer(path: Path, found: dict[str, Any], model: torch.nn.Module) -> None:
-    """Moments of the shapes that the model's parameters have."""
+    """Refuse an optimizer state that does not fit the model's parameters."""
     shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.requires_grad]
     try:
         count = sum(len(group["params"]) for group in found["param_groups"])
@@ -312,13 +313,13 @@ def _check_optimizer(path: Path, found: dict[str, Any], model: torch.nn.Module) 
         raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
     if foreign or count != len(shapes):
         raise RequestError(
-            f"{path} is of another model: it has {count} parameters, this one {len(shapes)}, or "
+            f"{path} is of another model: it has {count} parameters, this model {len(shapes)}, or "
             f"their shapes differ; {_LEAVE_OUT}."
         )
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
-    """Checkpoints by update, whole or not, oldest first."""
+    """Return all checkpoints by update, whole or not, oldest first."""
     found = {
         int(path.name.removeprefix("checkpoint-")): path
         for path in Path(directory).glob("checkpoint-*")
@@ -328,7 +329,7 @@ def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint whose files are all as they were written; broken ones are named."""
+    """Return the newest whole checkpoint; log a warning for each broken one that is skipped."""
     for path in reversed(checkpoints(directory).values()):
         if is_whole(path):
             return path
@@ -339,10 +340,10 @@ def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
 
 
 def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) -> list[Path]:
-    """The last checkpoints of the schedule (multiples of `every`) and the last of all, whole ones.
+    """Return the last whole checkpoints to average: multiples of `every`, and the very last one.
 
-    Those that a signal or the clock brought about are left out, so that an interrupted run ends
-    with the same average as an uninterrupted one. A warning names those that are not whole.
+    Checkpoints written because of a signal or the clock are left out, so that an interrupted run
+    ends with the same average as an uninterrupted one. A warning names those that are not whole.
     """
     found = checkpoints(directory)
     chosen: list[Path] = []
@@ -356,7 +357,7 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
                 broken.append(found[step])
     if broken:
         logger.warning(
-            "Left out of the mean, because not whole: %s. It is of %d of %d checkpoints.",
+            "Not averaged, because not whole: %s. The mean is over %d of %d checkpoints.",
             ", ".join(map(str, broken)),
             len(chosen),
             min(count, len(chosen) + len(broken)),
@@ -365,15 +366,15 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
-    """The last checkpoints of a run directory, or of the output directory of a stock Trainer.
+    """Return the last checkpoints of a run directory, or of a stock Trainer's output directory.
 
     Args:
-        directory: holds the checkpoints, or `checkpoints/` with them.
-        count: how many.
+        directory: directory with the checkpoints, or with `checkpoints/`.
+        count: number of checkpoints.
 
     Raises:
-        ValueError: there are not so many, or one of them is not whole. Those of a stock Trainer
-            have no manifest that could tell.
+        ValueError: if there are too few, or one is not whole. A stock Trainer writes no manifest,
+            so its checkpoints are not checked.
     """
     folder = directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
     found = list(checkpoints(folder).values())
@@ -382,21 +383,21 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
             f"{folder} holds {len(found)} checkpoint(s), not {count}; give --last {len(found)} or "
             "less."
             if found
-            else f"{folder} holds no checkpoints, no folders checkpoint-N; name another directory."
+            else f"{folder} holds no checkpoints (folders checkpoint-N); name another directory."
         )
     sealed = any((path / MANIFEST).is_file() for path in found)
     for path in found[-count:]:
         if sealed and not is_whole(path):
             raise RequestError(
-                f"{path} is not whole; name the checkpoints that are to be averaged instead."
+                f"{path} is not whole; name the checkpoints to average instead of --last."
             )
     return found[-count:]
 
 
 def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None) -> bool:
-    """Whether the last so many evaluations did not lower the validation loss.
+    """Return whether the last `patience` evaluations did not lower the validation loss.
 
-    What was logged is in every checkpoint, so that an interruption changes nothing.
+    Every checkpoint holds the log, so an interruption does not change the answer.
     """
     by_update = {entry["step"]: entry["eval_loss"] for entry in log_history if "eval_loss" in entry}
     losses = [by_update[update] for update in sorted(by_update)]
@@ -405,10 +406,11 @@ def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None)
 
 
 def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> None:
-    """Delete all but the newest checkpoint and the last of the schedule, two at least.
+    """Delete all but the newest checkpoint and the last `keep` of the schedule.
 
-    Two, so that there is one to fall back on; the best one, if any, is spared. What lies after the
-    newest is a remnant of a run that was killed: this one went back before it.
+    At least two of the schedule stay, so that there is one to fall back on; so does `spare`, the
+    best one. Checkpoints of later updates than `newest` are remnants of a killed run: this one
+    resumed from an earlier one.
     """
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)
@@ -416,6 +418,6 @@ def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> N
     kept = {step_of_newest, *[step for step in past if step % every == 0][-max(keep, 2) :]}
     for step, path in found.items():
         if step not in kept and path.name != Path(spare or "").name:
-            # The manifest first: what is left of a deletion that was cut short is not whole.
+            # The manifest goes first, so that an interrupted deletion leaves no whole checkpoint.
             (path / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)

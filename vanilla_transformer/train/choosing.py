@@ -1,7 +1,7 @@
-"""The end of a run, chosen on validation pairs: the mean of checkpoints, and the length penalty.
+"""Choose the number of averaged checkpoints and the length penalty on validation pairs.
 
-How many checkpoints make the best mean depends on how far a run has come: early ones still differ
-much. No test pair is looked at, and what ties with the recipe's own values does not replace them.
+The best number of checkpoints depends on how long a run has trained: early ones still differ a lot.
+Test pairs are never used, and the recipe's own values win a tie.
 """
 
 import logging
@@ -23,7 +23,7 @@ from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
-PAIRS = 200  # of the validation set, each translated some ten times
+PAIRS = 200  # validation pairs, each translated about ten times
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
 
@@ -31,20 +31,21 @@ PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
 def choose_end(
     recipe: Recipe, checkpoints: list[Path], tokenizer: PreTrainedTokenizerBase, pairs: TextPairs
 ) -> Chosen:
-    """Choose how many checkpoints are averaged, then the length penalty of the mean.
+    """Choose how many checkpoints to average, then the length penalty of the mean.
 
-    The first by greedy BLEU, the second by BLEU of the recipe's beam search. Nothing is written.
+    The number is chosen by greedy BLEU, the penalty by BLEU of the recipe's beam search. Nothing is
+    written.
 
     Args:
-        recipe: of the run; its own values are among those that are tried, and win a tie.
-        checkpoints: that may be averaged, oldest first.
-        tokenizer: of the run.
-        pairs: for validation; of many, 200 that are spread over all of them.
+        recipe: the run's recipe; its own values are tried too, and win a tie.
+        checkpoints: the checkpoints that may be averaged, oldest first.
+        tokenizer: the run's tokenizer.
+        pairs: the validation pairs; at most 200 are used, evenly spaced.
 
     Returns:
-        `averaged`, the number of checkpoints, and with more than one beam `length_penalty`;
-        `pairs`, their number, `greedy_bleu` by number of checkpoints and `beam_bleu` by penalty.
-        Fit for JSON.
+        `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
+        `pairs`, the number of pairs used; `greedy_bleu` by number of checkpoints and `beam_bleu` by
+        penalty. All values can be written as JSON.
     """
     chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
     sources, references = pairs.sources[chosen], pairs.targets[chosen]
@@ -52,7 +53,7 @@ def choose_end(
 
     def average(count: int) -> None:
         weights = mean_of_weights(checkpoints[-count:])
-        model.load_state_dict(weights, strict=False)  # of tied tensors a file holds one
+        model.load_state_dict(weights, strict=False)  # files store tied tensors once
         release(model)
 
     def bleu(**search: Any) -> float:
@@ -68,7 +69,7 @@ def choose_end(
     best = max(greedy, key=lambda count: greedy[count])
     result: Chosen = {"pairs": len(sources), "averaged": best, "greedy_bleu": _keys_as_text(greedy)}
     logger.info(
-        "Chosen on %d validation pairs: the mean of %d checkpoint(s). Greedy BLEU by number: %s.",
+        "On %d validation pairs, the mean of %d checkpoint(s) is best. Greedy BLEU by number: %s.",
         len(sources),
         best,
         _listed(greedy),
@@ -81,7 +82,7 @@ def choose_end(
         penalty = max(beams, key=lambda each: beams[each])
         result |= {"length_penalty": penalty, "beam_bleu": _keys_as_text(beams)}
         logger.info(
-            "Likewise: length penalty %g. BLEU with %d beams by penalty: %s.",
+            "On the same pairs, length penalty %g is best. BLEU with %d beams by penalty: %s.",
             penalty,
             recipe.num_beams,
             _listed(beams),

@@ -1,4 +1,4 @@
-"""Compare models on the same sentences: scores, significance, speed, size, where they differ."""
+"""Compare models on the same sentences: scores, significance, speed, size and differences."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .evaluating import overridden, recipe_and_test_sets
 
-_TURN = 128  # sentences that a model translates before it is another's turn
+_TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
 
 
@@ -48,7 +48,7 @@ class Difference(TypedDict):
 
 
 class ComparedSet(TypedDict):
-    """What `compare_runs` finds on a test set."""
+    """Result of `compare_runs` for one test set."""
 
     num_sentences: int
     scores: list[RunScores]  # of each run
@@ -60,18 +60,18 @@ class ComparedSet(TypedDict):
 
 
 class ComparedRun(TypedDict):
-    """A run that `compare_runs` has compared."""
+    """One of the runs in a result of `compare_runs`."""
 
     name: str
     parameters: int
     megabytes: float  # of weights
     num_beams: int
-    search: dict[str, object]  # the other values of its generation config that count
-    differences: list[str]  # from the first run's recipe, if it has one
+    search: dict[str, object]  # other search settings of its generation config
+    differences: list[str]  # between the first run's recipe and this one's, if it has one
 
 
 class Comparison(TypedDict):
-    """What `compare_runs` returns."""
+    """Result of `compare_runs`."""
 
     runs: list[ComparedRun]
     hardware: dict[str, Any]
@@ -80,7 +80,7 @@ class Comparison(TypedDict):
 
 @dataclass
 class _Run:
-    """A model that is compared, and what it has done for the test set at hand."""
+    """A model to compare, with its translations of the current test set and their time."""
 
     name: str
     recipe: Recipe
@@ -105,18 +105,18 @@ def compare_runs(
     progress: bool = False,
     **test_options: object,
 ) -> Comparison:
-    """Compare the models of run directories with the first of them, on the same test pairs.
+    """Compare the models of run directories with the first one, on the same test pairs.
 
-    All models are in memory at once and translate some sentences each, by turns, so that what
-    slows the machine down meanwhile slows all of them down.
+    All models are in memory at once and take turns at translating some sentences, so that other
+    load on the machine slows all of them equally.
 
     Args:
-        directories: run directories, two or more. One that holds a model and its tokenizer alone is
-            tested as the first one is.
+        directories: two or more run directories. A directory with only a model and its tokenizer
+            is tested like the first run, whose recipe it takes.
         batch_tokens: tokens in a batch.
         progress: whether to show progress bars.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict` instead of the recipes'; None leaves the recipe's.
+            `strict`, which override the recipes. None: the recipe's value.
 
     Raises:
         ValueError: if there are fewer than two runs, one holds no model, or their languages or
@@ -168,7 +168,7 @@ def _check_same(
     if languages[0] != languages[1]:
         raise RequestError(
             f"{first[0]} translates {languages[0]} and {other[0]} {languages[1]}; compare models "
-            "of the same languages."
+            "for the same languages."
         )
     texts = [
         {name: (test_set.sources, test_set.targets) for name, test_set in sets.items()}
@@ -176,18 +176,18 @@ def _check_same(
     ]
     if texts[0] != texts[1]:
         raise RequestError(
-            f"The test pairs of {first[0]} and {other[0]} differ; give --test-file, the pairs that "
-            "all of them are to be tested on."
+            f"The test pairs of {first[0]} and {other[0]} differ; give --test-file with the pairs "
+            "to test all of them on."
         )
 
 
 def _compared(
     runs: list[_Run], test_set: TextPairs, label: str, batch_tokens: int, progress: bool
 ) -> ComparedSet:
-    """What `compare_runs` returns of one test set."""
+    """Return the result of `compare_runs` for one test set."""
     sources, references = test_set.sources, test_set.targets
     _, language = runs[0].recipe.languages
-    # Before the long work: what the scores need may not be installed.
+    # Fail before the long work if a package that the scores need is not installed.
     paired_bootstrap([sources] * 2, references, target_language=language, num_samples=1)
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
@@ -228,7 +228,7 @@ def _compared(
 def _translate_by_turns(
     runs: list[_Run], sources: list[str], label: str, batch_tokens: int, progress: bool
 ) -> None:
-    """Let each run translate all sources; whoever begins a turn ends the next one."""
+    """Let each run translate all sources; the first run of a round is the last of the next."""
     for run in runs:
         run.translations, run.seconds = [], 0.0
         run.translate(sources[:2], batch_tokens)  # the first call of a model takes longer
@@ -245,7 +245,7 @@ def _translate_by_turns(
 
 
 def _search_of(model: PreTrainedModel) -> dict[str, object]:
-    """How the model's generation config lets it search, beside the beams."""
+    """Return the search settings of the model's generation config other than the beams."""
     search = model.generation_config
     alpha = search.length_penalty
     return {
@@ -259,11 +259,11 @@ def _megabytes(directory: Path) -> float:
 
 
 def comparison_table(comparison: Comparison, name: str) -> list[list[str]]:
-    """Return the cells of a test set's table, a heading first: a row for each run.
+    """Return the cells of a test set's table: a heading, then a row for each run.
 
     Args:
-        comparison: from `compare_runs`.
-        name: of the test set.
+        comparison: result of `compare_runs`.
+        name: name of the test set.
     """
     rows = [["", *_COLUMNS]]
     scores = comparison["test_sets"][name]["scores"]
@@ -281,10 +281,10 @@ def comparison_table(comparison: Comparison, name: str) -> list[list[str]]:
 
 
 def run_notes(comparison: Comparison) -> list[str]:
-    """Return in what the runs differ from the first one, a sentence each: options and search.
+    """Return sentences on how options and search of the runs differ from the first run's.
 
     Args:
-        comparison: from `compare_runs`.
+        comparison: result of `compare_runs`.
     """
     first, *others = comparison["runs"]
     notes = []
@@ -298,29 +298,29 @@ def run_notes(comparison: Comparison) -> list[str]:
         ]
         if differing:
             notes.append(
-                f"{first['name']} and {run['name']} search differently, which alone changes "
-                f"scores: {'; '.join(differing)} (generation_config.json)."
+                f"{first['name']} and {run['name']} search differently, which by itself "
+                f"changes scores: {'; '.join(differing)} (generation_config.json)."
             )
     return notes
 
 
 def comparison_notes(test_set: ComparedSet) -> list[str]:
-    """Return what is to be known about the numbers of a test set: sentences for readers.
+    """Return sentences that explain the numbers of a test set.
 
     Args:
-        test_set: one of `compare_runs`.
+        test_set: a test set in a result of `compare_runs`.
     """
-    notes = ["p: how likely so large a difference from the first run would be by chance."]
+    notes = ["p: how often chance alone would give so large a difference from the first run."]
     if not test_set["same_tokens"]:
         notes.append(
-            "The runs cut the references into different tokens, so their perplexities, which are "
+            "The runs split the references into different tokens, so their perplexities, which are "
             "per token, cannot be compared."
         )
     return [*notes, f"BLEU: {test_set['bleu_signature']}", f"chrF: {test_set['chrf_signature']}"]
 
 
 def difference_text(comparison: Comparison, difference: Difference) -> str:
-    """Render one sentence that differs, indented by four: Markdown shows any text as it is."""
+    """Render a sentence that differs, indented by four so that Markdown shows it verbatim."""
     names = [run["name"] for run in comparison["runs"]]
     labels = ["source", "reference", *names]
     texts = [difference["source"], difference["reference"], *difference["translations"]]
@@ -336,7 +336,7 @@ def comparison_page(comparison: Comparison) -> str:
     """Render a comparison as Markdown.
 
     Args:
-        comparison: from `compare_runs`.
+        comparison: result of `compare_runs`.
     """
     lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():
@@ -352,4 +352,4 @@ def comparison_page(comparison: Comparison) -> str:
             lines += [difference_text(comparison, difference), ""]
     machine = comparison["hardware"]
     place = machine.get("gpu", f"{machine['threads']} thread(s) of {machine['cpu']}")
-    return "\n".join([*lines, f"The runs translated by turns, on {place}.", ""])
+    return "\n".join([*lines, f"The runs took turns at translating, on {place}.", ""])

@@ -1,6 +1,6 @@
-"""What makes training on a CPU fast: attention, products, dropout and memory that win there.
+"""Fast settings for training on a CPU: attention, matrix products, dropout and memory.
 
-All of it is set for the time of a training and put back, also after an error.
+They apply during a training and are undone after it, also after an error.
 """
 
 import contextlib
@@ -20,44 +20,44 @@ from ..storage.environment import cpu_flags
 
 logger = logging.getLogger(__name__)
 
-# Largest error by the largest entry of a product. float32 stays below 1e-5, bfloat16 and TF32 do
-# not stay below 1e-3.
+# Largest error relative to the largest entry of a product. float32 stays below 1e-5; bfloat16 and
+# TF32 exceed 1e-3.
 _FLOAT32_ERROR = 1e-4
-# Of glibc's malloc.h, and of its manual: larger blocks are always fetched from the kernel.
+# From glibc's malloc.h and manual: blocks above the largest threshold come from the kernel.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
 
 
-_DROPOUT = nn.Dropout.forward  # torch's own; where somebody patched it, it stays
+_DROPOUT = nn.Dropout.forward  # torch's own; a patched one is left alone
 
 
 class FastDropout(nn.Dropout):
-    """nn.Dropout with masks from 16 random bits a number, on a CPU, in training.
+    """nn.Dropout that draws 16 random bits per number for its masks, on a CPU, in training.
 
-    torch draws its masks there by one thread and one float at a time, a tenth of a training step.
-    p is rounded to a multiple of 2^-16; the scale is that of the rounded p, so that the expectation
-    is exact. The bits come from torch's default generator, whose state checkpoints hold.
+    There, torch draws masks in one thread, one float at a time, which takes a tenth of a training
+    step. p is rounded to a multiple of 2^-16; the scale uses the rounded p, so that the expectation
+    is exact. The bits come from torch's default generator, whose state is in every checkpoint.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zeros with probability p, the rest scaled by 1 / (1 - p)."""
+        """Zero each number with probability p; scale the rest by 1 / (1 - p)."""
         dropped = round(self.p * 2**16)
         plain = not self.training or x.device.type != "cpu" or torch.compiler.is_compiling()
         if plain or not 0 < dropped < 2**16:
             return super().forward(x)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
-        # A product with bools takes up to three times as long as one with the same bytes.
+        # Multiplying by bools takes up to three times as long as by the same bytes as uint8.
         return (x * kept.view(torch.uint8)).mul_(2**16 / (2**16 - dropped))
 
 
 class FastDropoutOfSums(FastDropout):
-    """Dropout on the sums of embeddings and positions, which autocast makes its own dtype first.
+    """Dropout on the sums of embeddings and positions, cast first to autocast's dtype.
 
-    All residual connections that follow have that dtype then.
+    All residual connections that follow then have that dtype.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """As `FastDropout`."""
+        """Cast x to autocast's dtype, then apply `FastDropout`."""
         if torch.is_autocast_enabled("cpu"):
             x = x.to(torch.get_autocast_dtype("cpu"))
         return super().forward(x)
@@ -67,16 +67,16 @@ class FastDropoutOfSums(FastDropout):
 def cpu_training_settings(
     model: PreTrainedModel, *, matmul_precision: str | None = None
 ) -> Iterator[None]:
-    """On a CPU: eager attention, the fast float32 products, cheap dropout masks, kept memory.
+    """On a CPU, use eager attention, fast float32 products and dropout masks, and keep memory.
 
-    Only `sdpa` becomes `eager`, and only plain dropout is replaced: what a user has made of either
-    is trained as it is. Under bfloat16 autocast the residual connections of both stacks are
-    bfloat16 too, parameters and their gradients float32 as ever: products would otherwise convert
-    each of their inputs.
+    Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
+    dropout is kept. Under bfloat16 autocast the residual connections of both stacks become
+    bfloat16, because products would otherwise convert each input; parameters and gradients stay
+    float32.
 
     Args:
-        model: on another device it is left as it is.
-        matmul_precision: as for `torch.set_float32_matmul_precision`; None leaves it.
+        model: the model to train. On another device nothing changes.
+        matmul_precision: as for `torch.set_float32_matmul_precision`. None: unchanged.
     """
     if model.device.type != "cpu":
         yield
@@ -109,7 +109,7 @@ def cpu_training_settings(
 
 @contextlib.contextmanager
 def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
-    """Take off a model in training our dropout and accelerate's autocast, for a while."""
+    """Remove our dropout and accelerate's autocast from a model until the block ends."""
     replaced = [module for module in model.modules() if isinstance(module, FastDropout)]
     autocast = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
     _set_plain_dropout(model)
@@ -125,11 +125,11 @@ def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
 
 
 def _set_fast_dropout(model: nn.Module) -> None:
-    """Let plain dropout draw its masks fast; p stays, and so do hooks."""
+    """Replace plain dropout by the fast one; p and hooks stay."""
     if nn.Dropout.forward is not _DROPOUT:
         return
     for module in model.modules():
-        # Section 5.4: both stacks drop out of the sums of embeddings and positions.
+        # Section 5.4: dropout on the sums of embeddings and positions, in both stacks.
         if hasattr(module, "embed_positions") and type(module.dropout) is nn.Dropout:
             module.dropout.__class__ = FastDropoutOfSums
     for module in model.modules():
@@ -140,15 +140,15 @@ def _set_fast_dropout(model: nn.Module) -> None:
 def _set_plain_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FastDropout):
-            module.__class__ = nn.Dropout  # type: ignore[assignment]  # which it was before
+            module.__class__ = nn.Dropout  # type: ignore[assignment]  # its class before
 
 
 @contextlib.contextmanager
 def _kept_memory() -> Iterator[None]:
-    """Lets glibc keep what an update frees, which it gives back and fetches again otherwise.
+    """Make glibc keep the memory that an update frees instead of returning it to the kernel.
 
-    Every page that is fetched is zeroed by the kernel first, up to a quarter of the time of an
-    update. What the user has set by MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_ is left.
+    The kernel zeroes every page that it hands out again, which takes up to a quarter of an update.
+    If the user has set MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_, nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None or {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys():
@@ -159,7 +159,7 @@ def _kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        # Where glibc's own thresholds, which grow with what is freed, end up.
+        # The value that glibc's own threshold, which adapts to what is freed, would reach.
         mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_MMAP_THRESHOLD)
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)
@@ -167,18 +167,18 @@ def _kept_memory() -> Iterator[None]:
 
 @functools.cache
 def fast_float32_products() -> str:
-    """Precision "medium" where oneDNN's products are faster and stay float32, else "highest".
+    """Return "medium" if oneDNN's products are faster and still float32, else "highest".
 
-    "medium" leaves the choice of the library to oneDNN. On AMD's processors that is as fast as
-    torch's default, MKL, with AVX2, and twice as fast with AVX-512; elsewhere the default stays.
-    The answer depends on the processor alone, not on its speed in this hour, so that a run that is
-    repeated computes the same. Where the processor has units for bfloat16, oneDNN may compute in
-    that, which is another precision than was asked for: the error of a fixed product tells.
+    "medium" lets torch use oneDNN. On AMD processors that is as fast as torch's default, MKL, with
+    AVX2, and twice as fast with AVX-512; on others the default stays. The answer depends only on
+    the processor, not on its current speed, so that a repeated run computes the same. On processors
+    with bfloat16 units oneDNN may compute in bfloat16, which is not the precision asked for; the
+    error of a fixed product shows whether it does.
     """
     if cpu_flags().get("vendor_id") != "AuthenticAMD":
         return "highest"
     generator = torch.Generator().manual_seed(0)
-    # So large that oneDNN takes it: smaller ones are left to the default under "medium" too.
+    # Large enough for oneDNN: even under "medium" smaller products go to the default library.
     x, weight = (torch.randn(rows, 512, generator=generator) for rows in (512, 1024))
     before = torch.get_float32_matmul_precision()
     try:

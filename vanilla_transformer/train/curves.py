@@ -1,4 +1,4 @@
-"""Pictures of a training: the learning rate of Eq. 3, and what a trainer has logged."""
+"""Plot the learning rate of Eq. 3 and the values that a trainer logged."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ def plot_schedule(
     axis = figure.subplots()
     for d_model, warmup in settings:
         rate = partial(noam_lr, d_model=d_model, warmup_steps=warmup, factor=factor)
-        # 500 points, and the peak, which may lie between two of them.
+        # About 500 points, plus the peak, which may lie between two of them.
         points = sorted({min(warmup, steps), *range(1, steps + 1, -(-steps // 500)), steps})
         label_text = f"{D_MODEL} = {d_model}, {warmup} warm-up updates"
         axis.plot(points, [rate(step) for step in points], label=label_text)
@@ -39,20 +39,20 @@ def plot_schedule(
 def plot_training_curves(
     log_history: Sequence[Mapping[str, float]], *, title: str | None = None
 ) -> "Figure":
-    """Draw loss, perplexity, learning rate and BLEU over the updates, as far as they were logged.
+    """Draw whichever of loss, perplexity, learning rate and BLEU were logged, over the updates.
 
     Args:
         log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
-            `eval_loss` is drawn. Beside the validation loss stands `eval_training_loss`, of which
-            the same is true: plain cross-entropy without dropout.
-        title: of the whole picture.
+            `eval_loss` is drawn. `eval_training_loss` shares a panel with the validation loss: both
+            are plain cross-entropy without dropout.
+        title: title of the figure.
     """
     validation = _series(log_history, "eval_loss")
     perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
     perplexity |= _series(log_history, "eval_perplexity")
     panels = {
         "loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
-        # With smoothed labels and dropout: not to be held against the loss of an evaluation.
+        # Includes label smoothing and dropout, so it is not comparable to an evaluation loss.
         "training loss, as it is minimised": (_series(log_history, "loss"), {}),
         "validation perplexity": ({}, perplexity),
         "learning rate": (_series(log_history, "learning_rate"), {}),
@@ -77,7 +77,7 @@ def plot_training_curves(
 
 
 def _series(log_history: Sequence[Mapping[str, float]], key: str) -> dict[int, float]:
-    """Return the values of one key by update; a later entry replaces one of the same update."""
+    """Return the values of a key by update; the last entry for an update counts."""
     entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
     return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
 
@@ -86,7 +86,7 @@ def _draw_curves(
     axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
 ) -> None:
     for kind, curve, colour in (("training", training, "C0"), ("validation", validation, "C1")):
-        # A single point would make no line.
+        # A single point draws no line.
         marker = "o" if len(curve) == 1 or validation else None
         if curve:
             points = zip(*curve.items(), strict=True)

@@ -1,4 +1,4 @@
-"""Evaluate the model of a run directory: its test sets, and their translations scored."""
+"""Evaluate the model of a run directory on its test sets."""
 
 import dataclasses
 import logging
@@ -39,31 +39,31 @@ def evaluate_run(
     with_texts: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
-    """Score the model of a run directory on its test pairs, or its validation pairs without any.
+    """Score the model of a run directory on its test pairs, or else on its validation pairs.
 
-    A complete run whose metrics.json holds no samples gets them, unless something is overridden.
+    If nothing is overridden, samples are added to a complete run whose metrics.json has none.
 
     Args:
-        directory: run directory; any directory with model and tokenizer, if `pair` and `test_file`
-            are given.
+        directory: run directory, or any directory with model and tokenizer if `pair` and
+            `test_file` are given.
         batch_tokens: tokens in a batch.
-        bleu: names of further BLEU scores, of `OTHER_BLEU`.
+        bleu: names of further BLEU scores, from `OTHER_BLEU`.
         with_texts: whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict` instead of the recipe's; None leaves the recipe's.
+            `strict`, which override the recipe. None: the recipe's value.
 
     Returns:
-        For each test set its scores.
+        The scores of each test set.
 
     Raises:
-        ValueError: if there is no model, no test and validation pairs, or no such option.
+        ValueError: if there is no model, no test or validation pairs, or an unknown option.
     """
     run = Path(directory)
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     _, language = recipe.languages
-    for kind in bleu:  # before the long work: what it needs may not be installed
+    for kind in bleu:  # fail before the long work if a package is not installed
         other_bleu(kind)(["a"], ["a"], target_language=language)
     results = {
         name: score_test_set(recipe, model, tokenizer, test_set, batch_tokens)
@@ -81,10 +81,10 @@ def evaluate_run(
 
 
 def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:
-    """Return those of `TEST_OPTIONS` that were given, not None.
+    """Return the `TEST_OPTIONS` that are not None.
 
     Raises:
-        ValueError: if another one was given.
+        ValueError: if there is an unknown option.
     """
     if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
         raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
@@ -94,17 +94,18 @@ def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:
 def recipe_and_test_sets(
     run: Path, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, dict[str, TextPairs]]:
-    """Find what the model of a run directory is to be tested on, and how it is to translate.
+    """Return the recipe and the pairs for testing the model of a run directory.
 
     Args:
-        run: run directory; any directory with model and tokenizer, if the rest is given.
-        overrides: fields of a recipe that take the place of the run's own.
+        run: run directory, or any directory with model and tokenizer if `pair` and `test_file` are
+            given.
+        overrides: recipe fields that override the run's own.
 
     Returns:
-        The recipe, and its test sets by name, or its validation pairs where it has no others.
+        The recipe, and its test sets by name, or its validation pairs if there are none.
 
     Raises:
-        ValueError: if there is no model, or no test and validation pairs.
+        ValueError: if there is no model, or no test or validation pairs.
     """
     check_weights(run)
     if (run / RECIPE).is_file():
@@ -131,7 +132,7 @@ def recipe_and_test_sets(
 
 
 def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
-    """Refuse other training pairs than those that the run held its test pairs out of."""
+    """Refuse if the training file that the test pairs were held out of has changed."""
     began = recorded_data(run).get("files", {}).get("train")
     if began is not None and data_identity(recipe).get("files", {}).get("train") != began:
         raise RequestError(
@@ -141,7 +142,7 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
 
 
 def _add_samples(run: Path, samples: dict[str, list[Sample]]) -> None:
-    """Add samples to the metrics of a run that was completed before metrics.json held any."""
+    """Add samples to a complete run whose metrics.json, from an earlier version, has none."""
     metrics: Metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else {}
     if "recipe" not in metrics or metrics.get("samples"):
         return
@@ -174,7 +175,7 @@ def score_test_set(
         progress=sys.stderr.isatty(),
     )
     if test_set.kinds is not None:
-        # A sentence of several kinds counts for each of them.
+        # A sentence of several kinds counts towards each.
         triples = [
             (hypothesis, reference, kind)
             for hypothesis, reference, kinds in zip(

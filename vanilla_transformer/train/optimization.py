@@ -22,14 +22,14 @@ WARMUP_STEPS = 4000
 def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Eq. 3: d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times a factor.
 
-    It rises in a straight line to its peak, factor * (d_model * warmup_steps)^-0.5, at
-    step = warmup_steps (6.988e-4 for the base model), and falls with the root of the step after it.
+    It rises linearly to its peak, factor * (d_model * warmup_steps)^-0.5, at step = warmup_steps
+    (6.988e-4 for the base model), then falls with the inverse square root of the step.
 
     Args:
         step: number of the update, from 1.
         d_model: width of the model.
         warmup_steps: updates until the peak; 4000 in the paper.
-        factor: multiple of Eq. 3; 1.0 is the paper. Small models bear more.
+        factor: multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
 
     Raises:
         ValueError: if an argument is not positive.
@@ -43,16 +43,17 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
 def noam_schedule(
     optimizer: torch.optim.Optimizer, *, d_model: int, warmup_steps: int, factor: float = 1.0
 ) -> LambdaLR:
-    """Eq. 3 as a scheduler: the k-th update is done at `noam_lr(k)`, the first one included.
+    """Return Eq. 3 as a scheduler: update k, counted from 1, uses `noam_lr(k)`.
 
-    Call `scheduler.step()` after each `optimizer.step()`, as every trainer does. What the scheduler
-    saves is its counter; the constants come from the call, so they may be changed on resumption.
+    Call `scheduler.step()` after each `optimizer.step()`, as every trainer does. A saved scheduler
+    holds only its counter; the constants come from this call, so they may change on resumption.
 
     Args:
-        optimizer: with learning rate 1.0, as `paper_adam` makes it: the schedule multiplies it.
+        optimizer: an optimizer with learning rate 1.0, which the schedule multiplies, such as one
+            from `paper_adam`.
         d_model: width of the model.
         warmup_steps: updates until the peak; 4000 in the paper.
-        factor: multiple of Eq. 3; 1.0 is the paper.
+        factor: multiple of Eq. 3; 1.0 in the paper.
 
     Raises:
         ValueError: if an argument is not positive or the optimizer's learning rate is not 1.0.
@@ -63,7 +64,7 @@ def noam_schedule(
         if base != 1.0:
             raise RequestError(
                 f"got an optimizer with lr={base:g}, which would multiply Eq. 3; "
-                "make it with lr=1.0 and scale the schedule with factor."
+                "create it with lr=1.0 and scale the schedule with factor."
             )
     # A partial of a module-level function, not a lambda: it pickles.
     rate = partial(_lr_after, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
@@ -71,12 +72,12 @@ def noam_schedule(
 
 
 def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
-    """The largest rate of Eq. 3, which is that of step = warmup_steps."""
+    """Return the largest rate of Eq. 3, reached at step = warmup_steps."""
     return noam_lr(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
 
 
 def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> float:
-    """The multiple of Eq. 3 that has this rate at its peak, which is step = warmup_steps."""
+    """Return the multiple of Eq. 3 that peaks at this rate."""
     return learning_rate * (d_model * warmup_steps) ** 0.5
 
 
@@ -87,16 +88,16 @@ def paper_adam(
     betas: tuple[float, float] = ADAM_BETAS,
     eps: float = ADAM_EPSILON,
 ) -> torch.optim.Adam:
-    """Adam with the paper's constants, in torch's fused form where all parameters allow it.
+    """Return Adam with the paper's constants, fused if all parameters allow it.
 
     Args:
         parameters: the model's parameters, or parameter groups.
-        lr: 1.0 when `noam_schedule` sets the rate.
-        betas: decay of the two moments.
-        eps: added to the root of the second moment.
+        lr: learning rate; 1.0 if `noam_schedule` sets the rate.
+        betas: decay rates of the two moments.
+        eps: constant added to the root of the second moment.
 
     Raises:
-        ValueError: for float16 parameters, in which eps is zero and the update 0 / 0.
+        ValueError: for float16 parameters, where eps underflows to zero and the update is 0 / 0.
     """
     groups: list[Any] = list(parameters)
     tensors = [
@@ -106,7 +107,7 @@ def paper_adam(
     ]
     if any(tensor.dtype == torch.float16 for tensor in tensors):
         raise RequestError(
-            f"got float16 parameters, where eps={eps:g} is zero; "
+            f"got float16 parameters, where eps={eps:g} rounds to zero; "
             "keep the parameters in float32 and let autocast choose float16 or bfloat16."
         )
     fused = all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in tensors)
@@ -114,7 +115,7 @@ def paper_adam(
 
 
 def _lr_after(updates: int, *, d_model: int, warmup_steps: int, factor: float) -> float:
-    """Rate for the update that follows so many updates: LambdaLR counts from 0, Eq. 3 from 1."""
+    """Return the rate of the next update: LambdaLR counts from 0, Eq. 3 from 1."""
     return _eq3(updates + 1, d_model, warmup_steps, factor)
 
 

@@ -1,4 +1,4 @@
-"""Tell at the start of a training what it is, and soon when it ends; on a terminal with a bar."""
+"""Log what is trained and when it is expected to end; show a progress bar on a terminal."""
 
 import logging
 import math
@@ -17,12 +17,12 @@ from .checkpoints import Progress
 
 logger = logging.getLogger(__name__)
 
-KNOWN_AFTER = 50  # updates: the first are slow, and no two batches take the same time
+KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
 _PACKAGE = __name__.partition(".")[0]
 
 
 class _Trainer(Protocol):
-    """What is asked of our trainer."""
+    """The parts of our trainer that `Outlook` uses."""
 
     args: VanillaTransformerTrainingArguments
     model: VanillaTransformerForConditionalGeneration
@@ -39,10 +39,10 @@ class _Trainer(Protocol):
 
 
 class Outlook(TrainerCallback):
-    """What a training is and when it ends: after its updates or its minutes, whichever is first.
+    """Log size and expected end of a training: its updates or minutes, whichever come first.
 
     Args:
-        trainer: ours, whose training it is; its clock runs already when this callback is called.
+        trainer: our trainer. Its clock has started when this callback is called.
     """
 
     def __init__(self, trainer: _Trainer) -> None:
@@ -52,7 +52,7 @@ class Outlook(TrainerCallback):
         self._held = ExitStack()
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
-        """The update that is the last and the minutes until then, once the speed is known."""
+        """Return the last update and the minutes until then, once the speed is known."""
         update, seconds = state.global_step, self.trainer.progress.seconds
         if self._begun is None or update - self._begun[0] < KNOWN_AFTER:
             return None
@@ -63,7 +63,7 @@ class Outlook(TrainerCallback):
             left = min(left, math.ceil(in_time / max(each, 1e-9)))
         return update + left, left * each / 60
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Show the bar."""
         self._begun = None
         if state.is_world_process_zero and not args.disable_tqdm:
@@ -73,15 +73,15 @@ class Outlook(TrainerCallback):
             bar = tqdm(total=state.max_steps, initial=state.global_step, unit="update")
             self._bar = self._held.enter_context(bar)
 
-    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
-        """Tell what is trained, once the first epoch is laid out."""
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Log what is trained, once the number of updates per epoch is known."""
         if self._begun is None:
             self._begun = (state.global_step, self.trainer.progress.seconds)
             if state.is_world_process_zero:
                 self._tell_what_it_is(state)
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
-        """Move the bar, and tell the end when the speed is known."""
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Move the bar, and log the expected end once the speed is known."""
         end = self.end(state)
         if self._bar is not None:
             self._bar.total = end[0] if end else state.max_steps
@@ -98,8 +98,8 @@ class Outlook(TrainerCallback):
         if last < state.max_steps and not self.trainer.interrupted:
             self.trainer.warn_of_warmup(last)
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
-        """Take the bar away."""
+    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Close the bar."""
         self._held.close()
         self._bar = None
 
@@ -119,7 +119,7 @@ class Outlook(TrainerCallback):
 
 
 def describe_end(end: tuple[int, float]) -> str:
-    """The time of day and the update of an expected end."""
+    """Format the time of day and the update of an expected end."""
     update, minutes = end
     clock = time.localtime(time.time() + 60 * minutes)
     day = "%H:%M" if minutes < 12 * 60 else "%Y-%m-%d %H:%M"

@@ -1,7 +1,7 @@
-"""R-Drop: train a model to predict the same under two dropout masks of a pair.
+"""R-Drop: train a model to predict the same for a pair under two dropout masks.
 
-Liang et al., 2021: R-Drop: Regularized Dropout for Neural Networks, arXiv 2106.14448. Not of the
-paper; a means for small data, where a model sees each pair many times.
+Liang et al., 2021: R-Drop: Regularized Dropout for Neural Networks, arXiv 2106.14448. It is not in
+the paper, and helps with small data, where a model sees each pair many times.
 
 Shapes: B batch, T target length, N = B T tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..loss import ChunkedCrossEntropy, softmax_in_place
 
-# Tokens whose logits exist at one time, in both passes. More are slower on a CPU: their logits are
-# read some ten times.
+# Tokens whose logits, of both passes, are in memory at a time. More are slower on a CPU, because
+# the logits are read about ten times.
 _CPU_CHUNK, _DEVICE_CHUNK = 256, 2048
 
 
@@ -28,20 +28,20 @@ def r_drop_loss(
     num_items: Tensor | int | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """Mean cross-entropy of two passes p and q, and alpha / 4 (KL(p || q) + KL(q || p)).
+    """Return the mean cross-entropy of passes p and q plus alpha / 4 (KL(p || q) + KL(q || p)).
 
-    This is half of the authors' loss, so that it is the cross-entropy where the passes agree; Adam
-    does not see the factor.
+    This is half the authors' loss, so that it equals the cross-entropy if the passes agree; the
+    factor does not change Adam's updates.
 
     Args:
         hidden: decoder outputs of a batch that holds every pair twice, (2 B, T, d): row i + B is
             row i under another dropout mask.
-        weight: the pre-softmax table, (V, d). None: `hidden` are the logits already, (2 B, T, V).
-        labels: gold ids, (2 B, T), with `ignore_index` where there is none.
-        alpha: how much the passes are drawn together; the authors take 5 for small data.
+        weight: the pre-softmax table, (V, d). None: `hidden` holds logits, (2 B, T, V).
+        labels: gold ids, (2 B, T), or `ignore_index` if there is none.
+        alpha: weight of the divergence; the authors use 5 for small data.
         label_smoothing: eps_ls (Section 5.4) of the cross-entropy.
-        num_items: labels of the whole update, each pair counted once. None: those of this batch.
-        ignore_index: the label that is left out.
+        num_items: number of labels in the update, each pair counted once. None: in this batch.
+        ignore_index: label that the loss leaves out.
 
     Returns:
         Scalar, nats per label.
@@ -50,7 +50,7 @@ def r_drop_loss(
     if num_items is None:
         num_items = kept.sum().clamp(min=1)
     if weight is not None:
-        # The passes in turn, so that a chunk holds both of each of its tokens.
+        # Interleave the passes, so that a chunk holds both rows of a token.
         rows = hidden.flatten(0, 1).unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)  # (2 N, d)
         chunk_size = 2 * (_CPU_CHUNK if rows.device.type == "cpu" else _DEVICE_CHUNK)
         return ChunkedCrossEntropy.apply(
@@ -73,10 +73,10 @@ def r_drop_loss(
 
 
 def _divergent_softmax(logits: Tensor, *, alpha: float) -> tuple[Tensor, Tensor]:
-    """What `ChunkedCrossEntropy` asks of `normalize`, of passes p and q in turn, (2 n, V).
+    """Implement `normalize` of `ChunkedCrossEntropy` for alternating rows of p and q, (2 n, V).
 
-    Beside log(sum_j exp z_j) each pass has h KL, h = alpha / 2, of it from the other. With
-    D = log p - log q the logits of p have the gradient p + h (p (D - KL(p || q)) + p - q).
+    To log(sum_j exp z_j) each row adds h times its KL from the other pass, h = alpha / 2. With
+    D = log p - log q the gradient for the logits of p is p + h (p (D - KL(p || q)) + p - q).
     """
     difference = logits[0::2] - logits[1::2]  # (n, V)
     probs, log_sum = softmax_in_place(logits)

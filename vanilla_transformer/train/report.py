@@ -1,4 +1,4 @@
-"""The parts of metrics.json that training knows, and the files of a run for people to read."""
+"""Write what training knows into metrics.json, and the files of a run for readers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from .curves import plot_training_curves
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Seq2SeqTrainingArguments
 
-# What a configuration may say beside the fields of a recipe.
+# Model config fields that a recipe does not have.
 _MODEL = (
     "d_k",
     "d_v",
@@ -31,13 +31,13 @@ _MODEL = (
     "tie_word_embeddings",
     "lm_head_bias",
 )
-# What the arguments may say of the updates beside that.
+# Training arguments that change the updates and that a recipe does not have.
 _UPDATES = (
     *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args"),
     *("weight_decay", "neftune_noise_alpha"),
 )
 _SAMPLE = ("source", "reference", "translation")
-_FEWEST_SAMPLES = 3  # that a card shows
+_FEWEST_SAMPLES = 3  # as many as a model card shows
 
 
 def training_facts(
@@ -46,7 +46,7 @@ def training_facts(
     args: "Seq2SeqTrainingArguments",
     progress: Progress,
 ) -> Metrics:
-    """Sizes, time, speed, machine and software of a training."""
+    """Return sizes, time, speed, machine and software of a training."""
     training_seconds = progress.seconds - progress.evaluation_seconds
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -66,11 +66,11 @@ def training_facts(
 
 
 def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) -> dict[str, Any]:
-    """Return the config's values that the recipe does not hold and that are not the paper's.
+    """Return the config's values that the recipe does not record and that are not the paper's.
 
     Args:
-        config: of the model.
-        recipe: that leaves the shape to its `init_from`; None for one that says all it can.
+        config: the model's config.
+        recipe: a recipe with `init_from`, which does not record the shape. None: one that does.
     """
     paper, names = VanillaTransformerConfig(), list(_MODEL)
     if recipe is not None:
@@ -88,12 +88,12 @@ def beside_the_paper(
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,
 ) -> dict[str, Any]:
-    """Return the arguments that no recipe has and that make the updates others than the paper's.
+    """Return the arguments that change the updates from the paper's and that no recipe has.
 
     Args:
-        args: of the training.
-        optimizer: that the trainer was given, if any.
-        schedule: likewise, of the learning rate.
+        args: the training arguments.
+        optimizer: the optimizer passed to the trainer, if any.
+        schedule: the learning rate schedule passed to the trainer, if any.
     """
     found = {name: getattr(args, name) for name in _UPDATES}
     given = {"optim": optimizer, "lr_scheduler_type": schedule}
@@ -102,7 +102,7 @@ def beside_the_paper(
 
 
 def without_texts(result: TestTexts) -> TestTexts:
-    """The scores of a test set without its sentences."""
+    """Return the scores of a test set without its sentences."""
     scores = result.copy()
     scores.pop("hypotheses", None)
     scores.pop("sources", None)
@@ -111,12 +111,12 @@ def without_texts(result: TestTexts) -> TestTexts:
 
 
 def draw_curves(log_history: Sequence[dict[str, float]], run: Path, *, title: str) -> None:
-    """Draw what a trainer has logged into its run directory."""
+    """Draw the training curves into a run directory."""
     save_figure(plot_training_curves(log_history, title=title), run / CURVES)
 
 
 def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:
-    """Write what a trainer has logged as a table: a row for each update, a column for each name."""
+    """Write a trainer's log as a table: a row for each update, a column for each name."""
     rows: dict[int, dict[str, float]] = {}
     for entry in log_history:
         rows.setdefault(int(entry["step"]), {}).update(entry)
@@ -129,7 +129,7 @@ def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:
 
 
 def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, str]:
-    """Write all translations, those of a test set in a file; return the files' names by set."""
+    """Write all translations, one file per test set; return the file names by test set."""
     files = {name: HYPOTHESES.format(name) for name in results}
     for name, file in files.items():
         lines = (" ".join(text.split()) for text in results[name]["hypotheses"])
@@ -141,11 +141,11 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
     """Choose the first translations of each test set, or of the validation set if there is none.
 
     Args:
-        results: by test set, with `sources`, `references` and `hypotheses`.
-        count: of each set; at least three, as many as a card shows.
+        results: `sources`, `references` and `hypotheses` of each test set.
+        count: samples per test set; raised to three, as many as a model card shows.
 
     Returns:
-        By test set `source`, `reference` and `translation`, each on one line.
+        Samples of each test set: `source`, `reference` and `translation`, each on one line.
     """
     count = max(count, _FEWEST_SAMPLES)
     names = [name for name in results if name != "validation"] or list(results)
@@ -162,7 +162,7 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
 
 
 def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
-    """Render the samples of metrics.json for readers."""
+    """Write the samples of metrics.json as a Markdown page."""
     lines = ["# Sample translations", ""]
     for name, chosen in samples.items():
         lines += [f"## {name}", ""]
@@ -172,5 +172,5 @@ def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
 
 
 def sample_text(sample: Mapping[str, object]) -> str:
-    """Render a sample in three lines; indented by four, Markdown shows any text as it is."""
+    """Render a sample in three lines, indented by four so that Markdown shows it verbatim."""
     return "\n".join(f"    {name:<12}{sample[name]}" for name in _SAMPLE)

@@ -1,16 +1,16 @@
-"""What a recipe says, done: data, tokenizer, training, average, evaluation, run directory.
+"""Run a recipe: data, tokenizer, training, averaging, evaluation, run directory.
 
-Each stage leaves its result on disk, whole or not at all, and is not repeated by the next start.
+Each stage writes its result to disk atomically, and the next start does not repeat it.
 
-    RUN/recipe.yaml                  all fields; decides whether a directory may be resumed
+    RUN/recipe.yaml                  all fields; decides whether the run may be resumed
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
-    RUN/checkpoints/data.json        which pairs these and the tokenizer were learnt from
-    RUN/checkpoints/training.lock, training.json    held by the process that trains, and gone after
+    RUN/checkpoints/data.json        which pairs the checkpoints and the tokenizer are trained on
+    RUN/checkpoints/training.lock, training.json    exist while a process trains
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
     RUN/curves.png, history.tsv, samples.md, attention.png
     RUN/hypotheses.NAME.txt          all translations of a test set, one line each
-    RUN/metrics.json                 written last: its presence says that the run is complete
+    RUN/metrics.json                 written last; its presence marks the run as complete
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
-    """What is trained, validated and tested on, and how many pairs there are of what."""
+    """Training, validation and test pairs, and their numbers."""
 
     train: "Dataset"
     validation: "Dataset | None"
@@ -95,19 +95,19 @@ class _Data:
 def run_recipe(
     recipe: Recipe, output_dir: str | os.PathLike[str], *, resume: bool = True
 ) -> Metrics:
-    """Train and evaluate a model as a recipe says.
+    """Train and evaluate a model from a recipe.
 
     Args:
-        recipe: from `load_recipe`.
-        output_dir: run directory; new, empty, or that of the same recipe, which is then resumed.
-        resume: whether a run that is already there is gone on with; otherwise it is refused.
+        recipe: a recipe from `load_recipe`.
+        output_dir: run directory. It is new, empty, or holds a run of the same recipe to resume.
+        resume: whether to resume an existing run; if not, it is refused.
 
     Returns:
         The content of metrics.json.
 
     Raises:
-        ValueError: if the directory belongs to something else or is being trained by another
-            process, or the data or the recipe are at fault.
+        ValueError: if the directory holds something else or another process trains in it, or if
+            the data or the recipe are invalid.
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     check_text("output_dir", str(output_dir))
@@ -115,7 +115,7 @@ def run_recipe(
     check_report(recipe.report_to)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
-        # The other ranks, on other machines too, wait, then find everything in the cache.
+        # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
             check_ours(recipe, run, resume=resume)
             metrics = completed(recipe, run)
@@ -124,7 +124,7 @@ def run_recipe(
             if metrics is None and args.should_save:
                 check_writable(run)
                 held.enter_context(training_lock(run))
-                # Another process may have begun after the first look.
+                # Another process may have started since the first check.
                 check_ours(recipe, run, resume=resume)
             identity = identify(recipe, run)
             if metrics is not None:
@@ -140,26 +140,26 @@ def run_recipe(
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
-    """Return the training arguments of a recipe: its own values and what is the same for all."""
+    """Return the training arguments of a recipe: its values and those that all recipes share."""
     cuda = torch.cuda.is_available()
     args = VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
         **recipe.argument_values(),
-        # A loss that is not finite ends the run; hidden, it would only waste the rest of it.
+        # A loss that is not finite ends the run at once; with the filter it would go unnoticed.
         logging_nan_inf_filter=False,
-        # The table of options cannot give this one: it depends on the machine too.
+        # Not in `argument_values`, because it also depends on the machine.
         bf16=resolve_precision(recipe.precision) == "bf16",
         dataloader_num_workers=2 if cuda else 0,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,
-        ddp_timeout=4 * 3600,  # the other ranks wait while the first one prepares the data
+        ddp_timeout=4 * 3600,  # the other ranks wait while the first prepares the data
         disable_tqdm=not sys.stderr.isatty(),
         report_to=recipe.report_to or "none",
         run_name=output_dir.absolute().parent.name,
-        # Said aloud, or processes on CPUs do not find each other.
+        # Must be explicit, or processes on CPUs do not find each other.
         use_cpu=not (cuda or torch.backends.mps.is_available()),
     )
-    # A recipe counts the batches of all processes, whose number is known only now.
+    # A recipe counts the batches of all processes; their number is known only now.
     args.gradient_accumulation_steps = share_of_update(
         recipe.gradient_accumulation, args.world_size
     )
@@ -167,18 +167,18 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
 
 
 def check_report(name: str | None) -> None:
-    """Refuse to report by a package that is not installed, before any work."""
+    """Refuse to report to a package that is not installed, before any work."""
     if name is not None and importlib.util.find_spec(name) is None:
         raise RequestError(
             f"report_to: got {name}, which is not installed; pip install {name}, or leave it out: "
-            "the log and curves.png tell the same."
+            "the log and curves.png show the same values."
         )
 
 
 def _prepare(
     recipe: Recipe, run: Path, identity: Mapping[str, Any], *, write: bool
 ) -> tuple[PreTrainedTokenizerBase, _Data]:
-    """Pairs and tokenizer: read, learnt and cached where that has not been done before."""
+    """Return tokenizer and data, from the cache if an earlier start prepared them."""
     pinned_recipe = pinned(recipe, identity)
     pairs = training_pairs(pinned_recipe)
     texts = validation_pairs(pinned_recipe)
@@ -192,7 +192,7 @@ def _prepare(
         pairs, texts, test = held_out(pinned_recipe, pairs)
         test_sets = {"test": test} if len(test) else {}
         identity["held_out_pairs"] = len(test)
-    if write:  # only now: pairs that cannot be read leave no directory behind
+    if write:  # only now, so that unreadable pairs leave no directory behind
         claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs, identity)
     train = tokenize_pairs(
@@ -204,7 +204,7 @@ def _prepare(
     )
     validation = None
     if len(texts):
-        # Whatever their length: leaving long sentences out would flatter the perplexity.
+        # Of any length: leaving out long sentences would improve the perplexity unfairly.
         validation = tokenize_pairs(_dataset(recipe, texts), tokenizer, show_progress=False)
     sizes = {
         "train_pairs": report.pop("read"),
@@ -220,7 +220,7 @@ def _prepare(
 
 
 def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
-    """Texts of a recipe as `load_pairs` gives them."""
+    """Return text pairs as a data set, like `load_pairs`."""
     source, target = recipe.languages
     return load_pairs(
         [*zip(texts.sources, texts.targets, strict=True)],
@@ -233,7 +233,7 @@ def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
 def _shared_with_training(
     recipe: Recipe, pairs: "Dataset", sets: dict[str, TextPairs]
 ) -> dict[str, int]:
-    """How many pairs of each set are training pairs too, of those that have any; warned of."""
+    """Count the pairs of each set that are training pairs too, if any, and warn."""
     counts = {
         name: shared_pairs(_dataset(recipe, texts), pairs)
         for name, texts in sets.items()
@@ -256,7 +256,7 @@ def _check_lengths(
     name: str,
     pairs: TextPairs,
 ) -> None:
-    """Refuse before the training what would be too long to be translated or scored after it."""
+    """Refuse, before the training, pairs that are too long to translate or score after it."""
     sides = [pairs.sources]
     if longest_sequence(model) is not None:
         sides.append(pairs.targets)
@@ -270,17 +270,17 @@ def _check_lengths(
 def _tokenizer(
     recipe: Recipe, run: Path, pairs: "Dataset", identity: Mapping[str, Any]
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of the run: its model's, or learnt from its training pairs by the first start.
+    """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
 
     Args:
-        recipe: of the run.
-        run: its directory.
-        pairs: its training pairs.
-        identity: what `identify` says of the run.
+        recipe: the run's recipe.
+        run: the run directory.
+        pairs: the training pairs.
+        identity: result of `identify`.
     """
     if not (run / "tokenizer.json").is_file() and recipe.init_from is not None:
         folder = initial_folder(recipe.init_from, identity[INIT_FROM])
-        load_saved_tokenizer(folder)  # refused here, not when a copy of it is there
+        load_saved_tokenizer(folder)  # refuse an invalid one before it is copied
         with files_written_aside(run, last="tokenizer.json") as aside:
             copy_tokenizer(folder, aside)
     elif not (run / "tokenizer.json").is_file():
@@ -298,10 +298,10 @@ def _tokenizer(
         checkpoint = last_whole_checkpoint(run / CHECKPOINTS)
         if checkpoint is None:
             raise RequestError(
-                f"{error} Nothing is trained yet: delete {run / 'tokenizer.json'}, and it is "
-                "learnt again."
+                f"{error} Nothing is trained yet: delete {run / 'tokenizer.json'}, and the next "
+                "start trains it again."
             ) from error
-        logger.warning("%s The tokenizer of %s is taken instead.", error, checkpoint)
+        logger.warning("%s The tokenizer of %s is used instead.", error, checkpoint)
         return load_saved_tokenizer(checkpoint)
 
 
@@ -311,7 +311,7 @@ def _train(
     tokenizer: PreTrainedTokenizerBase,
     data: _Data,
 ) -> Path | None:
-    """Train to the end, from the last whole checkpoint if there is one; return the last one."""
+    """Train to the end, from the last whole checkpoint if any; return the final checkpoint."""
     start = last_whole_checkpoint(args.output_dir)
     if start is not None and _is_final(start, recipe):
         return start
@@ -322,11 +322,11 @@ def _train(
         args.eval_strategy = IntervalStrategy.NO
     if not data.test_sets and not len(texts):
         logger.warning(
-            "There are no validation and no test pairs, hence there will be no scores; give "
+            "There are no validation or test pairs, so there will be no scores; give "
             "--validation-file or --test-file."
         )
     if args.should_save and (data.test_sets or len(texts)):
-        installed_bleu_tokenizer(recipe.languages[1])  # says now, not later, what is missing
+        installed_bleu_tokenizer(recipe.languages[1])  # fail now, not after the training
     model = _model(recipe, len(tokenizer), start, data.sizes)
     for name, pairs in {"validation": texts, **data.test_sets}.items():
         _check_lengths(model, tokenizer, name, pairs)
@@ -355,13 +355,13 @@ def _train(
 def _model(
     recipe: Recipe, vocabulary: int, start: Path | None, sizes: Mapping[str, Any]
 ) -> VanillaTransformerForConditionalGeneration:
-    """A new model, or the one to go on from: the run's own as soon as there is a checkpoint."""
+    """Return a new model, or with `init_from` that model, or the run's own from a checkpoint."""
     if recipe.init_from is None:
         return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
     if start is not None:
         return load_initial_model(start, recipe)
     model = load_initial_model(initial_folder(recipe.init_from, sizes[INIT_FROM]), recipe)
-    logger.info("The training goes on from %s: its weights and its tokenizer.", recipe.init_from)
+    logger.info("Training starts from the weights and the tokenizer of %s.", recipe.init_from)
     if recipe.learning_rate is None:
         rate = peak_rate(
             d_model=model.config.d_model,
@@ -369,15 +369,15 @@ def _model(
             factor=recipe.learning_rate_factor,
         )
         logger.warning(
-            "The learning rate rises to %.1e, as in a training from nothing, which may undo much "
-            "of what the model has learnt; --learning-rate 2e-4 is a cautious one.",
+            "The learning rate rises to %.1e, as in a training from scratch, which may undo much "
+            "of what the model has learned; --learning-rate 2e-4 is a cautious choice.",
             rate,
         )
     return model
 
 
 def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
-    """Whether the recipe's updates or minutes are over, or its patience."""
+    """Return whether the recipe's updates, minutes or patience are used up."""
     step = int(checkpoint.name.removeprefix("checkpoint-"))
     if step > recipe.max_steps:
         raise RequestError(
@@ -394,9 +394,9 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
 def _finish(
     recipe: Recipe, run: Path, final: Path, data: _Data, args: VanillaTransformerTrainingArguments
 ) -> None:
-    """Average, evaluate and write what the run directory is to hold."""
+    """Average the checkpoints, evaluate the mean, and write the results."""
     if not (run / RECIPE).is_file():
-        raise RequestError(f"{run} was removed while the run was trained; start it again.")
+        raise RequestError(f"{run} was removed during the training; start it again.")
     averaged = averaging_set(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
@@ -408,8 +408,8 @@ def _finish(
     first = int(averaged[0].name.removeprefix("checkpoint-"))
     if chosen is None and len(averaged) > 1 and first < recipe.warmup_steps:
         logger.warning(
-            "The mean of checkpoints begins at update %d, within the %d of warm-up; the last one "
-            "alone may translate better: --checkpoints-to-average 1.",
+            "The averaged checkpoints begin at update %d, before the end of warm-up at update %d; "
+            "the last one alone may translate better: --checkpoints-to-average 1.",
             first,
             recipe.warmup_steps,
         )
@@ -446,28 +446,28 @@ def _finish(
 
 
 def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> None:
-    """Let the model translate, by `generate` too, with the recipe's beams and its own penalty."""
+    """Write beams and length penalty to the generation config, so that `generate` uses them."""
     search = GenerationConfig.from_pretrained(run)
     search.num_beams = recipe.num_beams
-    # None, as the host has it, where the paper's rule counts.
+    # None, the default in transformers, selects the paper's rule.
     search.early_stopping = True if recipe.stop_search_early else None
     search.length_penalty = length_penalty
     if search.length_penalty is None:
         search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
-    if search.num_beams == 1:  # the host refuses what only a beam needs
+    if search.num_beams == 1:  # transformers refuses beam options without beams
         search.early_stopping = search.length_penalty = None
     write_aside(run / "generation_config.json", search.to_json_file)
 
 
 @contextmanager
 def _picture(name: str) -> Iterator[None]:
-    """A picture that cannot be drawn is not worth a run: it is logged, and the run goes on."""
+    """Log a picture that cannot be drawn, and let the run continue."""
     try:
         yield
     except RequestError as error:
-        logger.warning("%s could not be drawn (%s); the run goes on without it.", name, error)
+        logger.warning("%s could not be drawn (%s); the run continues without it.", name, error)
     except Exception:
-        logger.exception("%s could not be drawn; the run goes on without it.", name)
+        logger.exception("%s could not be drawn; the run continues without it.", name)
 
 
 def _draw_attention(
@@ -476,7 +476,7 @@ def _draw_attention(
     run: Path,
     results: Mapping[str, TestTexts],
 ) -> None:
-    """Where the decoder looks while it writes the first sample."""
+    """Draw the decoder's attention to the source in the first sample."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
     result = list(results.values())[-1]

@@ -1,6 +1,6 @@
 """Decide whether a run may start or resume in a directory, by its recipe and its pairs.
 
-Pairs and recipe are noted before the first update, and bind every later start of the same run.
+Pairs and recipe are recorded before the first update, and every later start must match them.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ from .initial_model import identify_model
 
 logger = logging.getLogger(__name__)
 
-INIT_FROM = "init_from"  # in data.json: which model the run began with
-MODEL_FILES: Final = "model_files"  # in metrics.json: size and SHA-256 of each file of the model
+INIT_FROM = "init_from"  # in data.json: the model that the run began with
+MODEL_FILES: Final = "model_files"  # in metrics.json: size and SHA-256 of each model file
 _MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -57,19 +57,19 @@ def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
         return
     if not resume:
         raise RequestError(f"{run} holds a run already; give another directory.")
-    if not _trained(run):  # what such an attempt left behind does not bind the next one
+    if not _trained(run):  # an attempt that trained nothing does not restrict the next one
         return
     differences = load_recipe(str(run / RECIPE)).differences(recipe)
     binding = [text for text in differences if text.partition(":")[0] not in CHANGEABLE]
     if binding:
         raise RequestError(
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
-            "--output-dir, or the values as they were."
+            "--output-dir, or the original values."
         )
     if differences and not checkpoints(run / CHECKPOINTS):
         raise RequestError(
-            f"{run} is complete, and without its checkpoints it cannot go on "
-            f"({'; '.join(differences)}); give another --output-dir, or the values as they were."
+            f"{run} is complete, and without its checkpoints it cannot continue "
+            f"({'; '.join(differences)}); give another --output-dir, or the original values."
         )
 
 
@@ -77,11 +77,11 @@ def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
 def training_lock(run: Path) -> Iterator[None]:
     """Keep every other process from training in the directory until the block ends.
 
-    The system lets go of the lock when its holder is killed. Folders that are made for it are
-    removed again if nothing else was written into them.
+    The system releases the lock if its holder is killed. Folders created for the lock are removed
+    at the end if nothing else was written into them.
 
     Raises:
-        ValueError: another process trains there; the message says which.
+        ValueError: if another process trains there; the message says which.
     """
     path = run / LOCK
     created = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -93,7 +93,7 @@ def training_lock(run: Path) -> Iterator[None]:
             inode = path.stat().st_ino
         except Timeout:
             raise RequestError(
-                f"{run} is being trained already, by {_holder(run)}; wait until that ends, or give "
+                f"{run} is being trained already, by {_holder(run)}; wait until it ends, or give "
                 "another --output-dir."
             ) from None
         except (OSError, NotImplementedError) as error:
@@ -107,26 +107,26 @@ def training_lock(run: Path) -> Iterator[None]:
         write_json(run / HOLDER, facts)
         yield
     finally:
-        with suppress(OSError):  # the directory may be gone, or another one in its place
+        with suppress(OSError):  # the directory may be gone or replaced
             if inode is not None and path.stat().st_ino == inode:
                 (run / HOLDER).unlink(missing_ok=True)
                 path.unlink()
         lock.release()
         for folder in created:
-            with suppress(OSError):  # it holds the run
+            with suppress(OSError):  # not empty: it holds the run
                 folder.rmdir()
 
 
 def check_shared(run: Path) -> None:
-    """Refuse to take part in a training that holds no lock in the directory that this machine sees.
+    """Refuse to join a training whose lock is not in the run directory that this machine sees.
 
     Raises:
-        ValueError: machines do not share the directory, or the first process has given up.
+        ValueError: if the machines do not share the directory, or the first process has stopped.
     """
     if not (run / HOLDER).is_file():
         raise RequestError(
-            f"the first process does not train in {run} as {platform.node()} sees it. See what it "
-            "says itself, or give an --output-dir on a file system that all machines share."
+            f"the first process does not train in {run} as {platform.node()} sees it. Read its own "
+            "error, if any, or give an --output-dir on a file system that all machines share."
         )
 
 
@@ -134,18 +134,18 @@ def _holder(run: Path) -> str:
     keys = {"process": int, "host": str, "since": str}
     try:
         facts = read_json(run / HOLDER, keys=keys)
-    except (OSError, ValueError):  # that process is about to write it
+    except (OSError, ValueError):  # not written yet
         return "another process"
     return f"process {facts['process']} on {facts['host']} since {facts['since']}"
 
 
 def completed(recipe: Recipe, run: Path) -> Metrics | None:
-    """The metrics of a run that has been completed with this very recipe, its model as it was.
+    """Return the metrics of a run if it is complete for this recipe and its model is unchanged.
 
-    What is gone of a complete run is made again from its checkpoints: it counts as not completed.
+    A run whose model files are missing counts as incomplete: its checkpoints can restore them.
 
     Raises:
-        ValueError: a file is not what the run wrote, or cannot be made again.
+        ValueError: if a file has changed, or is missing and cannot be restored.
     """
     metrics = _metrics(run)
     if metrics is None or make_recipe(metrics["recipe"]) != recipe:
@@ -158,34 +158,34 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     gone = [name for name in changed if not (run / name).exists()]
     there = [name for name in changed if name not in gone]
     again = last_whole_checkpoint(run / CHECKPOINTS) is not None
-    if there:  # which may be a user's own model
+    if there:  # they may be a user's own model
         remedy = (
-            "if it is damaged, delete it, and the same command makes it again from the checkpoints"
+            "if it is damaged, delete it, and the same command restores it from the checkpoints"
             if again
-            else "if it is damaged, put back a copy; no whole checkpoint is left to make it from"
+            else "if it is damaged, put back a copy; no whole checkpoint is left to restore it from"
         )
         raise RequestError(
-            f"{run} is complete, but {' and '.join(there)} in it changed after that; {remedy}. A "
-            "model of your own belongs in another directory."
+            f"{run} is complete, but {' and '.join(there)} in it changed after that; {remedy}. "
+            "Keep a model of your own in another directory."
         )
     if not again:
         raise RequestError(
             f"{run} is complete, but {' and '.join(gone)} in it is gone, and no whole checkpoint "
-            "is left to make it from; put it back, or give another --output-dir."
+            "is left to restore it from; put it back, or give another --output-dir."
         )
     logger.warning("%s is gone; the run is finished again.", run / gone[0])
     return None
 
 
 def model_files(run: Path) -> dict[str, dict[str, object]]:
-    """Size and SHA-256 of the files of a run's model, for `completed`."""
+    """Return size and SHA-256 of a run's model files, for `completed`."""
     return digests(run, [name for name in _MODEL if (run / name).is_file()])
 
 
 def check_output(output: Path, *, sources: Iterable[str]) -> None:
-    """Refuse to write scores over a file of a run or a model, or over the pairs that are scored.
+    """Refuse to write scores over a file of a run or a model, or over the scored pairs.
 
-    Scores of a model that was trained elsewhere may lie beside it as metrics.json.
+    Writing metrics.json beside a model that was trained elsewhere is allowed.
     """
     target = output.resolve()
     folder = target.parent
@@ -199,27 +199,27 @@ def check_output(output: Path, *, sources: Iterable[str]) -> None:
         taken |= (folder / MANIFEST).is_file() or target == of_run / DATA
     if taken:
         raise RequestError(
-            f"{output} is a file that the scores would replace for good; give another name, such "
-            f"as {folder / 'scores.json'}."
+            f"{output} is a file that the scores would replace; give another name, such as "
+            f"{folder / 'scores.json'}."
         )
 
 
 def _metrics(run: Path) -> Metrics | None:
-    """What metrics.json says of a training; None if it says nothing, or is damaged."""
+    """Return the metrics of a training; None if metrics.json has none or is damaged."""
     path = run / METRICS
     if not path.is_file():
         return None
     try:
         metrics = read_metrics(path)
-        if "recipe" not in metrics:  # scores alone, written over them
+        if "recipe" not in metrics:  # overwritten with scores alone
             return None
         read_json(path, keys={"recipe": dict, "scores": dict})
         make_recipe(metrics["recipe"])
     except RequestError as error:
         if last_whole_checkpoint(run / CHECKPOINTS) is None:
             raise RequestError(
-                f"{path} is damaged, and no whole checkpoint is left to write it from; put back a "
-                "copy, or give another --output-dir."
+                f"{path} is damaged, and no whole checkpoint is left to restore it from; put back "
+                "a copy, or give another --output-dir."
             ) from error
         logger.warning("%s is damaged; the run is finished again from its checkpoints.", path)
         return None
@@ -227,7 +227,7 @@ def _metrics(run: Path) -> Metrics | None:
 
 
 def _is_left_of_a_start(path: Path) -> bool:
-    """Whether a first start that was killed leaves this before its recipe is written."""
+    """Return whether a first start that was killed before writing its recipe leaves this path."""
     if path.name.startswith(PARTIAL):
         return True
     names = (LOCK.name, HOLDER.name)
@@ -237,29 +237,28 @@ def _is_left_of_a_start(path: Path) -> bool:
 
 
 def check_writable(run: Path) -> None:
-    """Refuse a directory that nothing can be written to, or that cannot be made."""
+    """Refuse a directory that cannot be written to or created."""
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK):
         raise RequestError(f"{existing} cannot be written to; give another --output-dir.")
 
 
 def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
-    """Which pairs the run takes, those of its first start also in all later ones.
+    """Return data that identifies the run's pairs; later starts use those of the first one.
 
     Returns:
-        What `data_identity` says, and `held_out_pairs`: how many, or None where the pairs decide;
-        with `init_from` also which model that is, which is not looked at again once the run has
-        learnt, or None where that is lost.
+        The result of `data_identity`, and `held_out_pairs`: a number, or None if the data decides.
+        With `init_from` also the result of `identify_model`; after the first checkpoint, the
+        recorded one, or None if that is lost.
 
     Raises:
-        ValueError: if a file is not what it was when the run began, or there is no model to begin
-            with.
+        ValueError: if a file changed since the run began, or the model of `init_from` is missing.
     """
     recorded = recorded_data(run)
     if not _trained(run) and (
         not (run / RECIPE).is_file() or load_recipe(str(run / RECIPE)).differences(recipe)
     ):
-        recorded = {}  # of another attempt
+        recorded = {}  # it belongs to another attempt
     identity = data_identity(recipe, revision=recorded.get("revision"))
     identity["held_out_pairs"] = recipe.held_out_pairs
     if _trained(run):
@@ -277,7 +276,7 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
 
 
 def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
-    """Note in the directory what is trained there, and on what."""
+    """Record the recipe and its data in the directory."""
     if (run / RECIPE).is_file():
         differences = load_recipe(str(run / RECIPE)).differences(recipe)
         if not _trained(run):
@@ -289,7 +288,7 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
             logger.warning(
-                "%s is complete; it goes on with other values (%s), and its model is replaced.",
+                "%s is complete; it continues with other values (%s), and its model is replaced.",
                 run,
                 "; ".join(differences),
             )
@@ -299,7 +298,7 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
 
 
 def recorded_data(run: Path) -> dict[str, Any]:
-    """What `identify` said at the first start; nothing before it, or where it is lost."""
+    """Return the result of `identify` at the first start; empty before it or if it is lost."""
     for path, inside in ((run / DATA, None), (run / METRICS, "data")):
         if not path.is_file():
             continue
@@ -309,13 +308,13 @@ def recorded_data(run: Path) -> dict[str, Any]:
         except RequestError:
             recorded = None
         if _is_identity(recorded):
-            return {"held_out_pairs": 0, **recorded}  # which earlier versions did not have
+            return {"held_out_pairs": 0, **recorded}  # earlier versions did not hold out pairs
         logger.warning("%s is damaged: it no longer says which pairs %s began with.", path, run)
     return {}
 
 
 def _is_identity(recorded: object) -> TypeGuard[dict[str, Any]]:
-    """Whether something read from a file looks like what `data_identity` returns."""
+    """Return whether a value read from a file has the form of `identify`'s result."""
     if not isinstance(recorded, dict) or not isinstance(recorded.get("files", {}), dict):
         return False
     splits = recorded.get("files", {}).values()
@@ -331,7 +330,7 @@ def _is_identity(recorded: object) -> TypeGuard[dict[str, Any]]:
 
 
 def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
-    """The recipe with what is recorded: the revision of its data set, and what is held out."""
+    """Return the recipe with the recorded data set revision and number of held-out pairs."""
     return dataclasses.replace(
         recipe,
         dataset_revision=identity.get("revision") or recipe.dataset_revision,
@@ -340,12 +339,12 @@ def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
 
 
 def _trained(run: Path) -> bool:
-    """Whether there is something to lose."""
+    """Return whether there are checkpoints or metrics."""
     return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
 
 
 def _changed_files(identity: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
-    """The splits whose files are there on both sides and differ in content."""
+    """Return the splits whose files are in both records and differ in content."""
     now, before = (
         {
             split: [file["sha256"] for file in files]

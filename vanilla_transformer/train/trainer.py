@@ -1,7 +1,7 @@
-"""Training (Section 5) with the host library's Seq2SeqTrainer; no loop of our own.
+"""Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own.
 
-What is plugged in: batches by token budget, the paper's Adam and Eq. 3, perplexity per token and
-greedy BLEU while training, fast settings for a CPU, and checkpoints that survive being killed.
+We add batches by token budget, the paper's Adam and Eq. 3, perplexity per token and greedy BLEU
+during training, fast settings for a CPU, and checkpoints that survive a kill.
 """
 
 import copy
@@ -81,12 +81,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TRAINING_PAIRS = 200  # whose plain loss is evaluated beside the validation's, at most
+_TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 class TrainingInterrupted(Exception):
-    """A signal ended the training after a whole checkpoint was written."""
+    """A signal ended the training, after a whole checkpoint was written."""
 
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
         self.signum = signum
@@ -98,24 +98,24 @@ class TrainingInterrupted(Exception):
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
-    """Seq2SeqTrainer for data sets made by `tokenize_pairs`.
+    """Seq2SeqTrainer for data sets from `tokenize_pairs`.
 
     `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
-    exponential, `eval_perplexity`, is the paper's; `eval_training_loss` is the same of some 200
-    training pairs; with `validation_pairs`, `eval_bleu` is greedy.
+    exponential, `eval_perplexity`, is the paper's. `eval_training_loss` is the same for about 200
+    training pairs. `eval_bleu`, with `validation_pairs`, is BLEU of greedy translations.
 
     Args:
-        model: `VanillaTransformerForConditionalGeneration`; it smooths its labels itself.
+        model: `VanillaTransformerForConditionalGeneration`; it applies label smoothing itself.
         args: `VanillaTransformerTrainingArguments`.
-        validation_pairs: (source, target) texts that are translated at each evaluation.
+        validation_pairs: (source, target) texts to translate at each evaluation.
         target_language: Decides how BLEU tokenises; needed with `validation_pairs`.
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
     Raises:
-        ValueError: If the arguments ask for what this trainer does otherwise.
+        ValueError: If an argument asks for something that this trainer does differently.
     """
 
-    # The host accepts more types here.
+    # Seq2SeqTrainer accepts more types here.
     model: VanillaTransformerForConditionalGeneration
     args: VanillaTransformerTrainingArguments
     train_dataset: "Dataset"
@@ -139,7 +139,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             if kwargs.get(name) is not None:
                 raise RequestError(
                     f"got {name}; this trainer reports perplexity and greedy BLEU of "
-                    "validation_pairs. Take Seq2SeqTrainer for other metrics."
+                    "validation_pairs. Use Seq2SeqTrainer for other metrics."
                 )
         if validation_pairs and target_language is None:
             raise RequestError(
@@ -160,8 +160,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         super().__init__(model, args, data_collator=collator, **kwargs)
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
-        self.updates_per_epoch = 0  # known when the first one begins
-        self._repeats_last = False  # on this rank, the last batch of an epoch is another one again
+        self.updates_per_epoch = 0  # known when the first epoch begins
+        self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self.progress = Progress()
@@ -173,7 +173,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.add_callback(self.outlook)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Batches by token budget (Section 5.1), dealt to the ranks in turn."""
+        """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
             max_tokens=self.args.batch_tokens,
@@ -185,19 +185,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             collate_fn=self._training_collator(),
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
-            # Not all versions of the host have this one.
+            # Not all versions of transformers have this argument.
             multiprocessing_context=getattr(self.args, "dataloader_multiprocessing_context", None),
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
-        # The ranks for which no batch is left at the end of an epoch repeat one of its first: all
-        # take part in every update. `get_batch_samples` lets those count for nothing.
+        # All ranks take part in every update, so a rank without a batch at the end of an epoch
+        # repeats one of its first, and `get_batch_samples` masks the labels.
         self.accelerator.dataloader_config.even_batches = True
         left = len(self.train_sampler) % self.args.world_size
         self._repeats_last = 0 < left <= self.args.process_index
         return self.accelerator.prepare(loader)
 
     def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
-        """The collator, and before it what `bpe_dropout` makes of the pieces in training alone."""
+        """Return the collator for training, which applies `bpe_dropout` first."""
         if self._bpe_dropout is None:
             return self.data_collator
         return BpeDropoutCollator(self.data_collator, self._bpe_dropout, self.train_sampler)
@@ -206,21 +206,21 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         config = self.model.config
         if config.decoder_vocab_size is not None:
             raise RequestError(
-                "bpe_dropout: got a model with a vocabulary for each language; it knows the merges "
-                "of one. Set bpe_dropout to 0."
+                "bpe_dropout: got a model with a vocabulary for each language; it supports "
+                "only a shared one. Set bpe_dropout to 0."
             )
         return BpeDropout(
             self.processing_class,
             self.args.bpe_dropout,
             seed=self.args.seed,
-            # Sinusoids go on beyond any length; a table has an end.
+            # Sinusoids have no largest length; a learned table has.
             max_length=(
                 config.max_position_embeddings if config.position_encoding == "learned" else None
             ),
         )
 
     def get_eval_dataloader(self, eval_dataset: "Dataset | None" = None) -> DataLoader:
-        """Batches of similar length, dealt to the ranks without repeating any."""
+        """Return batches of similar length, dealt to the ranks without repeats."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         source_lengths, target_lengths = pair_lengths(dataset)
         longest = max(source_lengths.max(), target_lengths.max())
@@ -237,7 +237,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """The paper's Adam (Section 5.3), or the host's optimizer if one or a decay is given."""
+        """Create the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
         if self.optimizer is not None or self.args.optim is not None or self.args.weight_decay:
             return super().create_optimizer(model)
         parameters = (self.model if model is None else model).parameters()
@@ -250,10 +250,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.optimizer
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # these arguments alone
+    def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # our arguments only
         args: VanillaTransformerTrainingArguments, model: PreTrainedModel | None = None
     ) -> tuple[Any, Any]:
-        """As the host's, with the rate that the schedule multiplies; AdamW if none is named."""
+        """Return Seq2SeqTrainer's choice, with our base rate, and AdamW if none is named."""
         args = copy.copy(args)
         args.learning_rate = args.base_learning_rate
         args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
@@ -262,7 +262,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Eq. 3 without a wasted first update, or the host's schedule where one is asked for."""
+        """Create Eq. 3, whose first update has a rate above 0, or the schedule asked for."""
         if self.lr_scheduler is not None:
             return self.lr_scheduler
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
@@ -282,13 +282,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.lr_scheduler
 
     def warn_of_warmup(self, updates: int) -> None:
-        """Tell that a run of so many updates ends while it warms up, if it does."""
+        """Warn if a run of so many updates ends during warm-up."""
         warmup = self.args.get_warmup_steps(self.state.max_steps or updates)
         warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
         if updates <= warmup and warms_up and self.is_world_process_zero():
             logger.warning(
-                "The run ends after %d updates, within the %d of warm-up: it will have learned "
-                "little. Give more updates, or fewer of warm-up.",
+                "The run ends after %d updates, and warm-up takes %d: it will have learned little. "
+                "Give more updates, or a shorter warm-up.",
                 updates,
                 warmup,
             )
@@ -299,11 +299,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """Train, from the start or from a checkpoint; True takes the last whole one.
+        """Train, from the start or from a checkpoint; True means the last whole one.
 
         Raises:
-            TrainingInterrupted: SIGTERM or Ctrl-C came; a checkpoint was written first.
-            ValueError: The checkpoint is of other pairs, updates or precision, or broken.
+            TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
+            ValueError: If the checkpoint is of other pairs, updates or precision, or broken.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
@@ -323,11 +323,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._draw_apart(update=0)
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
-                "Pieces of words are taken apart at random (bpe_dropout %g) and counted so.",
+                "Pieces of words are split at random (bpe_dropout %g) before tokens are counted.",
                 self.args.bpe_dropout,
             )
         vars(self.progress).update(conditions, world_size=self.args.world_size)
-        # Chosen once in a run: a resumed one must go on with the same rounding.
+        # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
         with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
@@ -340,35 +340,35 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     @property
     def _batches_per_update(self) -> int:
-        """Batches of all processes in an update; an argument of the host counts those of one."""
+        """Batches of all processes in an update; the argument counts those of one process."""
         return self.args.gradient_accumulation_steps * self.args.world_size
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal has come, after which a training goes on another time."""
+        """Whether a signal stopped the training, so that it will be resumed later."""
         return bool(self._signals.received)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Tied tensors are stored once, of which the host warns; others have to be there."""
+        """Ignore missing tied tensors, which are stored once; refuse all other differences."""
         missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
         foreign = sorted(missing | set(load_result.unexpected_keys))
         if foreign:
             raise RequestError(
                 f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
-                f"{foreign[0]}; resume with the model that it was written by."
+                f"{foreign[0]}; resume with the model that wrote it."
             )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """As the host's, which then goes on with the checkpoint's constants, whatever is asked."""
+        """Load both; refuse other constants than the checkpoint's, which would silently win."""
         if checkpoint is None:
             return
         if not (Path(checkpoint) / OPTIMIZER_NAME).is_file():
             raise RequestError(
-                f"{checkpoint} holds no {OPTIMIZER_NAME}, as save_only_model has it; start a new "
+                f"{checkpoint} holds no {OPTIMIZER_NAME}, because of save_only_model; start a new "
                 "training from its model."
             )
         asked = [dict(group) for group in self.optimizer.param_groups]
-        otherwise = "Give the same as then, or start a new training from its model."
+        otherwise = "Give the same again, or start a new training from its model."
         try:
             super()._load_optimizer_and_scheduler(checkpoint)
         except ValueError as error:
@@ -386,7 +386,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     )
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        """As the host's; another number of ranks than wrote the checkpoint begins new states."""
+        """Load the random state; if the number of ranks changed, seed new ones instead."""
         written_by = None if checkpoint is None else Progress.load(Path(checkpoint)).world_size
         if written_by in (None, self.args.world_size):
             super()._load_rng_state(checkpoint)
@@ -394,22 +394,22 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._draw_apart(update=self.state.global_step)
 
     def _draw_apart(self, *, update: int) -> None:
-        """Seed the random numbers, of dropout above all, by run, update and rank alone."""
+        """Seed this rank's random numbers, mainly for dropout, from seed, update and rank."""
         entropy = [self.args.seed, update, self.args.world_size, self.args.process_index]
         set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def _matmul_precision(self) -> str:
-        """What float32 matrix products are computed with in a run that begins."""
+        """Choose the precision of float32 matrix products for a new run."""
         if self.model.device.type != "cpu":
             return torch.get_float32_matmul_precision()
-        # The same on all ranks, whose machines may differ: only the first one's choice is saved.
+        # The ranks must agree: machines may differ, and only the first rank's choice is saved.
         dissent = self._sum_over_ranks(torch.tensor([float(fast_float32_products() != "medium")]))
         return "highest" if any(dissent) else "medium"
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
-        """As the host's, and counts the real target tokens of the update over all ranks."""
+        """Also count the update's target tokens, without padding, over all ranks."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
             batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
@@ -425,14 +425,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """As the host's; in training with `r_drop`, of every pair twice by the loss of R-Drop."""
+        """Compute the model's loss; with `r_drop` in training, pass every pair twice."""
         if self.args.r_drop and model.training:
             inputs = {name: torch.cat([x, x]) for name, x in inputs.items()}
             inputs["loss_function"] = functools.partial(r_drop_loss, alpha=self.args.r_drop)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
-        """As the host's, but only where it clips or logs: it is a pass over all gradients."""
+        """Compute the norm only to clip or log it, because it takes a pass over all gradients."""
         by_steps = self.args.logging_strategy == "steps"
         if (
             grad_norm is None
@@ -449,15 +449,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
         **generation: object,
     ) -> dict[str, float]:
-        """As the host's; how often one evaluates leaves no trace in the training.
+        """Evaluate without affecting the random numbers of the training.
 
         Raises:
-            ValueError: For arguments of `generate`: BLEU is that of the greedy translation.
+            ValueError: For arguments of `generate`: BLEU is always greedy.
         """
         if generation:
             raise RequestError(
-                f"got {', '.join(generation)}; BLEU is greedy here. For other searches take "
-                "evaluate_model of vanilla_transformer.evaluation."
+                f"got {', '.join(generation)}; BLEU is greedy here. For other searches use "
+                "evaluate_model from vanilla_transformer.evaluation."
             )
         started = time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
@@ -474,29 +474,29 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Cross-entropy weighted by tokens, not by batches, and greedy BLEU."""
+        """Compute the cross-entropy, weighted by tokens instead of batches, and greedy BLEU."""
         loss = self._plain_loss(dataloader)
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         if metric_key_prefix == "eval" and self.train_dataset is not None:
-            # The same of some training pairs: how far apart the two are tells of overfitting.
+            # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
             metrics["training_loss"] = self._plain_loss(self.get_eval_dataloader(some))
         if self.validation_pairs:
-            # One rank translates, and all know the result: it may choose the best checkpoint.
+            # One rank translates; all need the result, which may choose the best checkpoint.
             bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
             (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         size = len(dataloader.dataset)  # type: ignore[arg-type]  # ours has a length
         return EvalLoopOutput(
-            predictions=None,  # type: ignore[arg-type]  # none was made
+            predictions=None,  # type: ignore[arg-type]  # none are made
             label_ids=None,
             metrics=metrics,
             num_samples=size,
         )
 
     def _plain_loss(self, dataloader: DataLoader) -> float:
-        """Nats per target token over the whole of a data set, on all ranks together."""
+        """Return nats per target token over a whole data set, summed over all ranks."""
         self.model.eval()
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
@@ -509,7 +509,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return nats / max(tokens, 1)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As the host's, without figures that assume batches of equal size; also a line of text."""
+        """Log without figures that assume batches of equal size; also write a line of text."""
         logs = {
             name: value
             for name, value in logs.items()
@@ -549,26 +549,26 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             logger.info("update %d: validation perplexity %.2f%s", step, perplexity, bleu)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
-        """As the host's, but not into a directory that was removed, and errors name the file."""
+        """Save as the parent does; refuse a removed directory, and name the file in errors."""
         if self.args.should_save and not Path(self.args.output_dir).is_dir():
             raise RequestError(
-                f"{self.args.output_dir} was removed while the run was trained; start it again."
+                f"{self.args.output_dir} was removed during the training; start it again."
             )
         with checkpoint_written(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")):
             super()._save_checkpoint(model, trial)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Only takes down the name: there is no repository before there is a model to push."""
+        """Only record the name; the repository is created when a model is pushed."""
         name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        self.hub_model_id = name  # type: ignore[assignment]  # None in the host's types
+        self.hub_model_id = name  # type: ignore[assignment]  # typed as None
         self.push_in_progress = None
         logger.info("No checkpoint is pushed; call push_to_hub(license=...) after the training.")
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As the host's, without pushing: `push_to_hub` does that, and checks what it pushes."""
+        """Save without pushing, which `push_to_hub` does, after its checks."""
         super().save_model(output_dir, _internal_call=True)
 
-    def push_to_hub(  # type: ignore[override]  # another thing than the host's
+    def push_to_hub(  # type: ignore[override]  # it does something else
         self,
         commit_message: str | None = None,
         blocking: bool = True,
@@ -587,25 +587,25 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         Args:
             commit_message: Not used; the commit says what was published.
             blocking: Must be True.
-            token: Of the Hub; overrides the arguments' `hub_token`.
+            token: Hub token; overrides the arguments' `hub_token`.
             revision: Branch; overrides `hub_revision`.
-            private: Overrides `hub_private_repo`.
-            license: Of the model, as the Hub names it.
-            language: Codes of source and target.
-            data_license: Of the training pairs, in words.
-            data_source: Of the training pairs, in words.
+            private: Whether the repository is private; overrides `hub_private_repo`.
+            license: License of the model, as the Hub names it.
+            language: Codes of source and target language.
+            data_license: License of the training pairs, in words.
+            data_source: Source of the training pairs, in words.
             with_code: Whether to push the model's code too, for `trust_remote_code=True`.
 
         Returns:
             What was published; None on every rank but the first.
 
         Raises:
-            ValueError: As for `publish`, or there are no languages, or no validation pairs.
+            ValueError: As for `publish`, or if there are no languages or no validation pairs.
         """
         if not self.is_world_process_zero():
             return None
         repo_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        # `publish` checks the first two as well, but only after the scoring.
+        # `publish` checks these two as well, but only after the scoring.
         check_repo_id(repo_id)
         check_licenses(license, data_license)
         if isinstance(language, str) or len(language) != 2:
@@ -614,7 +614,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         if not self.validation_pairs:
             raise RequestError(
-                "the trainer has no validation_pairs, and only a scored model is published."
+                "the trainer has no validation_pairs to score the model on before publishing it."
             )
         with tempfile.TemporaryDirectory(prefix="trained-") as directory:
             self._write_run(Path(directory), *language, title=repo_id.rpartition("/")[2])
@@ -638,7 +638,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.model.save_pretrained(directory)
         self.processing_class.save_pretrained(directory)
         sources, references = map(list, zip(*self.validation_pairs, strict=True))
-        with as_its_user_made_it(self.model):  # as it is published, not in training's precision
+        with as_its_user_made_it(self.model):  # score it as published, not under autocast
             result = evaluate_model(
                 self.model,
                 self.processing_class,
@@ -664,7 +664,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         write_json(directory / METRICS, metrics)
 
     def _recipe(self, source_language: str, target_language: str) -> dict[str, Any]:
-        """Return the values of the recipe that would have trained the same."""
+        """Return the values of a recipe that trains the same model."""
         config, search = self.model.config, self.model.generation_config
         backend = getattr(self.processing_class, "backend_tokenizer", None)
         return recipe_of(
@@ -676,16 +676,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             gradient_accumulation=self._batches_per_update,
             vocab_size=config.vocab_size,
             split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
-            max_steps=self.state.max_steps,  # also where the arguments count epochs
+            max_steps=self.state.max_steps,  # also if the arguments count epochs
             warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # or give a share
-            checkpoints_to_average=1,  # a trainer keeps several, but averages none
+            checkpoints_to_average=1,  # a trainer does not average
             num_beams=default_beams(self.model),
             length_penalty=search.length_penalty,
             stop_search_early=search.early_stopping is True,
         )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Nothing of a checkpoint is published: it holds the optimizer and the arguments."""
+        """Push nothing: a checkpoint holds the optimizer and the arguments."""
 
     def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
         if self.args.world_size > 1:
@@ -695,7 +695,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return values.tolist()
 
     def _greedy_bleu(self) -> float:
-        assert self.target_language is not None  # with pairs to translate
+        assert self.target_language is not None  # checked with validation_pairs
         sources, references = zip(*self.validation_pairs, strict=True)
         with as_its_user_made_it(self.model):
             found = translate(
@@ -706,13 +706,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 num_beams=1,
             )
             hypotheses = list(found)
-        release(self.model)  # the weights will change, and their packed copies be of no use
+        release(self.model)  # packed copies of weights become outdated as training continues
         scores = corpus_scores(hypotheses, list(references), target_language=self.target_language)
         return scores["bleu"]
 
 
 class _Signals:
-    """Note the first SIGTERM or Ctrl-C, to stop after the update; a second one stops at once."""
+    """Signal handler: SIGTERM or Ctrl-C stops after the update, a second one at once."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -735,32 +735,32 @@ class _Signals:
             raise KeyboardInterrupt
         self.received = signum
         logger.warning(
-            "%s: writing a checkpoint after this update; once more ends at once.",
+            "%s: will write a checkpoint after this update and stop; repeat it to stop at once.",
             signal.Signals(signum).name,
         )
 
 
 class _RunControl(TrainerCallback):
-    """Stops by clock or signal, seals checkpoints, and keeps the sampler at the right epoch."""
+    """Callback that stops by clock or signal, seals checkpoints and sets the sampler's epoch."""
 
     def __init__(self, trainer: VanillaTransformerTrainer) -> None:
         self.trainer = trainer
         self.last_save = time.monotonic()
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
-        # A checkpoint brings its own intervals; those of this start count.
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
         self.trainer.progress.start()
 
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
-        # The host reaches a sampler through one wrapper; in mid-epoch on several ranks it has two.
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two wrappers.
         batches = len(self.trainer.train_sampler)
         updates = math.ceil(batches / self.trainer._batches_per_update)
         self.trainer.updates_per_epoch = updates
         self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
@@ -770,16 +770,16 @@ class _RunControl(TrainerCallback):
         )
         control.should_save |= bool(signum or out_of_time or save_due)
         if state.global_step >= state.max_steps:
-            control.should_log = True  # the last updates too, however few
+            control.should_log = True  # also log the last few updates
         if out_of_time and not control.should_training_stop:
-            logger.info("Stopping: %.1f minutes of training are over.", minutes)
+            logger.info("Stopping after %.1f minutes of training.", minutes)
             control.should_training_stop = control.should_log = True
             control.should_evaluate = args.eval_strategy != "no"
         if signum:
             self.trainer._signals.received = signum
             control.should_training_stop, control.should_evaluate = True, False
 
-    def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         if stopped_early(state.log_history, args.early_stopping_patience):
             if state.is_world_process_zero:
                 count = args.early_stopping_patience
@@ -788,7 +788,7 @@ class _RunControl(TrainerCallback):
                 )
             control.should_training_stop = control.should_save = True
 
-    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, as the host has it
+    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self.last_save = time.monotonic()
         if args.world_size > 1:
@@ -809,7 +809,7 @@ class _RunControl(TrainerCallback):
             )
 
     def _agree(self, *values: int) -> list[int]:
-        """The largest of each value over all ranks, so that all of them do the same."""
+        """Return the maximum of each value over all ranks, so that all do the same."""
         if self.trainer.args.world_size == 1:
             return [int(value) for value in values]
         shared = torch.tensor([int(value) for value in values], device=self.trainer.args.device)
@@ -818,7 +818,7 @@ class _RunControl(TrainerCallback):
 
 
 def _fingerprint(dataset: "Dataset") -> str:
-    """Changes with the number, order and lengths of the pairs, and hence with their batches."""
+    """Hash the number, order and lengths of the pairs, which determine the batches."""
     digest = hashlib.sha256()
     for lengths in pair_lengths(dataset):
         digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
