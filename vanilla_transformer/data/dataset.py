@@ -1,7 +1,7 @@
 """Sentence pairs as data sets: read once, tokenised once, batched as tensors.
 
-Text and tokens are cached in memory-mapped files (cache.py): memory does not grow with the number
-of pairs, and a second run reads and tokenises nothing again.
+Text and tokens are cached in memory-mapped files (cache.py): memory hardly grows with the number of
+pairs, and a second run reads and tokenises nothing again.
 """
 
 from __future__ import annotations
