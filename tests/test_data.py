@@ -721,7 +721,7 @@ def test_as_many_are_held_out_as_have_texts_of_their_own(load, tmp_path):
     few = [("a", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
     train, validation, test = held_out(load, few, tmp_path=tmp_path)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
-    with pytest.raises(RequestError, match=r"got 4 pairs.* of 207 pairs only 3 can be"):
+    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
         held_out(load, few, 4, tmp_path=tmp_path)
     assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
     with pytest.raises(RequestError, match="got 0 pairs to hold out"):
