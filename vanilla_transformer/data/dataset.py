@@ -215,8 +215,8 @@ def tokenize_pairs(
     """
     if _reads_sources_only(tokenizer):
         raise RequestError(
-            f"{type(tokenizer).__name__} reads sources only, because its model's targets have "
-            "their own vocabulary; make labels with target_ids of "
+            f"{type(tokenizer).__name__} reads sources only, because its model's targets have a "
+            "vocabulary of their own; make labels with target_ids of "
             "vanilla_transformer.target_tokenizer."
         )
     if not {"source", "target"} <= set(dataset.column_names):
