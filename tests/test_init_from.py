@@ -139,7 +139,7 @@ def test_another_model_to_begin_with_is_another_run(finished, trained, tmp_path)
     ],
 )
 def test_what_the_model_brings_is_refused_where_it_is_typed(tmp_path, name, value):
-    message = f"{name}: got .* beside init_from, whose model brings .*; leave {name} out"
+    message = f"{name}: got .* beside init_from, whose model has .*; leave {name} out"
     with pytest.raises(RequestError, match=message) as caught:
         load_recipe("demo", {"init_from": "runs/mine", name: value})
     assert "\n" not in str(caught.value)
@@ -157,7 +157,7 @@ def test_rates_of_a_file_stay_and_its_shape_goes(monkeypatch):
     assert recipe.model_overrides() == {"dropout": 0.2}
     assert (recipe.bpe_dropout, recipe.vocab_size) == (0.1, Recipe.vocab_size)
     assert messages == [
-        "Model and tokenizer are those of 'user/en-de', not what the recipe says (d_model 256, "
+        "Model and tokenizer come from 'user/en-de', not from the recipe (d_model 256, "
         "encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, vocab_size 9000)."
     ]
 

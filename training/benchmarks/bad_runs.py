@@ -1,9 +1,9 @@
-"""What goes wrong in trainings, done on purpose: the figures of training/diagnosis.md.
+"""Run trainings that go wrong on purpose, for the figures of training/diagnosis.md.
 
 python training/benchmarks/bad_runs.py
 
-One healthy run, a small model on times and dates of CLDR, and others that differ from it in one
-thing each. The figures depend on the updates, not on the clock.
+There is one healthy run, a small model on times and dates of CLDR; each of the others differs from
+it in one thing. The figures depend on the updates, not on the clock.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from vanilla_transformer.train.run import run_recipe
 RESULTS = Path(__file__).parent / "results" / "bad_runs.json"
 KINDS = {"date", "time", "datetime", "interval", "duration", "relative"}
 SENTENCE = "in 64 days, 8:16 PM, or 3 hours and 20 minutes"
-# Beside those of the recipe `demo`.
+# Changes to the recipe `demo`.
 OPTIONS = {
     "encoder_layers": 1,
     "decoder_layers": 1,
@@ -40,35 +40,35 @@ Pairs = list[tuple[str, str]]
 
 
 def shifted(pairs: Pairs) -> Pairs:
-    """Every target a line too late."""
+    """Return pairs with every target one line too late."""
     sources, targets = zip(*pairs, strict=True)
     return [*zip(sources[1:], targets[:-1], strict=True)]
 
 
 def swapped(pairs: Pairs) -> Pairs:
-    """Source and target in each other's place."""
+    """Return pairs with source and target swapped."""
     return [(target, source) for source, target in pairs]
 
 
 def half_copied(pairs: Pairs) -> Pairs:
-    """Every other source for its own target."""
+    """Return pairs in which every other target is a copy of the source."""
     return [
         (source, source if place % 2 else target) for place, (source, target) in enumerate(pairs)
     ]
 
 
 def tokenised(pairs: Pairs) -> Pairs:
-    """Spaces around punctuation, as other toolkits want their text."""
+    """Return pairs with spaces around punctuation, as other toolkits want their text."""
     return [tuple(" ".join(re.findall(r"\w+|[^\w\s]", side)) for side in pair) for pair in pairs]
 
 
 def short(pairs: Pairs) -> Pairs:
-    """Those with short sources."""
+    """Return the pairs with short sources."""
     return [pair for pair in pairs if len(pair[0]) < 25]
 
 
 class Fault(NamedTuple):
-    """What differs from the healthy run: the training pairs, or options."""
+    """Difference from the healthy run: in the training pairs, or in options."""
 
     change: Callable[[Pairs], Pairs] = list
     options: dict[str, object] = {}
@@ -89,7 +89,7 @@ FAULTS = {
 
 
 def write_texts(pairs: Sequence[tuple[str, str]], folder: Path, name: str) -> str:
-    """The two texts as a recipe names them."""
+    """Write two text files and return their names for a recipe."""
     paths = [folder / f"{name}.{language}" for language in ("en", "de")]
     for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
         path.write_text("\n".join(side) + "\n", encoding="utf-8")
@@ -119,9 +119,9 @@ def outcome(fault: Fault, pairs: dict[str, Pairs], folder: Path, updates: int) -
 
 
 def main() -> None:
-    """Train all, and write the results."""
+    """Train all runs, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=8_000, help="to train on")
+    parser.add_argument("--pairs", type=int, default=8_000, help="training pairs")
     parser.add_argument("--test-pairs", type=int, default=200)
     parser.add_argument("--updates", type=int, default=1_000)
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=list(FAULTS))

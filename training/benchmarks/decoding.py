@@ -1,11 +1,11 @@
 r"""Decoding speed: the paper's search against MarianMTModel.generate with the same weights.
 
-Two workloads. Random weights of a given size, 20 tokens out of every sentence (the end is
-suppressed on all sides), for several batch sizes; and, with --run-directory, the sentences of a
-test file from text to text: `translate` against a loop over `generate` in batches of 32 in the
-file's order, with BLEU of both. CTranslate2 joins where it is installed.
+There are two workloads. The first is random weights of a given size in several batch sizes, with
+exactly 20 tokens out per sentence: all contenders suppress the end symbol. The second, with
+--run-directory, is a test file from text to text: `translate` against a loop over `generate` in
+batches of 32 in the file's order, with the BLEU of both. CTranslate2 takes part if installed.
 
-Each contender has a process of its own, and they take turns, in rotated order (interleave.py). A
+Each contender runs in its own process, and they take turns in rotated order (interleave.py). A
 ratio is the median over rounds of the ratio within a round.
 
     python training/benchmarks/decoding.py
@@ -49,18 +49,18 @@ SPECIAL = [0, 1, 2, 3]
 NEW_TOKENS, BEAM, ALPHA = 20, 4, 0.6
 MARIAN = "MarianMTModel.generate"
 
-Contender = Callable[[int], list[list[int]]]  # from the size of a batch to its translations
+Contender = Callable[[int], list[list[int]]]  # from a batch size to translations
 
 
 def random_model(size: str) -> VanillaTransformerForConditionalGeneration:
-    """A model with random weights in evaluation mode."""
+    """Return a model with random weights in evaluation mode."""
     torch.manual_seed(0)
     config = VanillaTransformerConfig(**SIZES[size])
     return VanillaTransformerForConditionalGeneration(config).eval()
 
 
 def random_batch(batch_size: int, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sources of 8 to 20 tokens."""
+    """Return random sources of 8 to 20 tokens, and their mask."""
     generator = torch.Generator().manual_seed(batch_size)
     lengths = torch.randint(8, 21, (batch_size, 1), generator=generator)
     mask = (torch.arange(int(lengths.max())) < lengths).long()
@@ -69,7 +69,7 @@ def random_batch(batch_size: int, vocab_size: int) -> tuple[torch.Tensor, torch.
 
 
 def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -> Contender:
-    """The paper's search."""
+    """Return our search, that of the paper."""
 
     def run(batch_size: int) -> list[list[int]]:
         found = beam_search(
@@ -87,7 +87,7 @@ def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -
 
 
 def host(model: torch.nn.Module) -> Contender:
-    """The host library's search; without min_new_tokens, which would slow it down."""
+    """Return the search of `generate`, without min_new_tokens, which would slow it down."""
 
     def run(batch_size: int) -> list[list[int]]:
         ids, mask = random_batch(batch_size, model.config.vocab_size)
@@ -107,7 +107,7 @@ def host(model: torch.nn.Module) -> Contender:
 def engine(
     model: VanillaTransformerForConditionalGeneration, quantization: str, threads: int, folder: Path
 ) -> Contender:
-    """CTranslate2 with the model's weights."""
+    """Return CTranslate2's search with the model's weights."""
     import ctranslate2
 
     from vanilla_transformer.convert.exporters.ctranslate2 import VanillaTransformerLoader
@@ -144,10 +144,10 @@ def engine(
 
 
 def contender(name: str, size: str) -> Contender:
-    """One of those that decode the same weights, by the name in the table."""
+    """Return one of the contenders with the same weights, by its name in the table."""
     if name.startswith("CTranslate2"):
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # threads of PyTorch's, even idle, would hinder CTranslate2's
+        torch.set_num_threads(1)  # PyTorch's threads would slow CTranslate2's down even if idle
         with tempfile.TemporaryDirectory() as folder:
             return engine(random_model(size), name.split()[-1], threads, Path(folder))
     model = random_model(size)
@@ -161,7 +161,7 @@ def contender(name: str, size: str) -> Contender:
 
 
 def contenders() -> list[str]:
-    """The names of those that this machine can run."""
+    """Return the names of the contenders that this machine can run."""
     names = ["ours", "ours, one copy of the weights", MARIAN, f"{MARIAN}, precision medium"]
     if importlib.util.find_spec("ctranslate2"):
         names += ["CTranslate2 float32", "CTranslate2 int8"]
@@ -169,18 +169,18 @@ def contenders() -> list[str]:
 
 
 def seconds_of(answers: dict[str, list[Answer]]) -> dict[str, list[float]]:
-    """Of each contender in each round."""
+    """Return the seconds of each contender in each round."""
     return {name: [answer.seconds for answer in turns] for name, turns in answers.items()}
 
 
 def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
-    """How many times as fast as the baseline: the median of the ratios within a round."""
+    """Return how many times as fast as the baseline: the median of the ratios within a round."""
     pairs = zip(seconds[baseline], seconds[name], strict=True)
     return statistics.median(base / own for base, own in pairs)
 
 
 def fixed_length(size: str, batch_sizes: Sequence[int], rounds: int) -> dict[str, object]:
-    """Sentences per second for exactly 20 tokens each, and the share of equal translations."""
+    """Measure sentences per second at 20 tokens each, and the share of equal translations."""
     names = contenders()
     answers = {}
     with processes({name: (contender, (name, size)) for name in names}) as running:
@@ -212,19 +212,19 @@ def fixed_length(size: str, batch_sizes: Sequence[int], rounds: int) -> dict[str
 
 
 def marian_loop(model: torch.nn.Module, tokenizer: object, sentences: Sequence[str]) -> list[str]:
-    """What a user of generate writes: batches of 32 in the order of the file."""
+    """Translate as a user of generate would: in batches of 32, in the order of the file."""
     texts: list[str] = []
     for start in range(0, len(sentences), 32):
         batch = list(sentences[start : start + 32])
         inputs = tokenizer(batch, return_tensors="pt", padding=True, return_token_type_ids=False)
         longest = inputs["input_ids"].size(1)
-        ids = model.generate(**inputs, max_new_tokens=longest + 50)  # beam 4, by its own config
+        ids = model.generate(**inputs, max_new_tokens=longest + 50)  # beam 4, from its own config
         texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
     return texts
 
 
 def text_contender(name: str, run_directory: Path) -> Callable[[Sequence[str]], list[str]]:
-    """One of those that translate sentences with a trained model."""
+    """Return one of the contenders that translate sentences with a trained model."""
     model = AutoModelForSeq2SeqLM.from_pretrained(run_directory).eval()
     tokenizer = AutoTokenizer.from_pretrained(run_directory)
     if name == MARIAN:
@@ -235,7 +235,7 @@ def text_contender(name: str, run_directory: Path) -> Callable[[Sequence[str]], 
 def real_workload(
     run_directory: Path, pairs: Sequence[tuple[str, str]], language: str, rounds: int
 ) -> dict[str, object]:
-    """Sentences per second from text to text, and BLEU."""
+    """Measure sentences per second from text to text, and BLEU."""
     from vanilla_transformer.evaluation import corpus_scores
 
     sources, references = (list(column) for column in zip(*pairs, strict=True))
@@ -266,15 +266,15 @@ def real_workload(
 
 
 def main() -> None:
-    """Measure, print tables, write the results."""
+    """Measure, print tables, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--run-directory", type=Path, help="trained model of the real workload")
-    parser.add_argument("--test-file", help="its test pairs")
-    parser.add_argument("--pair", default="en-de", help="its languages")
-    parser.add_argument("--sentences", type=int, help="only the first of the test pairs")
+    parser.add_argument("--test-file", help="test pairs of that model")
+    parser.add_argument("--pair", default="en-de", help="languages of that model")
+    parser.add_argument("--sentences", type=int, help="use only this many of the test pairs")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     tables = []

@@ -1,16 +1,14 @@
-"""One model, the same sentences, every engine that runs it: speed, memory and BLEU.
+"""Compare every engine that runs a model on the same sentences: speed, memory and BLEU.
 
 python training/benchmarks/engines.py runs/multi30k_en_de --test-file test.jsonl.gz --pair en-de
 
-Every engine translates in a process of its own, with the batches that `translate` makes, as many
-threads as torch takes, and beam search; processes take turns (interleave.py), and each translates
-some sentences before the clock starts. Speed is that of the fastest round, a ratio the median over
-rounds of the ratio within a round. Memory is the peak of the process, and what of it came after the
-packages were imported: the model, its packed copies and all that decoding needs. Nothing else may
-run beside it.
+Every engine translates in its own process, with beam search, the batches of `translate` and as many
+threads as torch uses. Processes take turns (interleave.py), and each translates some sentences
+before the clock starts. Speed is that of the fastest round; a ratio is the median over rounds of
+the ratio within a round. Memory is the peak of the process, and the part of it since the packages
+were imported: the model, its packed copies and all that decoding needs. Run nothing else meanwhile.
 
-On a processor without VNNI, CT2_USE_MKL=1 in the environment lets CTranslate2 compute int8 without
-overflows.
+On a processor without VNNI, set CT2_USE_MKL=1, so that CTranslate2's int8 does not overflow.
 """
 
 import argparse
@@ -36,20 +34,20 @@ from vanilla_transformer.evaluation import bleu_score
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WARM_UP = 64  # sentences before the clock starts
 EARLY = {"early_stopping": True}
-# An argument that changes nothing, but that only the host library's search has.
+# An argument that changes nothing, but makes `translate` use the search of transformers.
 HOST = {"output_scores": False}
 BASELINE = "CTranslate2 float32"
 
 
 class Contender(NamedTuple):
-    """The export that it runs, and how that is made; the model itself where there is none."""
+    """Export that a contender runs, and its quantization and search; without one, the model."""
 
     engine: str | None = None
     quantization: str | None = None
     search: Mapping[str, object] = MappingProxyType({"early_stopping": False})
 
 
-# CTranslate2 has one rule for the end of a search, which is early stopping.
+# CTranslate2 always stops a search early.
 CONTENDERS = {
     "generate": Contender(search={**HOST, "early_stopping": False}),
     "generate, early stopping": Contender(search=HOST | EARLY),
@@ -63,7 +61,7 @@ CONTENDERS = {
 
 
 def exported(contender: str, run: Path, folder: Path) -> Path:
-    """The folder that a contender loads; the export is made where it is missing."""
+    """Return the folder that a contender loads; make the export if it is missing."""
     engine, quantization, _ = CONTENDERS[contender]
     if engine is None:
         return run
@@ -76,7 +74,7 @@ def exported(contender: str, run: Path, folder: Path) -> Path:
 
 
 def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
-    """What translates sentences."""
+    """Return a function that translates sentences."""
     engine, _, search = CONTENDERS[contender]
     if engine is None:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
@@ -92,7 +90,7 @@ def table(
     language: str,
     baseline: str = BASELINE,
 ) -> dict[str, object]:
-    """The figures of every contender in a row."""
+    """Return a table with one row per contender."""
     first = next(iter(answers.values()))[0].output
     rows = []
     for name, rounds in answers.items():
@@ -116,7 +114,7 @@ def table(
 
 
 def ratio(answers: dict[str, list[Answer]], name: str, baseline: str) -> float | None:
-    """How many times as fast as the baseline: the median of the ratios within a round."""
+    """Return how many times as fast as the baseline: the median of the ratios within a round."""
     if baseline not in answers:
         return None
     pairs = zip(answers[baseline], answers[name], strict=True)

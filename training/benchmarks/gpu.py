@@ -1,9 +1,9 @@
-"""What one GPU does: training, decoding and where the time goes, in at most nine minutes.
+"""Measure one GPU: training, decoding and where the time goes, in at most nine minutes.
 
     make benchmarks-gpu
 
-Rows that are measured already are not measured again, so that the suite can be stopped and gone on
-with. Everything runs on a CPU too, in size tiny, which says nothing about speed.
+Rows that exist are not measured again, so that a stopped suite can continue. In size tiny, which
+says nothing about speed, everything runs on a CPU too.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
-sys.path.append(str(Path(__file__).parents[1] / "paper"))  # its rows, results and pages are ours
+sys.path.append(str(Path(__file__).parents[1] / "paper"))  # has the base class of this suite
 from experiment import Experiment, Rows, Settings, Table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TRAINED = {"ours": "ours_bf16", "Marian": "marian_bf16"}  # contenders of training.py
 SPECIAL = [0, 1, 2, 3]
-# What the parts of a training update do, by words in the names of kernels; the first that fits.
+# Parts of a training update, by words in the names of kernels; the first match counts.
 PARTS = {
     "attention": ("flash", "fmha", "attention", "sdpa"),
     "matrix products": ("gemm", "gemv", "cutlass", "cublas", "matmul", "addmm", "::mm", "::bmm"),
@@ -49,17 +49,17 @@ PARTS = {
 
 
 class Gpu(Experiment):
-    """Rows: the card's rate, training by system and size, decoding by batch, one profile."""
+    """Experiment with the rate of the GPU, training by size, decoding by batch, and a profile."""
 
     name = "gpu"
     title = "One GPU: training and decoding"
     about = (
         "Training is in bf16, through the trainer of each system, on the same batches of random "
-        "tokens with lengths like those of WMT 2014, 25,000 source and 25,000 target tokens an "
-        "update, padding counted. The share is that of the card's own rate of bf16 matrix "
-        "products, measured here; it counts the products that real tokens need, and neither those "
-        "of padding nor attention scores. Decoding is with a beam of 4 and random weights, the "
-        "same in both systems, the end of a sentence suppressed, so that all write as much."
+        "tokens, with lengths like those of WMT 2014 and 25,000 source and 25,000 target tokens "
+        "per update, padding included. The share is relative to the card's own rate of bf16 matrix "
+        "products, measured here; it counts the products that real tokens need, but not those of "
+        "padding or attention scores. Decoding uses a beam of 4 and the same random weights in "
+        "both systems; the end symbol is suppressed, so that all write equally many tokens."
     )
     sizes = {
         "tiny": {
@@ -87,7 +87,7 @@ class Gpu(Experiment):
     }
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """All rows; the card's own rate first, which the shares need."""
+        """Yield all rows, first the card's own rate, which the shares need."""
         yield "matrix product"
         for size in settings["sizes"]:
             yield from (f"train {size} {system}" for system in TRAINED)
@@ -96,7 +96,7 @@ class Gpu(Experiment):
         yield f"profile {settings['sizes'][0]}"
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """One row, and the memory of the card given back after it."""
+        """Measure one row, and free the card's memory after it."""
         task, _, rest = row.partition(" ")
         try:
             if row == "matrix product":
@@ -112,7 +112,7 @@ class Gpu(Experiment):
             torch.cuda.empty_cache()
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Training, decoding, and the parts of an update."""
+        """Return the tables of training, decoding, and the parts of an update."""
         rate = rows.get("matrix product", {}).get("tflops")
         trained, decoded = [], []
         for row, facts in rows.items():
@@ -152,7 +152,7 @@ class Gpu(Experiment):
         return tables
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Speeds beside each other."""
+        """Draw speeds next to each other."""
         figure = new_figure(9, 3)
         measures = {
             "train": ("target_tokens_per_second", "training, target tokens/s"),
@@ -169,30 +169,30 @@ class Gpu(Experiment):
 
 
 def ratio(speed: float, other: float | None) -> str:
-    """How many times as fast, where the other one has been measured."""
+    """Return how many times as fast, or nothing if the other one has not been measured."""
     return f"{speed / other:.2f}" if other else ""
 
 
 def now() -> float:
-    """Seconds, when the device has done all that it was asked for."""
+    """Wait until the device has finished, and return the time in seconds."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def peak_gib() -> float:
-    """Most memory of the card that was in use since `forget_peak`; 0 on a CPU."""
+    """Return the peak memory of the card since `forget_peak`; 0 on a CPU."""
     return round(torch.cuda.max_memory_allocated() / 2**30, 2) if DEVICE == "cuda" else 0.0
 
 
 def forget_peak() -> None:
-    """Let `peak_gib` begin anew."""
+    """Reset `peak_gib`."""
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
 
 
 def product_rate(size: int) -> float:
-    """TFLOP/s of a bf16 product of square matrices."""
+    """Measure the TFLOP/s of a bf16 product of square matrices."""
     a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     seconds = []
     for _ in range(8):
@@ -203,7 +203,7 @@ def product_rate(size: int) -> float:
 
 
 def sentences_like_wmt(count: int, vocab_size: int) -> object:
-    """Pairs of random tokens; lengths of mean 28, the longest 250."""
+    """Return pairs of random tokens, with a mean length of 28 and at most 250."""
     from datasets import Dataset
 
     rng = np.random.default_rng(0)
@@ -219,7 +219,7 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 @contextlib.contextmanager
 def trainer_of(size: str, contender: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """A trainer for some updates, its `Watch`, and the sizes of its model."""
+    """Yield a trainer for some updates, its `Watch`, and the sizes of its model."""
     sizes: Size = SIZES[size]
     padder = train_tokenizer(["a"], vocab_size=260, show_progress=False)
     options = Namespace(steps=updates, batch_tokens=settings["batch_tokens"], sentences=1)
@@ -231,7 +231,7 @@ def trainer_of(size: str, contender: str, settings: Settings, updates: int) -> I
 
 
 def training(size: str, contender: str, settings: Settings) -> dict[str, object]:
-    """Updates of one system: tokens a second, products a second, memory."""
+    """Measure updates of one system: tokens per second, products per second, memory."""
     with trainer_of(size, contender, settings, settings["updates"]) as (trainer, watch, sizes):
         forget_peak()
         trainer.train()
@@ -246,7 +246,7 @@ def training(size: str, contender: str, settings: Settings) -> dict[str, object]
 
 
 def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
-    """Sentences a second of one system, after a first batch that warms up."""
+    """Measure sentences per second of one system, after a batch to warm up."""
     sizes = SIZES[settings["decode"]]
     torch.manual_seed(0)
     model = VanillaTransformerForConditionalGeneration(config_of(sizes)).eval()
@@ -273,7 +273,7 @@ def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
 
 
 def config_of(size: Size) -> VanillaTransformerConfig:
-    """The config of our model of a size."""
+    """Return our model's config of a size."""
     return VanillaTransformerConfig(
         vocab_size=size.vocab_size,
         d_model=size.d_model,
@@ -285,7 +285,7 @@ def config_of(size: Size) -> VanillaTransformerConfig:
 
 
 def profile(size: str, settings: Settings) -> dict[str, object]:
-    """Shares of the device's time in some updates of ours, by `PARTS`, in percent."""
+    """Measure the shares of the device's time in our updates by `PARTS`, in percent."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 

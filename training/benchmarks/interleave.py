@@ -1,9 +1,9 @@
-"""Contenders in processes of their own that take turns.
+"""Run contenders in turns, each in its own process.
 
-Two libraries in one process are no fair race: each brings threads of its own, and on two cores, as
-soon as both PyTorch and CTranslate2 have computed there, either decodes a base model 1.3 to 2 times
-slower. In processes that wait for their turn, the one that has it is alone on the machine, and all
-of them meet whatever else the machine does.
+Two libraries in one process do not compare fairly, because each has its own threads: on two cores,
+once both PyTorch and CTranslate2 have computed in a process, each of them decodes a base model 1.3
+to 2 times slower. With processes that take turns, only one computes at a time, and anything else
+that the machine does affects all of them.
 """
 
 import multiprocessing
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 
 class Answer(NamedTuple):
-    """What came of a turn."""
+    """Result of a turn."""
 
     output: Any
     seconds: float
     peak_mib: float  # of the process
-    own_mib: float  # what of it came after the packages were imported
+    own_mib: float  # the part of it since the packages were imported
 
 
 Contender = Callable[[Any], Answer]
@@ -31,13 +31,13 @@ Contender = Callable[[Any], Answer]
 def processes(
     builders: dict[str, tuple[Callable[..., Callable], tuple]],
 ) -> Iterator[dict[str, Contender]]:
-    """Contenders by name, each in a process that lives as long as the block.
+    """Start each contender in a process that lives as long as the block, and yield them by name.
 
     Args:
-        builders: For each a function of a module and its arguments; what the function returns is
+        builders: by name, a module's function and its arguments; what the function returns is
             called with the task of each turn. All must pickle.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would share what torch has started
+    context = multiprocessing.get_context("spawn")  # a fork would share torch's state
     workers, connections = [], {}
     try:
         for name, (build, arguments) in builders.items():
@@ -46,21 +46,21 @@ def processes(
                 context.Process(target=_serve, args=(theirs, build, arguments), daemon=True)
             )
             workers[-1].start()
-            theirs.close()  # so that the end of the worker ends what is read from it
+            theirs.close()  # so that reading fails when the worker has ended
         yield {name: _contender(name, connection) for name, connection in connections.items()}
     finally:
         for connection in connections.values():
-            connection.close()  # which tells the worker to end
+            connection.close()  # tells the worker to end
         for worker in workers:
             worker.join(timeout=10)
-            worker.kill()  # one that is at work still
+            worker.kill()  # if it is still busy
             worker.join()
 
 
 def take_turns(
     contenders: dict[str, Contender], task: object, rounds: int
 ) -> dict[str, list[Answer]]:
-    """The answers of all rounds; who comes first changes from round to round."""
+    """Return the answers of all rounds; who goes first changes from round to round."""
     answers: dict[str, list[Answer]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
@@ -71,7 +71,7 @@ def take_turns(
 
 
 def peak_mib() -> float:
-    """Of this process, in MiB; `getrusage` would count what its parent held when it was started."""
+    """Return this process's peak in MiB; `getrusage` would include its parent's at the start."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -82,13 +82,13 @@ def _contender(name: str, connection: Connection) -> Contender:
         try:
             return Answer(*connection.recv())
         except EOFError:
-            raise RuntimeError(f"The process of {name} ended; its error stands above.") from None
+            raise RuntimeError(f"The process of {name} ended; its error is above.") from None
 
     return ask
 
 
 def _serve(connection: Connection, build: Callable[..., Callable], arguments: Sequence) -> None:
-    """Answers one task after another, in a process of its own."""
+    """Answer one task after another."""
     imported = peak_mib()
     run = build(*arguments)
     while True:

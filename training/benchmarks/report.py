@@ -2,9 +2,9 @@
 
     python training/benchmarks/report.py
 
-README.md of this folder has the benchmarks between two marks. Tables of other pages stand below
-`<!-- figures: PATH -->`, and what they say is taken anew from that file (see `filled`). A card is
-rendered from the metrics.json beside it.
+README.md of this folder has the benchmarks between two marks. In other pages, the figures of tables
+below `<!-- figures: PATH -->` are read again from that file (see `filled`). A card is rendered from
+the metrics.json beside it.
 """
 
 import json
@@ -29,10 +29,10 @@ BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
 ORDER += ("serving", "bad_runs")
 OLD_MODEL = (
-    "RUN is the model of seed 0 that `multi30k_en_de` gave before it had 9,000 pieces (see "
-    "[training](../README.md)), with length penalty 0.6; today's recipe gives another BLEU."
+    "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
+    "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
 )
-# What repeats each of them, and what has to be known of it.
+# The command that repeats each of them, and what a reader has to know about it.
 COMMANDS = {
     "training_small": ("training.py --size small --data train.jsonl.gz", ""),
     "training_base": (
@@ -56,10 +56,10 @@ COMMANDS = {
 
 
 def write_results(path: Path, title: str, **measured: object) -> None:
-    """Write what a script has measured, with where and when, and print its tables."""
+    """Write what a script has measured, on which machine and when, and print its tables."""
     results = {
         "title": title,
-        **provenance("training/benchmarks/results"),  # one script after the other
+        **provenance("training/benchmarks/results"),  # other results may have changed
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def write_results(path: Path, title: str, **measured: object) -> None:
 
 
 def origin(results: dict[str, object]) -> str:
-    """What was measured, on what, with what, and when."""
+    """Return the machine, versions, date, data and settings of results in one line."""
     parts = describe_provenance(results)
     parts += [f"data {results['data']}"] if "data" in results else []
     settings = results.get("settings", {})
@@ -78,7 +78,7 @@ def origin(results: dict[str, object]) -> str:
 
 
 def chart(results: dict[str, object]) -> str | None:
-    """Bars of the first table's first column of numbers, as SVG, if it compares contenders."""
+    """Draw the first table's first column of numbers as SVG bars, if it compares contenders."""
     table = results.get("tables", [{"columns": [""]}])[0]
     rows = table.get("rows", [])
     if table["columns"][0] != "Contender" or not all(isinstance(r[1], int | float) for r in rows):
@@ -103,7 +103,7 @@ def chart(results: dict[str, object]) -> str | None:
 
 
 def section(name: str, results: dict[str, object]) -> list[str]:
-    """Title, provenance, tables and chart of one results file."""
+    """Return title, tables, chart, provenance and command of one results file."""
     lines = [f"### {results.get('title', name)}", ""]
     if "tables" not in results:
         return [*lines, f"See [results/{name}.json](results/{name}.json).", ""]
@@ -120,7 +120,7 @@ def section(name: str, results: dict[str, object]) -> list[str]:
 
 
 def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
-    """The README with the results between its two marks."""
+    """Return the README with the results between its two marks."""
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
     names = [name for name in ORDER if name in all_results]
@@ -133,7 +133,7 @@ Metrics = dict[str, object]  # of a run, as metrics.json holds them
 
 
 def _sets(metrics: Metrics) -> dict[str, dict[str, object]]:
-    """Its scores by set, the validation set last."""
+    """Return the scores by set, the validation set last."""
     scores = metrics["scores"]
     return {name: scores[name] for name in sorted(scores, key=lambda name: name == "validation")}
 
@@ -180,12 +180,12 @@ NO_FIGURES = ("Task", "Data", "Command")
 
 
 def filled(page: str) -> str:
-    """A page with the figures of its marked tables as their files have them.
+    """Return a page with the figures of its marked tables read again from their files.
 
-    `<!-- figures: PATH -->` before a table names a file of results, from the root of the
-    repository: a row of the table is the file's row of the same name, a column its column of the
-    same name. Where PATH is `model_cards`, each row is about the run whose card its first cell
-    links to, and the columns are those of `OF_RUNS`, and of `NO_FIGURES`, which are left.
+    `<!-- figures: PATH -->` before a table names a results file, relative to the root of the
+    repository. Its rows and columns fill those of the table with the same names. If PATH is
+    `model_cards`, each row is about the run whose card its first cell links to; the columns are
+    those of `OF_RUNS`, and those of `NO_FIGURES`, which are left as they are.
     """
 
     def table(match: re.Match[str]) -> str:
@@ -227,7 +227,7 @@ def _cells_of_results(path: Path) -> Callable[[list[str], list[str]], list[objec
 
 def main() -> None:
     """Read all results; write the charts, the tables and the cards."""
-    # Here, so that no process that is measured imports it.
+    # Imported here, so that measured processes do not import it.
     from vanilla_transformer.publish.card import render_card
 
     found = sorted((FOLDER / "results").glob("*.json"))

@@ -1,8 +1,8 @@
-"""Cost by the number of pairs: preparing, starting again, planning an epoch, memory, training.
+"""Measure how costs grow with the number of pairs: preparation, restart, plan, memory, training.
 
-Each number of pairs is measured in a process of its own. Pairs are generated from CLDR; beyond
-`--distinct` they come again and again, which is what generating millions would take too long for.
-Planning an epoch needs lengths alone, so it is measured on many more, drawn at random.
+Each number of pairs is measured in its own process. Pairs are generated from CLDR; beyond
+`--distinct` they repeat, because generating millions would take too long. Planning an epoch needs
+only lengths, so it is measured on many more, drawn at random.
 
     python training/benchmarks/scaling.py --pairs 30000 300000 5000000 --lengths 10000000 100000000
 """
@@ -46,7 +46,7 @@ BARE_BLOCK = 10_000  # pairs that the bare tokenizer encodes at once
 
 
 def load(count: int, cache: str, distinct: int) -> object:
-    """The pairs, read from the cache where they are there."""
+    """Load the pairs, from the cache if they are there."""
 
     def pairs() -> Iterator[tuple[str, str]]:
         generated = list(generate_pairs("en", "de", count=min(count, distinct)))
@@ -64,7 +64,7 @@ def load(count: int, cache: str, distinct: int) -> object:
 
 
 class LazyPairs:
-    """Pairs that are made when they are read, which a cached run never does."""
+    """Pairs that are made only when read, which never happens in a cached run."""
 
     def __init__(self, make: Callable[[], Iterator[tuple[str, str]]]) -> None:
         self.make = make
@@ -74,7 +74,7 @@ class LazyPairs:
 
 
 def prepare(count: int, cache: str, distinct: int) -> dict[str, float]:
-    """Read and tokenise the pairs for the first time, beside the bare tokenizer."""
+    """Read and tokenise the pairs for the first time, and compare with the bare tokenizer."""
     started = time.perf_counter()
     pairs = load(count, cache, distinct)
     reading = time.perf_counter() - started
@@ -96,12 +96,12 @@ def prepare(count: int, cache: str, distinct: int) -> dict[str, float]:
     started = time.perf_counter()
     tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
     ours = count / (time.perf_counter() - started)
-    bare = (before + bare_speed()) / 2  # the machine is not equally fast all the time
+    bare = (before + bare_speed()) / 2  # the machine's speed varies
     return {"reading": count / reading, "tokenising": ours, "bare": bare}
 
 
 def start(count: int, cache: str, distinct: int) -> dict[str, float]:
-    """Begin a run whose pairs have been prepared; an epoch's batches passed through."""
+    """Start a run with prepared pairs, and make its first 200 batches."""
     started = time.perf_counter()
     data, batches = open_cached(count, cache, distinct)
     collate = PairCollator()
@@ -124,7 +124,7 @@ def start(count: int, cache: str, distinct: int) -> dict[str, float]:
 
 
 def open_cached(count: int, cache: str, distinct: int) -> tuple[object, TokenBatchSampler]:
-    """The tokenised pairs and their batches."""
+    """Return the tokenised pairs and their batches."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(Path(cache, "tokenizer"))
     pairs = load(count, cache, distinct)
     data = tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
@@ -132,10 +132,10 @@ def open_cached(count: int, cache: str, distinct: int) -> tuple[object, TokenBat
 
 
 def plan(count: int) -> dict[str, float]:
-    """Plan an epoch of so many pairs of random lengths, in batches as the paper's."""
+    """Plan an epoch of this many pairs of random lengths, with the paper's batches."""
     rng = np.random.default_rng(0)
     source, target = np.empty(count, np.int32), np.empty(count, np.int32)
-    for start in range(0, count, 10**6):  # at once they would need more memory than the plan
+    for start in range(0, count, 10**6):  # all at once would need more memory than the plan
         size = min(10**6, count - start)
         lengths = np.clip(rng.lognormal(3.2, 0.5, size), 2, 250)
         source[start : start + size] = lengths
@@ -154,7 +154,7 @@ def plan(count: int) -> dict[str, float]:
 
 
 def plans(counts: list[int]) -> dict[str, object]:
-    """A table of `plan`, and in its last row what a thousand million pairs would take by it."""
+    """Return a table of `plan`, with an estimate for a thousand million pairs as the last row."""
     columns = ("pairs", "counting the batches once, s", "planning an epoch, s")
     columns += ("memory beside the lengths, bytes a pair", "batches")
     rows = []
@@ -165,7 +165,7 @@ def plans(counts: list[int]) -> dict[str, object]:
         print(*rows[-1], sep=" | ", flush=True)
     largest, counting, planning, size, batches = rows[-1]
     more = 10**9 / largest
-    sorting = more * math.log(10**9) / math.log(largest)  # as sorting grows
+    sorting = more * math.log(10**9) / math.log(largest)  # sorting grows as n log n
     rows.append(
         [
             *("10^9, computed", round(counting * sorting), round(planning * sorting), size),
@@ -176,14 +176,14 @@ def plans(counts: list[int]) -> dict[str, object]:
 
 
 def endless(batches: TokenBatchSampler) -> Iterator[list[int]]:
-    """One epoch after the other."""
+    """Yield batches of one epoch after the other."""
     for epoch in itertools.count():
         batches.set_epoch(epoch)
         yield from batches
 
 
 def train(counts: list[int], cache: str, distinct: int, rounds: int) -> dict[int, list[float]]:
-    """Target tokens a second of one model on each number of pairs, by turns."""
+    """Measure one model's target tokens per second on each number of pairs, in turns."""
     torch.manual_seed(0)
     config = VanillaTransformerConfig(vocab_size=4000, d_model=128, encoder_layers=2)
     config.decoder_layers, config.encoder_ffn_dim, config.decoder_ffn_dim = 2, 512, 512
@@ -210,7 +210,7 @@ def train(counts: list[int], cache: str, distinct: int, rounds: int) -> dict[int
 
 
 def in_its_own_process(task: str, count: int, cache: str, distinct: int) -> dict[str, float]:
-    """What a task of this script returns."""
+    """Run a task of this script in a new process, and return its result."""
     command = [sys.executable, __file__, "--task", task, "--pairs", str(count), "--cache", cache]
     command += ["--distinct", str(distinct)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -218,7 +218,7 @@ def in_its_own_process(task: str, count: int, cache: str, distinct: int) -> dict
 
 
 def measure(options: argparse.Namespace, cache: str) -> dict[str, object]:
-    """All tasks for all numbers of pairs."""
+    """Run all tasks for all numbers of pairs."""
     rows = []
     for count in options.pairs:
         prepared = in_its_own_process("prepare", count, cache, options.distinct)
@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=[10**7])
     parser.add_argument("--distinct", type=int, default=100_000, help="pairs to generate at most")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cache", help="folder for the prepared pairs; else a temporary one")
+    parser.add_argument("--cache", help="folder for the prepared pairs (default: temporary)")
     parser.add_argument("--task", choices=("prepare", "start", "plan"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
     options = parser.parse_args()

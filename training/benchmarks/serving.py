@@ -1,11 +1,11 @@
-"""Every block of training/serving.md: how many sentences a second it translates.
+"""Measure how many sentences per second each block of training/serving.md translates.
 
 python training/benchmarks/serving.py runs/demo-en-de
 
-The sentences are those of the run's first test set. What is measured is what the page shows: a
-process runs a block up to its last statement, and that statement is timed. Processes take turns
+The sentences are those of the run's first test set. The code measured is that of the page: a
+process runs a block up to its last statement, and times that statement. Processes take turns
 (interleave.py), and each translates some sentences before the clock starts. Needs
-`pip install ".[export]"` in the clone. Nothing else may run beside it.
+`pip install ".[export]"` in the clone. Run nothing else meanwhile.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from vanilla_transformer.train.evaluating import recipe_and_test_sets
 
 PAGE = Path(__file__).parents[1] / "serving.md"
 RESULTS = Path(__file__).parent / "results" / "serving.json"
-# Blocks of the page, without what all of their names begin with.
+# Blocks of the page, without the prefix of their names.
 CONTENDERS = (
     *("one_at_a_time", "batches", "threads", "asyncio", "compile", "bfloat16", "int8"),
     *("ctranslate2", "onnx"),
@@ -35,13 +35,13 @@ CONTENDERS = (
 
 
 def block(name: str) -> str:
-    """The text of a block of the page."""
+    """Return the text of a block of the page."""
     page = PAGE.read_text(encoding="utf-8")
     return re.search(rf"<!-- block: serve_{name}\b[^\n]*-->\n```\w+\n(.*?)```", page, re.DOTALL)[1]
 
 
 def prepared(name: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
-    """What a block does with sentences, in a folder that has the files that it names."""
+    """Return a function that runs a block on sentences, in a folder with the block's files."""
     os.chdir(folder)
     known: dict[str, object] = {}
     exec(block("load"), known)
@@ -59,14 +59,14 @@ def prepared(name: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
 
 
 def write_files(folder: Path, run: Path, names: Sequence[str]) -> None:
-    """Write what the blocks name: the run, a text, and exports of the run."""
+    """Write the files that the blocks name: the run, a text, and exports of the run."""
     os.chdir(folder)
     shutil.copytree(run, folder / "runs/mine", ignore=shutil.ignore_patterns("checkpoints"))
     (folder / "source.txt").touch()
     for line in block("export").splitlines():
         words = line.split()
         if words[2] in names and command_line(words[1:]) != 0:
-            raise SystemExit(2)  # the reason stands above
+            raise SystemExit(2)  # the reason is printed above
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Training speed against peers of the same size, through the trainers that their users run.
+"""Compare training speed with peers of the same size, each with the trainer that its users run.
 
-All contenders live in one process and take turns, in rotated order, so that whatever else the
-machine does meets all of them. Speed is real target tokens, `</s>` included and padding not, by
-seconds between the ends of updates: batches, collation, forward, backward and optimizer. A ratio
-is the median over rounds of the ratio within a round.
+All contenders run in one process and take turns in rotated order, so that anything else that the
+machine does affects all of them. Speed is target tokens per second, with `</s>` and without
+padding. The time between the ends of updates counts: batches, collation, forward, backward and
+optimizer. A ratio is the median over rounds of the ratio within a round.
 
     python training/benchmarks/training.py --size small
     python training/benchmarks/training.py --size base --batch-tokens 1024 --steps 1
@@ -66,7 +66,7 @@ class Size:
     vocab_size: int
 
     def flops(self, source_tokens: int, target_tokens: int) -> float:
-        """Of the weights, forward and backward, without the attention's scores."""
+        """Return the FLOPs of the weights, forward and backward, without attention scores."""
         d, ffn = self.d_model, self.ffn_dim
         source = self.layers * (4 * d * d + 2 * d * ffn + 2 * d * d)  # with cross keys and values
         target = self.layers * (6 * d * d + 2 * d * ffn) + d * self.vocab_size
@@ -87,8 +87,8 @@ class Contender:
 
     label: str
     model: str
-    batches: str  # "random", "grouped" by the host's sampler, or "buckets" of tokens as ours
-    ours: bool = False  # through our trainer, which chooses its own settings
+    batches: str  # "random", "grouped" by `Trainer`'s sampler, or our "buckets" of tokens
+    ours: bool = False  # with our trainer, which chooses its own settings
     attention: str | None = None
     precision: str = "highest"  # of float32 matrix products
     bf16: bool = False
@@ -112,7 +112,7 @@ CONTENDERS = {
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with a tied table, sinusoids and the smoothed loss of torch."""
+    """torch.nn.Transformer with a tied table, sinusoids and torch's smoothed loss."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -134,14 +134,14 @@ class TorchTransformer(nn.Module):
         self.register_buffer("places", torch.stack((places.sin(), places.cos()), -1).flatten(1))
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Embeddings times sqrt(d_model) plus sinusoids, (B, T, d)."""
+        """Return embeddings times sqrt(d_model) plus sinusoids, (B, T, d)."""
         scaled = self.table(ids) * math.sqrt(self.table.embedding_dim)
         return self.dropout(scaled + self.places[: ids.size(1)])
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         inputs = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == -100, 0)
         inputs[:, 0] = 1
         causal = nn.Transformer.generate_square_subsequent_mask(inputs.size(1), dtype=torch.bool)
@@ -160,7 +160,7 @@ class TorchTransformer(nn.Module):
 
 
 def make_model(kind: str, size: Size) -> nn.Module:
-    """A model of a contender, initialised by its own rules."""
+    """Return the model of a contender, initialised by its own rules."""
     torch.manual_seed(0)
     if kind == "torch":
         return TorchTransformer(size)
@@ -187,12 +187,12 @@ def make_model(kind: str, size: Size) -> nn.Module:
 
 
 class BucketTrainer(Seq2SeqTrainer):
-    """The host's trainer with batches by token budget."""
+    """`Seq2SeqTrainer` with batches by token budget."""
 
     batch_tokens = 2048
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
-        """As our trainer makes them."""
+        """Return the batches that our trainer would make."""
         batches = TokenBatchSampler(
             *pair_lengths(self.train_dataset), max_tokens=self.batch_tokens, seed=self.args.seed
         )
@@ -205,13 +205,13 @@ class BucketTrainer(Seq2SeqTrainer):
 
 
 class Watch(TrainerCallback):
-    """Collates, counting the real tokens of each batch, and notes when each update has ended."""
+    """Collator that counts the real tokens of each batch, and the time when each update ends."""
 
     def __init__(self, collate: Callable) -> None:
         self.collate, self.tokens, self.padded, self.ends = collate, [], [], []
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """A batch, of which the source and target tokens are counted."""
+        """Collate a batch, and count its source and target tokens."""
         batch = self.collate(features)
         source, target = batch["attention_mask"].sum(), (batch["labels"] != -100).sum()
         self.tokens.append((source.item(), target.item()))
@@ -219,26 +219,26 @@ class Watch(TrainerCallback):
         return batch
 
     def on_step_end(self, *args: object, **kwargs: object) -> None:
-        """Note the time, when a GPU has done the update too."""
+        """Note the time after the update, on a GPU too."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
     def figures(self) -> tuple[float, float, float]:
-        """Seconds, source and target tokens of all updates but the first."""
+        """Return the seconds, source and target tokens of all updates but the first."""
         updates = len(self.ends)
         source, target = map(sum, zip(*self.tokens[1:updates], strict=True))
         return self.ends[-1] - self.ends[0], source, target
 
     def padding(self) -> float:
-        """Share of padding in the batches that were made."""
+        """Return the share of padding in the batches."""
         return 1 - sum(map(sum, self.tokens)) / sum(self.padded)
 
 
 def make_trainer(
     contender: Contender, size: Size, data: object, tokenizer: object, options: argparse.Namespace
 ) -> tuple[Seq2SeqTrainer, Watch]:
-    """The trainer of a contender, which trains for a few updates each time it is asked to."""
+    """Return the trainer of a contender, which trains for a few updates per call."""
     model = make_model(contender.model, size)
     if contender.attention is not None:
         model.set_attn_implementation(contender.attention)
@@ -251,7 +251,7 @@ def make_trainer(
         "disable_tqdm": True,
         "use_cpu": not torch.cuda.is_available(),
         "bf16": contender.bf16,
-        "max_grad_norm": 0.0,  # the peers are spared it
+        "max_grad_norm": 0.0,  # no clipping, which would slow the peers down
         "dataloader_pin_memory": False,
     }
     if contender.ours:
@@ -283,7 +283,7 @@ def make_trainer(
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Set for the time of the block."""
+    """Set the precision of matrix products for the block."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -295,7 +295,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 def run_round(
     trainers: dict[str, tuple[Seq2SeqTrainer, Watch]], number: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Let each contender train, beginning with another one each time."""
+    """Let each contender train; a different one starts in each round."""
     names = list(trainers)
     shift = number % len(names)
     figures = {}
@@ -311,7 +311,7 @@ def run_round(
 
 
 def machine_limit() -> dict[str, float]:
-    """GFLOP/s of a matrix product that fits no cache badly, by precision."""
+    """Measure the GFLOP/s of a 1024 x 1024 matrix product, by precision."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     kinds = [("fp32, highest", "highest", a, b), ("fp32, medium", "medium", a, b)]
     if resolve_precision("auto") == "bf16":
@@ -329,7 +329,7 @@ def machine_limit() -> dict[str, float]:
 
 
 def load_data(options: argparse.Namespace, size: Size) -> tuple[object, object]:
-    """Tokenised pairs, of a file or generated from CLDR, and their tokenizer."""
+    """Return tokenised pairs, from a file or generated from CLDR, and their tokenizer."""
     languages = dict(
         zip(("source_language", "target_language"), options.pair.split("-"), strict=True)
     )
@@ -346,7 +346,7 @@ def load_data(options: argparse.Namespace, size: Size) -> tuple[object, object]:
 
 
 def fixed_data(size: Size, options: argparse.Namespace) -> object:
-    """Batches of one shape: sentences of 16 tokens."""
+    """Return sentences of 16 tokens, so that all batches have one shape."""
     from datasets import Dataset
 
     ids = np.random.default_rng(0).integers(4, size.vocab_size, (options.batch_tokens // 4, 16))
@@ -356,7 +356,7 @@ def fixed_data(size: Size, options: argparse.Namespace) -> object:
 
 
 def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> dict[str, object]:
-    """Rounds of all contenders; figures and ratios."""
+    """Measure rounds of all contenders; return figures and ratios."""
     limits = machine_limit()
     data, tokenizer = load_data(options, size)
     trainers = {
@@ -397,7 +397,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
 
 
 def measure_memory(names: list[str]) -> dict[str, object]:
-    """Peak memory of a process that does three updates of one shape, for each contender."""
+    """Measure each contender's peak memory in a process with three updates of one shape."""
     peaks = {}
     for name in names:
         command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
@@ -412,7 +412,7 @@ def measure_memory(names: list[str]) -> dict[str, object]:
 
 
 def peak_memory(name: str, size: Size, options: argparse.Namespace) -> float:
-    """Of this process after three updates, in MiB."""
+    """Return the peak memory of this process after three updates, in MiB."""
     options.steps = 2
     data = fixed_data(size, options)
     tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
@@ -425,12 +425,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=30.0, help="begin no round after them")
+    parser.add_argument("--minutes", type=float, default=30.0, help="start no round after these")
     parser.add_argument("--steps", type=int, default=3, help="timed updates in a round")
-    parser.add_argument("--batch-tokens", type=int, default=2048, help="of a bucket, padded")
-    parser.add_argument("--sentences", type=int, default=64, help="of a random batch")
-    parser.add_argument("--data", help="pairs as .jsonl[.gz]; without, generated from CLDR")
-    parser.add_argument("--pairs", type=int, default=20_000, help="to generate")
+    parser.add_argument("--batch-tokens", type=int, default=2048, help="tokens per bucket, padded")
+    parser.add_argument("--sentences", type=int, default=64, help="sentences of a random batch")
+    parser.add_argument("--data", help="pairs as .jsonl[.gz] (default: from CLDR)")
+    parser.add_argument("--pairs", type=int, default=20_000, help="number of pairs to generate")
     parser.add_argument("--pair", default="en-de", help="languages")
     parser.add_argument("--only", help="names of contenders, with commas: " + ", ".join(CONTENDERS))
     parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")

@@ -3,10 +3,10 @@
 "Sentence pairs were batched together by approximate sequence length. Each training batch contained
 a set of sentence pairs containing approximately 25000 source tokens and 25000 target tokens."
 
-Tokens are counted with their padding, because padded positions are what memory and time are spent
-on: a batch of n pairs costs n times its longest side. Pairs are therefore sorted by their longer
-side, which leaves no plan with fewer batches, and within equal longer sides by the difference of
-the two, back and forth, so that the shorter sides agree as well.
+Tokens are counted with their padding, because padding costs memory and time too: a batch of n pairs
+costs n times its longest side. Pairs are therefore sorted by their longer side, which gives the
+fewest batches possible. Pairs with equal longer sides are sorted by the difference of their sides,
+up and down in turn, so that the shorter sides are similar too.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from ..errors import RequestError
 
 
 class TokenBatchSampler(Sampler[list[int]]):
-    """Yields batches of example numbers, each within a budget of padded tokens per side.
+    """Sampler of batches of example numbers, with a budget of padded tokens per side.
 
-    The batches of an epoch are a function of (lengths, settings, seed, epoch) alone: skipping the
-    first k batches of an epoch leaves exactly the rest of it, which is how training resumes. Each
-    epoch draws new batches (equal lengths are shuffled, and the boundaries between batches move)
-    in a new order; their number never changes.
+    The batches of an epoch depend on (lengths, settings, seed, epoch) alone, so that training
+    resumes by skipping the first k batches. Each epoch draws new batches (equal lengths are
+    shuffled, and the boundaries between batches move) in a new order; their number never changes.
 
-    Every example comes exactly once in an epoch. Several processes share the batches of one, which
-    accelerate deals to them in turn: all hold about as many tokens, so that none waits long.
+    Every example occurs exactly once in an epoch. With several processes, accelerate deals out the
+    batches in turn: all have about as many tokens, so that no process waits long.
 
-    There is no attribute `batch_size`, on purpose: accelerate drops every batch of another size
-    when a batch sampler has one.
+    There is no attribute `batch_size` on purpose: if a batch sampler has one, accelerate drops
+    every batch of another size.
 
     Args:
         source_lengths: tokens of each source, `</s>` included.
         target_lengths: tokens of each target, `</s>` included.
-        max_tokens: budget of padded tokens per batch, for source and target each. One update of
-            the paper (25000) is `max_tokens` times the batches of an update.
-        seed: of the shuffling.
+        max_tokens: budget of padded tokens per batch, for source and target each. The paper's 25000
+            tokens per update are `max_tokens` times the batches per update.
+        seed: seed of the shuffling.
         shuffle: False gives the same batches in every epoch, the longest first.
-        max_sentences: upper bound of the pairs in a batch.
+        max_sentences: most pairs in a batch. None for no limit.
 
     Raises:
         ValueError: lengths that do not match or are not positive, an example beyond the budget, or
@@ -92,7 +91,7 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> TokenBatchSampler:
-        """Itself: under this name accelerate looks for `set_epoch` when it has wrapped us."""
+        """The sampler itself: a wrapper of accelerate looks for `set_epoch` under this name."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -103,29 +102,29 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _constant_length(self) -> int:
-        """Batches of every epoch: the fewest possible, and one for the moving bounds."""
+        """Return the batches per epoch: the fewest possible, and one for the moving bounds."""
         longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
         fewest = len(self._bounds(longest)) - 1
         return min(fewest + self.shuffle, len(longest))
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
-        """Order of the examples, and the bounds in it of `len(self)` batches, shortest first."""
+        """Return the order of the examples and the bounds of the batches in it, shortest first."""
         longest = np.maximum(self.source_lengths, self.target_lengths)
         count = len(longest)
-        # Back and forth: where one longest side ends with a large difference, the next begins so.
+        # Up and down in turn: each longest side starts with differences like the last one's end.
         key = self.source_lengths.astype(np.int64)
         key -= self.target_lengths
         np.negative(key, out=key, where=longest % 2 == 1)
-        # |difference| < longest, so no key reaches those of the next longest side.
+        # |difference| < longest, so the keys of different longest sides do not overlap.
         key += longest * (2 * np.int64(longest.max()))
         order, first_size = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64), 1.0
         if self.shuffle:
-            # Examples of the same two lengths change places and no others do.
+            # Only examples with the same two lengths change places.
             rng = self._generator(stream=0)
             rng.shuffle(order)
             first_size = rng.uniform(0.25, 1.0)
         # Key and place in one integer: a plain sort is then stable, and several times faster than
-        # argsort on millions of examples. In place, as hundreds of millions need memory.
+        # argsort on millions of examples. In place, to save memory with hundreds of millions.
         key = key[order]
         bits = count.bit_length()
         key <<= bits
@@ -135,15 +134,15 @@ class TokenBatchSampler(Sampler[list[int]]):
         order = order[key]
         del key
         bounds = self._bounds(longest[order], first_size=first_size)
-        if len(bounds) - 1 > self._length:  # no batch is left for bounds that move
+        if len(bounds) - 1 > self._length:  # moved bounds would need one batch too many
             bounds = self._bounds(longest[order])
         return order, _split_batches(bounds, count=self._length)
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
-        """Bounds of batches as large as the budget allows, filled from the longest example down.
+        """Return bounds of the largest batches in the budget, filled from the longest example down.
 
-        A share `first_size` of the first batch moves all bounds after it, at the price of at most
-        one more batch: filling up is optimal for whatever is left.
+        Filling only a share `first_size` of the first batch moves all later bounds and adds at most
+        one batch, because filling up is optimal for the rest.
         """
         bounds = [len(longest)]
         while bounds[-1] > 0:

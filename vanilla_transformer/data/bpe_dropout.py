@@ -1,12 +1,12 @@
-"""Words in ever new pieces: subword regularisation after BPE-dropout (Provilkov et al., 2020).
+"""Split words at random: subword regularisation after BPE-dropout (Provilkov et al., 2020).
 
-A model that reads a word now whole and now in parts learns what the parts mean. The paper has no
-such thing, and it is off unless asked for; it is for those who have few pairs.
+A model that reads a word sometimes whole and sometimes in parts learns what the parts mean, which
+helps if there are few pairs. The paper does not do this, and it is off by default.
 
-The original skips merges at random while it encodes. Here a text is encoded once, and in every
-batch each merge that made one of its pieces is undone with some probability, the last one first.
-Token ids are enough for that: the cache of tokenised pairs remains, and nothing but the seed, the
-epoch and the batch decides the draw, so that a resumed run sees what it would have seen.
+The original skips merges at random while it encodes. Here each text is encoded once, and in every
+batch each merge behind its tokens is undone with some probability, the last one first. This needs
+token ids only, so the cache of tokenised pairs stays in use. The draw depends on the seed, the
+epoch and the batch alone, so a resumed run sees the same tokens as one that never stopped.
 """
 
 import json
@@ -23,18 +23,17 @@ from .dataset import Features
 
 
 class BpeDropout:
-    """Takes the pieces of tokenised pairs apart at random.
+    """Random splitting of the tokens of tokenised pairs.
 
     Args:
-        tokenizer: byte-pair encoding with a `tokenizer.json`, as `train_tokenizer` makes it.
-        probability: of undoing a merge; 0 leaves all pieces (tokens of the vocabulary) whole, 1
-            leaves what no merge made, with our tokenizer single bytes.
-        seed: of the draws.
-        max_length: of a row; one that would become longer stays whole. None for no bound.
+        tokenizer: byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`.
+        probability: probability of undoing a merge. 0 leaves all tokens whole; 1 undoes every
+            merge, which leaves single bytes with our tokenizer.
+        seed: seed of the draws.
+        max_length: most tokens of a row; one that would get longer stays whole. None for no limit.
 
     Raises:
-        ValueError: the probability is not from 0 to 1, there is no tokenizer, or its pieces are
-            not made by merges of pairs.
+        ValueError: a probability that is not from 0 to 1, no tokenizer, or one without merges.
     """
 
     def __init__(
@@ -53,11 +52,11 @@ class BpeDropout:
         self.max_length = max_length
 
     def __call__(self, features: Features, *, epoch: int = 0) -> list[dict[str, np.ndarray]]:
-        """The same pairs in other pieces: `input_ids` and `labels` that decode to the same texts.
+        """Return `input_ids` and `labels` of the same texts with some tokens split.
 
         Args:
-            features: `input_ids` and `labels` of each pair; other columns are not kept.
-            epoch: changes the draw; the same one gives the same pieces of the same pairs.
+            features: `input_ids` and `labels` of each pair; other columns are dropped.
+            epoch: number that changes the draw; the same epoch splits the same batch alike.
         """
         columns = {}
         for name in ("input_ids", "labels"):
@@ -71,7 +70,7 @@ class BpeDropout:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids, row_of = np.concatenate(rows), np.repeat(np.arange(len(rows)), lengths)
         rng = np.random.default_rng([self.seed, epoch, zlib.crc32(ids.data)])
-        new = (ids >= 0) & (ids < len(self.parts))  # a filler such as -100 is no piece
+        new = (ids >= 0) & (ids < len(self.parts))  # padding such as -100 is not a token
         while True:
             candidates = np.flatnonzero(new)
             candidates = candidates[self.parts[ids[candidates], 0] >= 0]
@@ -84,7 +83,7 @@ class BpeDropout:
             left, right = self.parts[ids[undone]].T
             ids, row_of = np.repeat(ids, copies), np.repeat(row_of, copies)
             ids[second - 1], ids[second] = left, right
-            # What a merge had joined can be taken apart in its turn; what was kept whole stays so.
+            # Only the new parts may be split again; what was kept whole stays whole.
             new = np.zeros(len(ids), bool)
             new[second - 1] = new[second] = True
         split = np.split(ids, np.cumsum(np.bincount(row_of, minlength=len(rows)))[:-1])
@@ -96,7 +95,7 @@ class BpeDropout:
 
 
 class BpeDropoutCollator:
-    """A collator of training pairs whose pieces are other ones in every epoch of `sampler`."""
+    """Collator of training pairs that splits tokens differently in each epoch of `sampler`."""
 
     def __init__(
         self,
@@ -109,12 +108,12 @@ class BpeDropoutCollator:
         self.sampler = sampler
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
-        """As `collate`, of other pieces; shapes are those of the longer rows."""
+        """Split tokens and `collate`; shapes are those of the longer rows."""
         return self.collate(self.bpe_dropout(features, epoch=self.sampler.epoch))
 
 
 def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """For each id the two that its piece was merged from, or -1 twice: (V, 2)."""
+    """Return for each id the two ids that it was merged from, or -1 twice: (V, 2)."""
     if tokenizer is None:
         raise RequestError("bpe_dropout needs the tokenizer of the pairs: give processing_class.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -123,12 +122,12 @@ def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     if model.get("type") != "BPE" or any(marks):
         kind = model.get("type") or type(tokenizer).__name__
         raise RequestError(
-            f"bpe_dropout: got a tokenizer of the kind {kind}; it takes the merges of byte-pair "
-            "encoding apart, as train_tokenizer learns them. Set bpe_dropout to 0."
+            f"bpe_dropout: got a tokenizer of the kind {kind}; it undoes merges of byte-pair "
+            "encoding, such as those of train_tokenizer. Set bpe_dropout to 0."
         )
     vocabulary = model["vocab"]
     parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
-    for left, right in reversed(model["merges"]):  # of two ways to a piece the earlier one is taken
+    for left, right in reversed(model["merges"]):  # the earlier of two merges to one token wins
         merged = vocabulary.get(left + right)
         if merged is not None:
             parts[merged] = vocabulary[left], vocabulary[right]

@@ -1,8 +1,8 @@
-"""Data sets on disk: Arrow files that are memory-mapped, made once.
+"""Data sets on disk: memory-mapped Arrow files that are made once.
 
-A cache is written aside and renamed when it is whole; processes that want the same one wait for the
-first of them. Its report holds size, times and digest of its data: they are believed while size and
-times are the same, or else the digest is.
+A cache is written to a temporary folder and renamed when it is complete; other processes that want
+it wait. Its report has the size, times and digest of its data: the cache is used if size and times
+are unchanged, or else if the digest is.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Part of every cache key: raise it when the files or the rules of reading change.
+# Part of every cache key: raise it when the file format or the rules of reading change.
 _CACHE_VERSION = 3
-# What the reports of each kind of cache hold.
+# Keys of the report of each kind of cache, and the types of their values.
 REPORTS: dict[str, dict[str, type]] = {
     "pairs": {"rows": int, "malformed": int, "empty": int, "examples": list},
     "tokens": {"rows": int, "too_long": int, "empty": int},
@@ -41,7 +41,7 @@ REPORTS: dict[str, dict[str, type]] = {
 
 
 class ArrowFile:
-    """A new file of batches; the errors of writing it name it."""
+    """New Arrow file of batches; errors while writing name the file."""
 
     def __init__(self, path: Path, schema: pyarrow.Schema) -> None:
         self.path, self.schema = path, schema
@@ -72,9 +72,9 @@ def cached(
     *,
     cache_dir: str | os.PathLike | None,
 ) -> tuple[Dataset, dict[str, Any]]:
-    """The data set of `key` and its report, made by `write(path)` unless a whole one is there.
+    """Return the data set of `key` and its report; `write(path)` makes what is not there.
 
-    Without a key the content is the key: `write` runs, and the result is kept once.
+    Without a key the content is the key: `write` always runs, and equal results are kept once.
     """
     import datasets
     from filelock import FileLock
@@ -83,7 +83,7 @@ def cached(
     root.mkdir(parents=True, exist_ok=True)
     mark = json.dumps([_CACHE_VERSION, key]).encode()
     folder = root / f"{name}-{hashlib.sha256(mark).hexdigest()[:32]}"
-    # Only one process writes; whatever it left behind when it was killed is its successor's.
+    # Only one process writes; the next one removes what a killed one left behind.
     with errors_naming(f"{folder}.lock"):
         lock = FileLock(f"{folder}.lock").acquire()
     with lock:
@@ -105,12 +105,12 @@ def cached(
                     opened = _opened(folder, name)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
-    assert opened is not None  # what was found damaged has just been made again
+    assert opened is not None  # a damaged cache has just been made again
     return opened
 
 
 def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
-    """The data set in a folder and its report; None, with a warning, if they are damaged."""
+    """Return the data set in a folder and its report; None, with a warning, if damaged."""
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
 
@@ -123,15 +123,15 @@ def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
         if report["size_and_times"] != _size_and_times(file):  # after an edit, or a copy
             if report["sha256"] != sha256(file):
                 raise RequestError(f"{file.name} has changed")
-            with suppress(OSError):  # the next time, the digest is computed again
+            with suppress(OSError):  # if not, the next run computes the digest again
                 _write_report(folder, report, report["sha256"])
         table = MemoryMappedTable.from_file(str(file))
         if len(table) != report["rows"]:
             raise RequestError(f"{file.name} has {len(table)} rows, not {report['rows']}")
-        # The name holds the key, so that what is derived from it is found again as well.
+        # The folder's name has the key, so that caches derived from this one are found again too.
         return Dataset(table, fingerprint=folder.name), report
     except (OSError, RequestError) as error:
-        logger.warning("The cache %s is damaged and is made again: %s.", folder, error)
+        logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, error)
     return None
 
 
@@ -143,6 +143,6 @@ def _write_report(folder: Path, report: dict[str, Any], digest: str) -> None:
 
 
 def _size_and_times(file: Path) -> list[int]:
-    """Bytes, and nanoseconds of the last change of the content and of the file's own record."""
+    """Return the size in bytes, and in nanoseconds the times of change of content and inode."""
     state = file.stat()
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]

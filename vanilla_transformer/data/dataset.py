@@ -1,7 +1,7 @@
 """Sentence pairs as data sets: read once, tokenised once, batched as tensors.
 
-Text and tokens are cached as cache.py does it, so that neither the number of pairs nor a second run
-costs memory or time.
+Text and tokens are cached in memory-mapped files (cache.py): memory hardly grows with the number of
+pairs, and a second run reads and tokenises nothing again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of each pair `input_ids` and `labels`, and whatever else.
+# One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
-_BATCH = 8000  # pairs; to encode a batch costs some 15 ms more than its pairs do
+_BATCH = 8000  # pairs; every batch has an overhead of about 15 ms
 
 
 def load_pairs(
@@ -58,30 +58,30 @@ def load_pairs(
     cache_dir: str | os.PathLike | None = None,
     show_progress: bool = True,
 ) -> Dataset:
-    """Sentence pairs as a data set with the columns `source` and `target`, read once.
+    """Load sentence pairs as a data set with the columns `source` and `target`; read them once.
 
-    The cache belongs to what is named: files by path, size and time of change, a Hub data set by
-    name, config, split and revision (name a revision to follow a data set that changes).
+    A cache is found by the path, size and time of change of each file, or by the name, config,
+    split and revision of a Hub data set. To follow a data set that changes, give a revision.
 
     Args:
-        source: see `read_pairs`, as for the arguments not listed here.
+        source: see `read_pairs`.
         source_language: key of the source sentence.
         target_language: key of the target sentence.
-        source_column: of the source sentence, by name or by number from 1.
-        target_column: of the target sentence.
-        split: of a Hub data set.
-        config: of a Hub data set.
-        revision: of a Hub data set.
+        source_column: column of the sources, by name or by number from 1. None: see `read_pairs`.
+        target_column: column of the targets.
+        split: split of a Hub data set.
+        config: configuration of a Hub data set.
+        revision: branch or commit of a Hub data set.
         streaming: read a Hub data set without downloading it first.
         strict: refuse malformed lines.
-        cache_key: names the content of an iterable of pairs, which is then not read again; without
-            it the pairs are read each time and recognised by their text.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        cache_key: name for the content of an iterable of pairs, which is then read only once. None
+            reads the pairs each time and recognises them by their text.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
         show_progress: draw a progress bar.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not one usable pair, no such column, files of unequal length, a broken file, or,
+        ValueError: no usable pair, no such column, files of unequal length, a broken file, or,
             with `strict`, a malformed line.
     """
     reader = read_pairs(
@@ -118,20 +118,20 @@ def load_pairs(
 
 
 def reading_report(dataset: Dataset) -> dict[str, Any]:
-    """What was counted when a data set of `load_pairs` or `tokenize_pairs` was made.
+    """Return what `load_pairs` or `tokenize_pairs` counted when it made a data set.
 
     Returns:
-        `rows`; of pairs `malformed`, how many of these are `empty`, and `examples`; of tokens
-        `too_long` and `empty`; and what the cache is known by.
+        `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
+        `too_long` and `empty`; and the digest, size and times of the cache.
     """
     file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
     return read_json(file, keys=REPORTS[file.parent.name.partition("-")[0]])
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
-    """Every source and target of a data set of pairs, for `train_tokenizer`.
+    """Yield every source and target of a data set of pairs, for `train_tokenizer`.
 
-    Read in blocks: one row at a time, as iterating over a column does it, takes 100 times longer.
+    Rows are read in blocks: iterating over a column, one row at a time, takes 100 times longer.
     """
     for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
         for column in table.columns:
@@ -171,7 +171,7 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[st
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
         raise RequestError(
-            f"got no usable pair: {problem}. Check the languages and the file's form."
+            f"got no usable pair: {problem}. Check the languages and the file's format."
         )
     return {
         "rows": count,
@@ -193,17 +193,17 @@ def tokenize_pairs(
     cache_dir: str | os.PathLike | None = None,
     show_progress: bool = True,
 ) -> Dataset:
-    """Token ids of every pair that is not too long, computed once.
+    """Return the token ids of every pair that is not too long; compute them only once.
 
     Pairs beyond a limit are left out, never cut: half a sentence has no translation.
 
     Args:
-        dataset: with the columns `source` and `target`, as `load_pairs` gives it.
-        tokenizer: it must append `</s>` to both sides. All cores work at once, as its library
-            does (`RAYON_NUM_THREADS` and `TOKENIZERS_PARALLELISM` bound them).
-        max_source_length: tokens of a source, `</s>` included; None for no limit.
-        max_target_length: tokens of a target, `</s>` included; None for no limit.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        dataset: data set with the columns `source` and `target`, as from `load_pairs`.
+        tokenizer: tokenizer that appends `</s>` to both sides. It uses all cores, unless
+            `RAYON_NUM_THREADS` or `TOKENIZERS_PARALLELISM` limits them.
+        max_source_length: most tokens of a source, `</s>` included. None for no limit.
+        max_target_length: most tokens of a target, `</s>` included. None for no limit.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
         show_progress: draw a progress bar.
 
     Returns:
@@ -211,11 +211,11 @@ def tokenize_pairs(
         `target_length` (int32; `pair_lengths` reads them without the tokens).
 
     Raises:
-        ValueError: other columns, no pair within the limits, or a tokenizer of sources alone.
+        ValueError: other columns, no pair within the limits, or a tokenizer for sources only.
     """
     if _reads_sources_only(tokenizer):
         raise RequestError(
-            f"{type(tokenizer).__name__} reads sources only: the targets of its model have a "
+            f"{type(tokenizer).__name__} reads sources only, because its model's targets have a "
             "vocabulary of their own; make labels with target_ids of "
             "vanilla_transformer.target_tokenizer."
         )
@@ -241,7 +241,7 @@ def tokenize_pairs(
 
 
 def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target lengths in tokens, without reading any token."""
+    """Return source and target lengths in tokens, without reading the tokens."""
     columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
 
@@ -252,7 +252,7 @@ def _reads_sources_only(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
-    """From sources and targets to their ids; how many threads may do so; what identifies it."""
+    """Return a function from texts to ids, how many threads may call it, and its cache key."""
     from datasets.fingerprint import Hasher
     from transformers import PreTrainedTokenizerFast
 
@@ -262,11 +262,11 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
                 tokenizer(sources)["input_ids"],
                 tokenizer(text_target=targets)["input_ids"],
             ),
-            1,  # it has a state, which side it is at
+            1,  # it has state: the side that it encodes
             Hasher.hash(tokenizer),
         )
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.no_truncation()  # an earlier call of the tokenizer may have left them on
+    backend.no_truncation()  # an earlier call may have left either on
     backend.no_padding()
     backend.encode_special_tokens = tokenizer.split_special_tokens
 
@@ -325,7 +325,7 @@ def _write_tokens(
 def _encoded_batches(
     dataset: Dataset, encode: Callable, workers: int
 ) -> Iterator[tuple[int, int, tuple[list, list]]]:
-    """Number of pairs read, of empty ones among them, and the ids of the others, batch by batch."""
+    """Yield for each batch the number of pairs, of empty pairs, and the ids of the others."""
 
     def encode_batch(table: pyarrow.Table) -> tuple[int, int, tuple[list, list]]:
         rows = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
@@ -334,8 +334,8 @@ def _encoded_batches(
         return len(table), len(table) - len(pairs), encode(sources, targets)
 
     tables = dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH)
-    # The tokenizer lets go of the interpreter: batches are encoded while others are written, and
-    # where one ends, and leaves a core idle, another is under way.
+    # The tokenizer releases the GIL: batches are encoded while others are written, and a second
+    # one keeps all cores busy while the first one ends.
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
         for table in tables:
@@ -360,15 +360,15 @@ def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray
 
 @dataclass(kw_only=True, frozen=True)
 class PairCollator:
-    """Makes one right-padded batch of tensors out of tokenised pairs.
+    """Collator of tokenised pairs into a right-padded batch of tensors.
 
     Args:
-        pad_token_id: fills `input_ids`.
-        label_pad_id: fills `labels`; positions that the loss leaves out.
-        pad_to_multiple_of: widths become multiples of it.
-        vocab_size: of the model, to refuse ids it has no row for, here where it costs nothing: on
-            a GPU they end in an assertion without a name.
-        target_vocab_size: the same for `labels`, where they have a vocabulary of their own.
+        pad_token_id: id that pads `input_ids`.
+        label_pad_id: id that pads `labels`; the loss ignores these positions.
+        pad_to_multiple_of: number that widths are a multiple of. None for no rounding.
+        vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
+            with an assertion that does not name them. None for no check.
+        target_vocab_size: the same for `labels`, if targets have their own vocabulary.
     """
 
     pad_token_id: int = 0
@@ -381,8 +381,8 @@ class PairCollator:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
-            ValueError: no pair, a side without a token or of something else than ids, or a token id
-                that is not below the size of its vocabulary.
+            ValueError: no pair, a side that is empty or has no integers, or a token id that is not
+                in the vocabulary.
         """
         if not features:
             raise RequestError("got no pair to make a batch of; give at least one.")
@@ -419,14 +419,14 @@ class PairCollator:
 
 
 def _id_row(feature: Mapping[str, Sequence[int] | np.ndarray], name: str, place: int) -> np.ndarray:
-    """The ids of one side of a pair, (T,), int64."""
+    """Return the ids of one side of a pair, int64 (T,)."""
     try:
         row = np.asarray(feature.get(name))
-    except (ValueError, TypeError):  # lists of different lengths in it
+    except (ValueError, TypeError):  # nested lists of different lengths
         row = np.asarray(None)
     if row.ndim != 1 or not row.size or row.dtype.kind not in "iu":
         raise RequestError(
-            f"got pair {place} of a batch with {name} that are no list of at least one whole "
-            "number; leave it out, or give token ids."
+            f"got pair {place} of a batch with {name} that are not a list of one or more integers; "
+            "leave it out, or give token ids."
         )
     return row.astype(np.int64, copy=False)

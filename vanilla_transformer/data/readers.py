@@ -1,6 +1,6 @@
 """Sentence pairs from files, the Hub, data sets or generators, line by line.
 
-What cannot be a pair is skipped, counted and reported with its place, or refused.
+Lines that cannot be a pair are skipped, counted and reported with their place, or refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     # A path, two paths, a Hub name, a data set, or pairs.
     PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
-TEXT_BYTES = 2**16  # of one side of a pair: some ten thousand words
+TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 _ROWS = 1000
 _JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 _TABLE_SUFFIXES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _SUFFIXES = (*_JSON_SUFFIXES, *_TABLE_SUFFIXES, ".parquet")
-_GZIP = b"\x1f\x8b"  # begins such a file, and no text in UTF-8
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks, which are no UTF-8
+_GZIP = b"\x1f\x8b"  # first bytes of a gzip file, and of no text in UTF-8
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16, which are not UTF-8
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_SUFFIXES = (".gz", ".txt", ".zip", ".arrow", ".bz2", ".xz", ".xlsx", ".ods")
 
@@ -43,25 +43,25 @@ class _MalformedError(RequestError):
 
 
 class _EncodingError(_MalformedError):
-    """It is not UTF-8."""
+    """The line is not UTF-8."""
 
 
 class _EmptyError(_MalformedError):
     """A side, or the line, is empty."""
 
 
-# Takes the place of a line that is no pair, and what is wrong with it.
+# Called with the place of a line that is not a pair, and with what is wrong with it.
 _Skip = Callable[[str, Exception], None]
 _Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which two columns of a table are source and target.
+    """Choice of the two columns of a table that are source and target.
 
     Attributes:
-        languages: of source and target.
-        given: names, or numbers from 1, that were asked for.
+        languages: languages of source and target.
+        given: names, or numbers from 1, that the user gave. None to look for known names.
     """
 
     languages: tuple[str, str]
@@ -69,12 +69,12 @@ class _Columns:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """Names in rows that are objects."""
+        """Keys of source and target in rows that are objects."""
         source, target = self.given or self.languages
         return str(source), str(target)
 
     def places(self, names: Sequence[str], where: str) -> tuple[int, int] | None:
-        """Numbers from 0 of the columns among these names; None where nothing says which."""
+        """Return the indices of the two columns among these names; None if no name is known."""
         if self.given is None:
             return self.named_by_themselves(names)
         found = []
@@ -88,7 +88,7 @@ class _Columns:
         return found[0], found[1]
 
     def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
-        """Numbers from 0 of the columns that have the languages' names, or source and target."""
+        """Return the indices of columns named after the languages, or `source` and `target`."""
         names = [name.casefold() for name in names]
         for source, target in (self.languages, ("source", "target")):
             wanted = [source.casefold(), target.casefold()]
@@ -97,7 +97,7 @@ class _Columns:
         return None
 
     def selection(self, names: list[str], where: str) -> tuple[list[str], tuple[str, str]]:
-        """The columns to read of a table whose columns all have names, and the keys of its rows."""
+        """Return the columns to read from a table with named columns, and the keys of its rows."""
         if "translation" in names and not any(
             isinstance(column, int) or column in names for column in self.given or ()
         ):
@@ -114,10 +114,10 @@ class _Columns:
 
 @dataclass(kw_only=True)
 class PairReader:
-    """Iterates over the (source, target) pairs of one place and counts what is none.
+    """Iterable over the (source, target) pairs of one source, with counts of malformed lines.
 
     Attributes:
-        name: of the place, for messages.
+        name: name of the source, for messages.
         num_malformed: lines skipped by the last iteration.
         num_empty: how many of them have an empty side.
         examples: what was wrong with the first of them, each with its file and line.
@@ -139,9 +139,9 @@ class PairReader:
             yield pair
         if self._undecoded >= 10 and self._undecoded > count / 10:
             raise RequestError(
-                f"{self._undecoded} lines of {self.name} are not UTF-8, first {self.examples[0]}. "
-                "It may be Latin-1, as spreadsheets export it; save it as UTF-8, or convert it: "
-                "iconv -f ISO-8859-1 -t UTF-8."
+                f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
+                f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it; save it as "
+                "UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
             )
 
     def _skip(self, place: str, error: Exception) -> None:
@@ -170,36 +170,35 @@ def read_pairs(
     streaming: bool = False,
     strict: bool = False,
 ) -> PairReader:
-    """Read sentence pairs from wherever they are.
+    """Read sentence pairs from files, the Hub, a data set or an iterable.
 
-    What cannot be a pair (no JSON, a missing language or column, an empty or non-string side,
-    invalid UTF-8, a side of more than 64 KiB, a line or row of more than 1 MiB) is skipped, counted
-    and reported with its line, or refused with `strict`. Text is taken as it is; only the end of a
-    line (LF or CRLF) and a byte order mark are not part of it.
+    Lines that cannot be a pair (invalid JSON, a missing language or column, an empty or non-string
+    side, invalid UTF-8, a side of more than 64 KiB, a line or row of more than 1 MiB) are skipped,
+    counted and reported with their number, or refused with `strict`. Text is not changed; only the
+    end of a line (LF or CRLF) and a byte order mark are removed.
 
-    Without `source_column` and `target_column`, the columns of a table are those named like the
-    two languages, or else `source` and `target`. A `.tsv` or `.csv` file whose first row holds
-    neither pair of names has no header; its first two columns are taken.
+    Without `source_column` and `target_column`, the columns of a table are those named after the
+    two languages, or else `source` and `target`. If the first row of a `.tsv` or `.csv` file has
+    neither pair of names, the file has no header and its first two columns are used.
 
     Args:
         source: one of
             - a JSON Lines file (`.jsonl`, `.json`, either with `.gz`), one
-              `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` a line;
-            - a table: `.tsv` (tabs, nothing quoted) or `.csv` (commas, or semicolons where the
-              first line has no comma; quoted as spreadsheets do it), either with `.gz`, or
-              `.parquet`;
-            - a tuple of two text files, plain or `.gz`, with one sentence a line;
+              `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` per line;
+            - a table: `.tsv` (tabs, no quotes) or `.csv` (commas, or semicolons if the first line
+              has no comma; quoted as by spreadsheets), either with `.gz`, or `.parquet`;
+            - a tuple of two text files, plain or `.gz`, with one sentence per line;
             - the name of a data set on the Hub, or a folder that `datasets.load_dataset` reads;
             - a `datasets` data set with a column `translation` or one column per side;
-            - an iterable of pairs, of which the first two entries are source and target.
-        source_language: key of the source sentence; of no use for files of text and for pairs.
+            - an iterable of pairs, whose first two entries are source and target.
+        source_language: key of the source sentence; unused for text files and for pairs.
         target_language: key of the target sentence.
-        source_column: of the source sentence, by name or, in a table, by number from 1; of no use
-            for two files of text and for pairs. A name says that the first row is a header.
-        target_column: of the target sentence; both are given, or neither.
-        split: of a Hub data set.
-        config: of a Hub data set.
-        revision: of a Hub data set.
+        source_column: column of the sources, by name or, in a table, by number from 1; unused for
+            text files and for pairs. A name means that the first row is a header.
+        target_column: column of the targets; give both columns or neither.
+        split: split of a Hub data set.
+        config: configuration of a Hub data set.
+        revision: branch or commit of a Hub data set.
         streaming: read a Hub data set without downloading it first.
         strict: refuse malformed lines.
 
@@ -239,7 +238,7 @@ def read_pairs(
 
 
 def _given(source: str | int | None, target: str | int | None) -> tuple | None:
-    """Both columns, numbers as such; None where neither is asked for."""
+    """Return both columns, numbers as int; None if neither is given."""
     if source is None and target is None:
         return None
     given = []
@@ -256,7 +255,7 @@ def _given(source: str | int | None, target: str | int | None) -> tuple | None:
 
 
 def kind_of(source: PairSource) -> str:
-    """What `read_pairs` takes a source for.
+    """Return which kind of source `read_pairs` takes something for.
 
     Returns:
         "json", "table", "parquet", "parallel", "hub", "dataset" or "pairs".
@@ -329,14 +328,14 @@ def _require_file(path: Path) -> None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file without their ends, broken at line feeds only."""
+    """Yield the lines of a file without their ends, split at line feeds only."""
     number = 0
     is_gzip = path.suffix == ".gz"
     with errors_naming(path), gzip.open(path, "rb") if is_gzip else path.open("rb") as file:
         try:
             for number, line in enumerate(read_lines(file), start=1):
                 if number == 1 and line.startswith(_GZIP) and not is_gzip:
-                    raise RequestError(f"{path} is a gzip file; let its name end in .gz.")
+                    raise RequestError(f"{path} is a gzip file; give it a name that ends in .gz.")
                 if number == 1 and (line.startswith(_UTF_16) or b"\0" in line):
                     raise RequestError(
                         f"{path} is UTF-16 or binary; save it as UTF-8, or convert it: "
@@ -383,7 +382,7 @@ def _tsv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
-    """The rows, each with the number of its first line; a quoted cell may hold ends of lines."""
+    """Yield the rows, each with the number of its first line; quoted cells may span lines."""
     last = size = 0
 
     def text_of(line: bytes) -> str:
@@ -396,7 +395,7 @@ def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
     lines = _lines(path)
     head = list(islice(lines, 1))
     delimiter = ";" if head and b"," not in head[0] and b";" in head[0] else ","
-    # An error leaves both the map and the reader able to go on with the next line.
+    # After an error both the map and the reader can continue with the next line.
     rows = csv.reader(map(text_of, chain(head, lines)), delimiter=delimiter, strict=True)
     while True:
         first, size = last + 1, 0
@@ -411,7 +410,7 @@ def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[str, str]]:
-    # Whoever loads pairs writes them aside, so that nothing is kept when the end is uneven.
+    # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
     counts = [0, 0]
     for number, lines in enumerate(zip_longest(_lines(source), _lines(target)), start=1):
         counts = [n + (line is not None) for n, line in zip(counts, lines, strict=True)]
@@ -490,7 +489,7 @@ def _parsed(line: bytes) -> object:
 def _pair_of_row(row: object, keys: tuple[str, str]) -> tuple[str, str]:
     sides = row.get("translation", row) if isinstance(row, dict) else None
     if not isinstance(sides, dict) and isinstance(row, dict) and set(keys) <= row.keys():
-        sides = row  # one of the two columns has that name
+        sides = row  # one of the two columns is named "translation"
     if not isinstance(sides, dict):
         raise _MalformedError('no object of the form {"translation": {...}}')
     for key in keys:
@@ -502,7 +501,7 @@ def _pair_of_row(row: object, keys: tuple[str, str]) -> tuple[str, str]:
 
 def _two_sides(pair: object) -> tuple[object, object]:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) < 2:
-        raise _MalformedError("no pair of (source, target)")
+        raise _MalformedError("not a pair of (source, target)")
     return pair[0], pair[1]
 
 

@@ -1,8 +1,8 @@
-"""Which pairs of a data set are trained on, which are left out, and which are held out for scores.
+"""Choose pairs: clean the training pairs, and hold out pairs for validation and test.
 
-Texts are compared without the space at their ends, by hashes of 64 bits: arrays of numbers are all
-that millions of pairs need. That two different texts of forty million have the same hash happens in
-one data set of 20,000; their pairs then count as sharing a text.
+Texts are compared without white space at their ends, by 64-bit hashes, so that millions of pairs
+need only arrays of numbers. In one of 20,000 data sets of forty million texts, two different texts
+have the same hash; their pairs then count as sharing a text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 8000  # pairs
 _FAULTS = ("duplicates", "copies", "odd_ratios")
-_MOST_HELD_OUT = 1000  # a BLEU of so many sentences is known to about one point
+_MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
 
 
 def hold_out(
@@ -35,18 +35,18 @@ def hold_out(
 ) -> tuple[Dataset, Dataset, Dataset]:
     """Split pairs into training, validation and test pairs that have no text in common.
 
-    Only pairs are held out whose two texts occur nowhere else, on neither side, so that nothing
-    else has to leave the training pairs. Which of them is decided by their texts alone: the order
-    of the pairs and the seed of a training change nothing.
+    A pair is held out only if both of its texts occur nowhere else on either side, so that no other
+    pair has to be dropped from training. The choice depends on the texts alone, not on the order of
+    the pairs or the seed of the training.
 
     Args:
-        dataset: with the columns `source` and `target`, as `load_pairs` gives it.
-        count: of pairs for validation, and as many again for test. None for a twentieth of all
-            pairs, 1,000 at most, or as many as there are whose texts occur once.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        dataset: data set with the columns `source` and `target`, as from `load_pairs`.
+        count: number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
+            most 1,000, and no more than have texts that occur once.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
-        The pairs for training, validation and test; the last two in an order of their own.
+        Training, validation and test pairs; the last two are not in their original order.
 
     Raises:
         ValueError: fewer than 1 pair to hold out, or too few pairs whose texts occur once.
@@ -63,9 +63,9 @@ def hold_out(
     held_out = report["held_out"]
     if count is not None and held_out < count:
         raise RequestError(
-            f"got {count} pairs to hold out for validation and as many for test, but of "
-            f"{len(dataset)} pairs only {held_out} can be for each: both texts of a pair must "
-            "occur once. Leave duplicates out, or name files of validation and test pairs."
+            f"got {count} pairs to hold out for validation and as many for test, but only "
+            f"{held_out} of {len(dataset)} pairs can be used for each, because both texts of a "
+            "pair must occur once. Remove duplicates, or give files of validation and test pairs."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)
@@ -75,19 +75,19 @@ def hold_out(
 
 
 def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> dict[str, int]:
-    """What a data set of pairs holds that is hardly a translation.
+    """Count the pairs of a data set that are hardly translations.
 
     Args:
-        dataset: of `load_pairs` or `clean_pairs`; the second is reported as it was before.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        dataset: data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
-        `read`: pairs; `malformed`: lines that were none, of which `empty` had an empty side; and of
-        the pairs, each counted once, under the first that is true:
-        `duplicates`: the same two texts came before;
+        `read`: pairs; `malformed`: lines that are not pairs, of which `empty` have an empty side;
+        and faulty pairs, each counted once, under the first of these that applies:
+        `duplicates`: an earlier pair has the same two texts;
         `copies`: the target is the source;
-        `odd_ratios`: one side is more than 3 times and 30 bytes longer than the other, in UTF-8,
-        with the sources stretched to the total length of the targets.
+        `odd_ratios`: one side is more than 3 times as long as the other and over 30 bytes longer,
+        in UTF-8, after source lengths are scaled to the total length of the targets.
     """
     report = reading_report(dataset)
     if "pairs" in report:
@@ -103,11 +103,11 @@ def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
 
 
 def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> Dataset:
-    """Leave duplicates, copies and odd ratios out, as `pair_report` counts them.
+    """Leave out the duplicates, copies and odd ratios that `pair_report` counts.
 
     Args:
-        dataset: as `load_pairs` gives it.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        dataset: data set of `load_pairs`.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
 
     Raises:
         ValueError: no pair is left.
@@ -129,12 +129,12 @@ def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
 def shared_pairs(
     dataset: Dataset, other: Dataset, *, cache_dir: str | os.PathLike | None = None
 ) -> int:
-    """Count the pairs of one data set that another one holds too, both texts alike.
+    """Count the pairs of one data set that are also in another one, with both texts the same.
 
     Args:
-        dataset: whose pairs are counted, as `load_pairs` gives it.
-        other: such as the training pairs.
-        cache_dir: where caches live; the cache of `datasets` unless given.
+        dataset: data set whose pairs are counted, as from `load_pairs`.
+        other: data set to look in, such as the training pairs.
+        cache_dir: folder of the caches. None is the cache folder of `datasets`.
     """
 
     def write(path: Path) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _pair_hashes(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def describe_report(report: dict[str, int]) -> str:
-    """A report of `pair_report` in words."""
+    """Return a report of `pair_report` in words."""
     return (
         f"{report['read']} pairs read, {report['malformed']} malformed lines "
         f"({report['empty']} with an empty side), {report['duplicates']} duplicates, "
@@ -165,7 +165,7 @@ def describe_report(report: dict[str, int]) -> str:
 def _faults(
     dataset: Dataset, cache_dir: str | os.PathLike | None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """For each pair 0 or the number of its fault from 1, in a column `fault`; and the counts."""
+    """Return a column `fault`, 0 or the fault's number from 1 per pair, and the counts."""
     return cached(
         "faults",
         [dataset._fingerprint],
@@ -199,14 +199,14 @@ def _write_faults(path: Path, dataset: Dataset) -> dict[str, Any]:
 
 
 def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict[str, Any]:
-    """Validation, test and training pairs in one file, one after the other."""
+    """Write validation, test and training pairs to one file, one after the other."""
     sources, targets = _hashes(dataset)
     ordered = np.sort(np.concatenate([sources, targets]))
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     rows = np.flatnonzero(~(np.isin(sources, repeated) | np.isin(targets, repeated)))
     rows = rows[np.argsort(sources[rows])]
     count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
-    # Test pairs first: fewer held-out pairs are then a part of more.
+    # Test pairs are the first rows, so that a smaller test set is part of a larger one.
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
@@ -238,7 +238,7 @@ def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:
 
 
 def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all sources and of all targets, uint64 (N,) each."""
+    """Return hashes of all sources and of all targets, uint64 (N,) each."""
     import pyarrow.compute as pc
     from pandas.util import hash_array
 

@@ -1,24 +1,23 @@
-"""Paragraphs into sentences and back: models of sentence pairs translate one sentence at a time."""
+"""Split paragraphs into sentences, which the models translate one by one, and join them again."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# Between whose sentences there is no space.
+# Languages without spaces between sentences.
 _WITHOUT_SPACES = {"zh", "cmn", "yue", "ja"}
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """Split a paragraph into its sentences, by the library sentencex.
+    """Split a paragraph into its sentences, with the library sentencex.
 
     Args:
         text: one paragraph.
-        language: its code, such as en or pt-BR; sentencex has general rules for those it does not
-            know.
+        language: its code, such as en or pt-BR; for others sentencex has general rules.
 
     Returns:
-        The sentences without the white space around them; a blank text is one.
+        The sentences without the white space around them; a blank text is one sentence.
 
     Raises:
         ImportError: sentencex is not installed; it comes with the extra `documents`.
@@ -30,10 +29,10 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def join_sentences(sentences: Iterable[str], language: str) -> str:
-    """Join sentences to a paragraph, with spaces where their language has them.
+    """Join sentences into a paragraph, with spaces if their language uses them.
 
     Args:
-        sentences: in their order; empty ones leave no space.
+        sentences: sentences in order; empty ones add no space.
         language: their code, such as en or zh-Hant.
     """
     space = "" if _base(language) in _WITHOUT_SPACES else " "
@@ -41,5 +40,5 @@ def join_sentences(sentences: Iterable[str], language: str) -> str:
 
 
 def _base(language: str) -> str:
-    """The code without region or script."""
+    """Return the language code without region or script."""
     return re.split("[-_]", language.lower())[0]

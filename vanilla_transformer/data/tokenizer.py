@@ -49,23 +49,22 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn one byte-level BPE vocabulary from the sentences of both languages.
 
-    Any text that can be written in UTF-8 survives `tokenizer.decode(tokenizer(text).input_ids,
-    skip_special_tokens=True)` exactly, white space, control characters and the words "</s>" or
-    "<pad>" included: what a user types never becomes a special token. A lone surrogate is no
-    character and has no UTF-8 form; the tokenizer refuses it with a `TypeError`.
+    `tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)` returns any UTF-8 text
+    unchanged, including white space, control characters and the words "</s>" or "<pad>": what a
+    user types never becomes a special token. A lone surrogate has no UTF-8 form; the tokenizer
+    refuses it with a `TypeError`.
 
     `</s>` is appended to sources and (`text_target=`) targets alike, and kept under truncation.
 
     Args:
         texts: sentences of both languages; read once.
-        vocab_size: pieces to learn, the 4 special tokens and the 256 bytes included.
-        model_max_length: tokens that `truncation=True` leaves; None for no bound.
-        split_digits: make each digit a piece of its own, so that numbers never seen are spelt
-            like those seen.
+        vocab_size: number of tokens to learn, including 4 special tokens and 256 bytes.
+        model_max_length: most tokens with `truncation=True`. None for no limit.
+        split_digits: make each digit a token, so that unseen numbers are spelt like seen ones.
         show_progress: draw the trainer's progress bars.
 
     Raises:
-        ValueError: no text at all, a lone surrogate in it, or a vocabulary below 260.
+        ValueError: no text, a lone surrogate in a text, or `vocab_size` below 260.
     """
     check_vocab_size(vocab_size)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -79,8 +78,8 @@ def train_tokenizer(
     backend.train_from_iterator(_checked(texts), trainer)
     if backend.get_vocab_size() < vocab_size:
         logger.warning(
-            "The text gave %d pieces instead of the %d asked for; the model's vocab_size is best "
-            "taken from len(tokenizer).",
+            "The text gave %d pieces instead of the %d asked for; set the model's vocab_size to "
+            "len(tokenizer).",
             backend.get_vocab_size(),
             vocab_size,
         )
@@ -89,8 +88,8 @@ def train_tokenizer(
 
 def _untrained_backend(*, split_digits: bool) -> Tokenizer:
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
-    # No space is put in front of a text: it would come back out of the decoder. The pattern of
-    # ByteLevel parts letters from punctuation, so no merge can ever spell a special token.
+    # No space is put before a text, because decoding would return it. ByteLevel's pattern
+    # separates letters from punctuation, so that no merge can spell a special token.
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     backend.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
@@ -118,7 +117,7 @@ def _wrapped(backend: Tokenizer, *, model_max_length: int | None) -> PreTrainedT
         padding_side="right",  # positions are counted from the left
         truncation_side="right",
         model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,  # it would eat the space of "Hallo !"
+        clean_up_tokenization_spaces=False,  # it would remove the space in "Hallo !"
         split_special_tokens=True,  # "</s>" in a user's text is text
         **limit,
     )
@@ -131,7 +130,7 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise RequestError(
-                f"text {number} holds a lone surrogate, which is no character: "
+                f"text {number} holds a lone surrogate, which is not a character: "
                 f"{text[:60]!r}; repair or leave it out."
             ) from None
         empty = empty and not text

@@ -1,4 +1,4 @@
-"""The pairs that a recipe names: for training, validation and tests, and which they exactly are."""
+"""Load the training, validation and test pairs of a recipe, and record exactly which they are."""
 
 import dataclasses
 import hashlib
@@ -23,43 +23,43 @@ _SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and their translations, and what kinds of expressions each holds, if known."""
+    """Sentences and their translations, and the kinds of expressions in each, if known."""
 
     sources: list[str]
     targets: list[str]
     kinds: list[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
-        """Number of pairs."""
+        """Return the number of pairs."""
         return len(self.sources)
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":
-    """The training pairs of a recipe, as `load_pairs` gives them, or `clean_pairs` with `clean`.
+    """Return the training pairs of a recipe, from `load_pairs` or, with `clean`, `clean_pairs`.
 
     Raises:
         ValueError: if the recipe names no training pairs or no languages.
     """
-    _ = recipe.languages  # refused now if there are none
+    _ = recipe.languages  # raises if there are none
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     from ..data.selection import clean_pairs
 
-    for split in _SPLITS:  # reading the first may take long
+    for split in _SPLITS:  # check all now: reading the first may take long
         _files(recipe, split)
     pairs = _load_split(recipe, "train")
     return clean_pairs(pairs) if recipe.clean else pairs
 
 
 def validation_pairs(recipe: Recipe) -> TextPairs:
-    """The validation pairs of a recipe; none where it names none."""
+    """Return the validation pairs of a recipe; empty if it names none."""
     if recipe.generated and recipe.train_file is None and recipe.validation_file is None:
         return _generated_texts(recipe, "validation")
     return _texts(_load_split(recipe, "validation"))
 
 
 def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
-    """The test sets of a recipe by name."""
+    """Return the test sets of a recipe by name."""
     if recipe.generated and recipe.train_file is None and recipe.test_file is None:
         names = ("test_values", "test_combinations")
         return {name: _generated_texts(recipe, name) for name in names}
@@ -68,14 +68,14 @@ def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
 
 
 def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, TextPairs]:
-    """Training, validation and test pairs of a recipe that names pairs for training alone.
+    """Return training, validation and test pairs of a recipe that names only training pairs.
 
     Args:
-        recipe: its `held_out_pairs` says how many; not given, `hold_out` decides.
-        pairs: what `training_pairs` gives for it.
+        recipe: recipe with the number `held_out_pairs`. If that is None, `hold_out` decides.
+        pairs: its pairs from `training_pairs`.
 
     Raises:
-        ValueError: if so many pairs cannot be held out.
+        ValueError: if that many pairs cannot be held out.
     """
     from ..data.selection import hold_out
 
@@ -86,14 +86,14 @@ def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
 
 
 def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, Any]:
-    """What says exactly which pairs a recipe takes: content of files, and revision on the Hub.
+    """Return what identifies a recipe's pairs: digests of files, and the revision on the Hub.
 
     Args:
-        recipe: from `load_recipe`; a file of it that is missing is left out.
-        revision: that an earlier start of the run has loaded; the Hub is not asked again.
+        recipe: recipe from `load_recipe`; missing files are left out.
+        revision: revision that an earlier start of the run loaded. None asks the Hub.
 
     Returns:
-        `files`, for each split a list of `name` and `sha256`, and `revision`, of those there are.
+        `files`, for each split a list of `name` and `sha256`, and `revision`, as far as they exist.
 
     Raises:
         ValueError: if a file is of a kind that holds no pairs.
@@ -103,7 +103,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
     for split in _SPLITS:
         paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
         if all(path.is_file() for path in paths):
-            _files(recipe, split)  # of the right kind: a device may have no end
+            _files(recipe, split)  # raises if they are of another kind
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
     if files:
         identity["files"] = files
@@ -114,7 +114,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
 
 
 def _hub_revision(dataset: str, revision: str | None) -> str | None:
-    """Commit of the data set; None where the Hub cannot be asked, as with everything in a cache."""
+    """Return the commit of the data set; None if the Hub cannot be reached, as when offline."""
     from huggingface_hub import HfApi, errors
 
     try:
@@ -124,7 +124,7 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 
 
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
-    """Pairs of a split: from its file or, where no training file is given, from elsewhere."""
+    """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
     from ..data.dataset import load_pairs
 
     source, target = recipe.languages
@@ -161,7 +161,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
 
 
 def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
-    """The file or files of a split, which are there and of a kind that may hold pairs."""
+    """Return the file or files of a split; check that they exist and may hold pairs."""
     from ..data.readers import kind_of
 
     name = getattr(recipe, f"{split}_file")
@@ -176,7 +176,7 @@ def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
 
 
 def _cldr_key(recipe: Recipe, split: str) -> str:
-    """Names what `_generate` gives: the same code, data and settings give the same pairs."""
+    """Return a cache key for `_generate`: the same code, data and settings give the same pairs."""
     digest = hashlib.sha256()
     folder = Path(__file__).parents[1] / "data" / "cldr"
     for name in ("pairs.py", "language.py"):
@@ -194,7 +194,7 @@ def _generate(recipe: Recipe, split: str) -> "Iterator[Pair]":
     from ..data.cldr.pairs import generate_pairs
 
     count = _generated_count(recipe, split)
-    # The same pairs for every seed of the training: runs differ in one thing at a time.
+    # The same pairs for every seed of the training, so that runs differ in one thing only.
     return generate_pairs(*recipe.languages, split=split, count=count, seed=0)
 
 

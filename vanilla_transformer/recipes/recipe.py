@@ -1,8 +1,8 @@
 """A recipe: what to train, on which pairs and for how long, as YAML -> dataclass.
 
-The defaults are the paper's (Sections 5 and 6.1), so that a recipe holds only what differs from it.
-A new option is one entry in `Recipe`, and the code that uses its value. `run_recipe` does what a
-recipe says and leaves a run directory.
+The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. To add
+an option, add one entry to `Recipe` and the code that uses its value. `run_recipe` trains what a
+recipe describes and writes a run directory.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ if typing.TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Where training pairs can be; of several in one file the first counts.
+# Where training pairs can come from; if a file names several, the first counts.
 _PLACES = ("train_file", "generated", "dataset")
-# Two ways to say how large the learning rate becomes.
+# Two ways to set the peak learning rate.
 _RATES = ("learning_rate", "learning_rate_factor")
 _OF_A_DATASET = frozenset({"dataset_config", "dataset_revision", "streaming"})
 
-# Subjects of the options, under which `train --help` lists all but the common ones.
+# Headings of `train --help` for all but the common options.
 _MODEL = "model (Section 3)"
 _PAIRS = "pairs (Section 5.1)"
 _TOKENIZER = "tokenizer (Section 5.1)"
@@ -47,11 +47,11 @@ _DEFAULT = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
 _BELOW_ONE = Range(0, 1, whole=False, below=True)
 _MINUTES = Range(0, 10**7, whole=False)  # nineteen years
-_TEXT = 8192  # characters: two paths as long as any may be
-# Numbers as text, of a command line or of YAML, which has 1e-9 for one.
+_TEXT = 8192  # characters: two paths of the greatest length
+# Numbers as text: from a command line, or from YAML, which reads 1e-9 as text.
 _WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 _NUMBER = re.compile(r"[+-]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DIGITS = 300  # more than any number here needs, and fewer than a float has
+_DIGITS = 300  # more than any option needs, and within the range of a float
 
 
 def _option(
@@ -72,28 +72,28 @@ def _option(
     paper: object = None,
     big: object = None,
 ) -> Any:
-    """Return the dataclass field of one option; its metadata says all that is derived from it.
+    """Return the dataclass field of one option; all else is derived from its metadata.
 
     Args:
         default: value if the recipe has none.
-        help: one line for `train --help`, recipe.yaml and the card.
+        help: one line for `train --help`, recipe.yaml and the model card.
         group: heading in `train --help`.
-        common: whether `train --help` lists it at the top instead, with what most users give.
+        common: whether `train --help` lists it at the top, among the options most users give.
         choices: allowed texts; any if empty.
-        allowed: the numbers it may be, if not those that the config allows.
-        changeable: whether the value may change between two starts of one run, because it leaves
-            every update as it was.
+        allowed: range of a number, if the config does not have one.
+        changeable: whether the value may change between two starts of one run, because it affects
+            no update.
         is_file: whether the value is a path, or several with commas between; a card shows only the
             names of the files.
         of_a_test: whether it says what a trained model is tested on, and how.
         config: fields of `VanillaTransformerConfig` that it sets, all to the same value; the
-            preset then says what the paper has.
+            paper's value is then that of the preset.
         argument: field of `VanillaTransformerTrainingArguments` that it sets.
-        strategy: training argument that says in what unit `argument` counts: "steps" here, or "no"
-            for 0; a trainer without a recipe may count epochs.
-        inherited: whether it says what the model or its tokenizer is, which `init_from` brings.
+        strategy: training argument with the unit of `argument`: "steps" here, or "no" for 0; a
+            trainer without a recipe may count epochs.
+        inherited: whether it describes the model or its tokenizer, which `init_from` provides.
         paper: the paper's value; None if the paper has no such setting.
-        big: the paper's value for the big model, if it is another one.
+        big: the paper's value for the big model, if it differs.
     """
     if config:
         allowed = SIZES.get(config[0], allowed)
@@ -118,25 +118,25 @@ def _option(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides a run; None is "not given".
+    """All settings of a run; None means "not given".
 
-    This is the one table of options. The command line, recipe.yaml, the checks, the model's config,
-    the training arguments and the card's list of differences from the paper are derived from it.
-    What a model can have is checked by its config, which knows which sizes fit together.
+    This is the only table of options. The command line, recipe.yaml, the checks, the model's
+    config, the training arguments and the card's list of differences from the paper are derived
+    from it. The config checks the model's sizes, because it knows which fit together.
 
     Raises:
-        ValueError: if no run can have a value; the message names the option.
+        ValueError: if a value is not allowed; the message names the option.
     """
 
     init_from: str | None = _option(
         None,
-        "go on from a trained model: a run, a folder, or user/name of the Hub",
+        "start from a trained model: a run directory, a folder, or user/name on the Hub",
         _MODEL,
         common=True,
     )
     preset: str = _option(
         "base",
-        "base, big or a row of Table 3; typed, it replaces the recipe's whole model",
+        "base, big or a row of Table 3; an override replaces the recipe's whole model",
         _MODEL,
         inherited=True,
     )
@@ -151,7 +151,7 @@ class Recipe:
     )
     attention_heads: int | None = _option(
         None,
-        "heads of every attention",
+        "heads of each attention layer",
         _MODEL,
         config=("encoder_attention_heads", "decoder_attention_heads"),
         inherited=True,
@@ -215,7 +215,7 @@ class Recipe:
         None, "licence of the pairs, in words, for the card", _PAIRS, changeable=True
     )
     generated: str | None = _option(
-        None, "cldr: pairs generated from CLDR, without a download", _PAIRS, choices=("cldr",)
+        None, "cldr: generate pairs from CLDR, without a download", _PAIRS, choices=("cldr",)
     )
     generated_pairs: int = _option(100_000, "training pairs to generate", _PAIRS, allowed=COUNT)
     generated_test_pairs: int = _option(
@@ -223,23 +223,23 @@ class Recipe:
     )
     train_file: str | None = _option(
         None,
-        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or SOURCE,TARGET texts",
+        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
         _PAIRS,
         common=True,
         is_file=True,
     )
     validation_file: str | None = _option(
-        None, "validation pairs, in the same forms", _PAIRS, common=True, is_file=True
+        None, "validation pairs, in the same formats", _PAIRS, common=True, is_file=True
     )
     test_file: str | None = _option(
-        None, "test pairs, in the same forms", _PAIRS, common=True, is_file=True, of_a_test=True
+        None, "test pairs, in the same formats", _PAIRS, common=True, is_file=True, of_a_test=True
     )
     clean: bool = _option(
-        False, "leave out training pairs: duplicates, copies, odd ratios of length", _PAIRS
+        False, "leave out training pairs that are duplicates, copies or of odd length ratio", _PAIRS
     )
     held_out_pairs: int | None = _option(
         None,
-        "training pairs held out for validation, and for test, where neither is given",
+        "training pairs to hold out for validation, and for test, if neither is given",
         _PAIRS,
         allowed=COUNT_OR_NONE,
     )
@@ -259,7 +259,7 @@ class Recipe:
 
     vocab_size: int = _option(
         37_000,
-        "entries of the shared byte-level BPE",
+        "entries of the shared byte-level BPE vocabulary",
         _TOKENIZER,
         common=True,
         allowed=Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
@@ -280,7 +280,7 @@ class Recipe:
 
     batch_tokens: int = _option(
         3_125,
-        "source and target tokens in a batch",
+        "most source tokens and most target tokens in a batch, padding included",
         _UPDATES,
         common=True,
         allowed=COUNT,
@@ -289,7 +289,7 @@ class Recipe:
     )
     gradient_accumulation: int = _option(
         8,
-        "batches in an update, which the devices divide: 8 * 3125 = 25000",
+        "batches per update, divided among the devices: 8 * 3125 = 25000 tokens",
         _UPDATES,
         allowed=COUNT,
         argument="gradient_accumulation_steps",
@@ -305,7 +305,7 @@ class Recipe:
     )
     learning_rate: float | None = _option(
         None,
-        "largest learning rate; beside --init-from a small one, such as 2e-4",
+        "peak learning rate; with --init-from a small one, such as 2e-4",
         _UPDATES,
         common=True,
         allowed=Range(0, 1000, whole=False, above=True),
@@ -314,7 +314,7 @@ class Recipe:
     )
     learning_rate_factor: float = _option(
         1.0,
-        "multiple of Eq. 3",
+        "factor on the learning rate of Eq. 3",
         _UPDATES,
         allowed=Range(0, 1000, whole=False, above=True),
         argument="learning_rate_factor",
@@ -330,7 +330,7 @@ class Recipe:
         1e-9,
         "Adam's epsilon",
         _UPDATES,
-        allowed=Range(1e-30, 1, whole=False),  # less is 0 in float32, and 0 / 0 no update
+        allowed=Range(1e-30, 1, whole=False),  # less is 0 in float32, and may give 0 / 0
         argument="adam_epsilon",
         paper=_DEFAULT,
     )
@@ -345,7 +345,7 @@ class Recipe:
 
     r_drop: float = _option(
         0.0,
-        "weight of R-Drop, for small data: 5, at twice the time of an update; 0 is off",
+        "weight of R-Drop, such as 5 for small data; doubles the update time; 0 is off",
         _UPDATES,
         allowed=Range(0, 1000, whole=False),
         argument="r_drop",
@@ -365,7 +365,7 @@ class Recipe:
     )
     max_minutes: float | None = _option(
         None,
-        "stop after so many minutes of training, if earlier",
+        "stop after this many minutes of training, if that is earlier",
         _RUN,
         common=True,
         allowed=dataclasses.replace(_MINUTES, above=True),
@@ -374,7 +374,7 @@ class Recipe:
     )
     early_stopping_patience: int | None = _option(
         None,
-        "stop after so many evaluations without a lower validation loss",
+        "stop after this many evaluations without a lower validation loss",
         _RUN,
         allowed=COUNT,
         changeable=True,
@@ -382,7 +382,7 @@ class Recipe:
     )
     precision: str = _option(
         "auto",
-        "fp32, bf16, or auto: bf16 where the hardware has it",
+        "fp32, bf16, or auto: bf16 if the hardware supports it",
         _RUN,
         choices=("auto", "fp32", "bf16"),
     )
@@ -391,14 +391,14 @@ class Recipe:
         "seed of initialisation, order of the pairs and dropout",
         _RUN,
         common=True,
-        allowed=Range(0, 2**32 - 1),  # NumPy has no others
+        allowed=Range(0, 2**32 - 1),  # NumPy accepts no others
         argument="seed",
     )
 
-    # The paper has an interval in minutes: which number of updates that is depends on the machine.
+    # The paper's interval is in minutes; how many updates that is depends on the machine.
     save_every_steps: int = _option(
         1_500,
-        "updates between checkpoints for averaging; 10 minutes at 0.4 s",
+        "updates between checkpoints to average; 1500 of 0.4 s take 10 minutes",
         _CHECKPOINTS,
         allowed=COUNT,
         argument="save_steps",
@@ -406,7 +406,7 @@ class Recipe:
     )
     save_every_minutes: float = _option(
         10.0,
-        "write a checkpoint to resume from if none is newer; 0 writes none",
+        "minutes between checkpoints to resume from, if none is newer; 0 writes none",
         _CHECKPOINTS,
         allowed=_MINUTES,
         changeable=True,
@@ -414,7 +414,7 @@ class Recipe:
     )
     checkpoints_to_average: int = _option(
         5,
-        "last checkpoints in the final model",
+        "number of last checkpoints to average into the final model",
         _CHECKPOINTS,
         allowed=COUNT,
         changeable=True,
@@ -424,7 +424,7 @@ class Recipe:
     )
     choose_on_validation: bool = _option(
         False,
-        "take fewer of them, and another length penalty, where validation pairs say so",
+        "choose how many to average, and the length penalty, on the validation pairs",
         _CHECKPOINTS,
         changeable=True,
     )
@@ -452,7 +452,7 @@ class Recipe:
     )
     num_beams: int = _option(
         4,
-        "beams that the final model searches with",
+        "beams of the final model's search",
         _EVALUATION,
         of_a_test=True,
         allowed=NUM_BEAMS,
@@ -469,14 +469,14 @@ class Recipe:
     )
     stop_search_early: bool = _option(
         False,
-        "end a search once num_beams hypotheses have ended (the host's early_stopping)",
+        "end a search once num_beams hypotheses have ended (early_stopping of generate)",
         _EVALUATION,
         changeable=True,
         paper=_DEFAULT,
     )
     report_to: str | None = _option(
         None,
-        "send the log to tensorboard, trackio or wandb too",
+        "also send the log to tensorboard, trackio or wandb",
         _EVALUATION,
         choices=("tensorboard", "trackio", "wandb"),
         changeable=True,
@@ -502,8 +502,8 @@ class Recipe:
         if self.learning_rate is not None and self.learning_rate_factor != 1:
             raise RequestError(
                 f"learning_rate: got {self.learning_rate:g} and learning_rate_factor "
-                f"{self.learning_rate_factor:g}, which both say how large the rate becomes; give "
-                "one of them."
+                f"{self.learning_rate_factor:g}, which both set the peak learning rate; give one "
+                "of them."
             )
         if self.batch_tokens < longest:
             raise RequestError(
@@ -515,8 +515,8 @@ class Recipe:
         """Refuse a model that cannot be trained as this recipe says.
 
         Raises:
-            ValueError: if its table of positions ends before the longest sentence allowed, or it
-                has no dropout and is to be trained with R-Drop.
+            ValueError: if its learned positions are too few for the longest sentence allowed, or it
+                has no dropout and R-Drop is on.
         """
         check_r_drop(self.r_drop, config)
         longest = max(self.max_source_length, self.max_target_length)
@@ -527,7 +527,7 @@ class Recipe:
             )
 
     def config(self, vocab_size: int) -> "VanillaTransformerConfig":
-        """Return the config of the model, for the vocabulary that could be learnt.
+        """Return the config of the model with a vocabulary of this size.
 
         Raises:
             ValueError: if no model has these sizes.
@@ -544,7 +544,7 @@ class Recipe:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target.
+        """Source and target language.
 
         Raises:
             ValueError: if the recipe names none.
@@ -554,7 +554,7 @@ class Recipe:
         return self.source_language, self.target_language
 
     def model_overrides(self) -> dict[str, Any]:
-        """Return the config fields that this recipe sets beside its preset."""
+        """Return the config fields that this recipe sets in addition to its preset."""
         overrides: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -609,12 +609,12 @@ TEST_OPTIONS = (
 def recipe_of(
     config: "PreTrainedConfig", args: "TrainingArguments", **known: object
 ) -> dict[str, Any]:
-    """Return what a recipe would say of a training: the inverse of what a recipe sets.
+    """Return the recipe options that describe a training: the inverse of applying a recipe.
 
     Args:
-        config: of the model.
+        config: config of the model.
         args: `VanillaTransformerTrainingArguments` of the training.
-        **known: options that are known otherwise; they win over `config` and `args`.
+        **known: options known from elsewhere; they override `config` and `args`.
 
     Returns:
         Values by option, in the order of the table; options without a known value are left out.
@@ -641,7 +641,7 @@ def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
 
     Args:
         weight: `r_drop` of a recipe or of the training arguments.
-        config: of the model.
+        config: config of the model.
 
     Raises:
         ValueError: if the weight is not 0 and the model has no dropout.
@@ -669,7 +669,7 @@ def differing_sides(config: "PreTrainedConfig") -> dict[str, Any]:
 
 
 def paper_values(preset: str) -> dict[str, object]:
-    """Return the paper's value of each option that it has one for.
+    """Return the paper's value of each option for which it has one.
 
     Args:
         preset: the paper's model, one of `PRESETS`.
@@ -690,20 +690,20 @@ def paper_values(preset: str) -> dict[str, object]:
 
 
 def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None) -> Recipe:
-    """Read a recipe, by the name of one that is shipped or by path.
+    """Read a recipe by path, or by the name of one that is shipped.
 
     Args:
-        name_or_path: such as `demo` or `my/recipe.yaml`.
-        overrides: values that override the file's; strings take the option's type. A preset takes
-            the place of all that the file says of the model, since it is a whole one; so does
-            `init_from`, and of the tokenizer. Other training pairs take that of what it says of its
-            own, and one way to say the learning rate that of the other.
+        name_or_path: name or path, such as `demo` or `my/recipe.yaml`.
+        overrides: values that override the file's; strings are converted to the option's type. A
+            preset replaces all that the file says about the model; `init_from` replaces that and
+            the tokenizer. Other training pairs replace what the file says about its own, and one
+            way to set the learning rate replaces the other.
 
     Returns:
-        The recipe, every value checked.
+        The recipe, with every value checked.
 
     Raises:
-        ValueError: if there is no such recipe, or a key or value is not one that a recipe can have.
+        ValueError: if there is no such recipe, or a key or value is not allowed.
     """
     path = find_recipe(name_or_path)
     content = read_yaml(path)
@@ -725,34 +725,34 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
-    """A recipe from keys and values as a YAML file or the command line gives them."""
+    """Return a recipe from keys and values as in a YAML file or on the command line."""
     return Recipe(**_from_one_place(_values(dict(values)), {}))
 
 
 def _check_inherited(given: Mapping[str, object]) -> None:
-    """Refuse options that say what the model or its tokenizer is, for which there is one."""
+    """Refuse options that describe the model or its tokenizer: `init_from` has both."""
     for field in dataclasses.fields(Recipe):
         value = given.get(field.name)
         if field.metadata["inherited"] and value is not None:
             raise RequestError(
-                f"{field.name}: got {quoted(value)} beside init_from, whose model brings its shape "
-                f"and its tokenizer; leave {field.name} out."
+                f"{field.name}: got {quoted(value)} beside init_from, whose model has its own "
+                f"shape and tokenizer; leave {field.name} out."
             )
 
 
 def _without_inherited(values: dict[str, Any], model: object) -> dict[str, Any]:
-    """The file's values but those of its model and tokenizer, for which there is a model."""
+    """Return the file's values without its model and tokenizer, which `model` replaces."""
     fields = dataclasses.fields(Recipe)
     inherited = [field.name for field in fields if field.metadata["inherited"]]
     replaced = ", ".join(f"{name} {values[name]}" for name in inherited if values.get(name))
     if replaced:
-        message = "Model and tokenizer are those of %s, not what the recipe says (%s)."
+        message = "Model and tokenizer come from %s, not from the recipe (%s)."
         logger.info(message, quoted(model), replaced)
     return {name: value for name, value in values.items() if name not in inherited}
 
 
 def _without_model(values: dict[str, Any], preset: object) -> dict[str, Any]:
-    """The file's values but those of its model, for which there is a preset."""
+    """Return the file's values without its model, which the preset replaces."""
     from ..configuration_vanilla_transformer import PRESETS
 
     fields = dataclasses.fields(Recipe)
@@ -769,12 +769,12 @@ def _without_model(values: dict[str, Any], preset: object) -> dict[str, Any]:
 
 
 def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Both together, with the one place that the training pairs come from."""
+    """Merge both, keeping only one source of training pairs."""
     given = [name for name in _PLACES if overrides.get(name) is not None]
     if len(given) > 1:
         raise RequestError(f"got {' and '.join(given)}; give one of them.")
     if given and overrides[given[0]] != values.get(given[0]):
-        # What a recipe says of its own pairs is not true of these.
+        # What a recipe says about its own pairs does not hold for these.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
         untrue |= {"source_column", "target_column"}
         values = {name: value for name, value in values.items() if name not in untrue}
@@ -787,7 +787,7 @@ def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[s
 
 
 def _check(field: dataclasses.Field[object], value: object) -> None:
-    """Refuse a value of another type than its option's, or outside its choices or range."""
+    """Refuse a value of the wrong type, or outside its option's choices or range."""
     kind, optional = field_type(field.name)
     choices = field.metadata["choices"]
     if value is None and optional:
@@ -802,7 +802,7 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
     else:
         wanted = "text, or none" if optional else "text"
         fits = isinstance(value, str) and bool(value.strip())
-    # Unquoted, YAML 1.1 reads the language code no as false, and the number of a column as one.
+    # Unquoted, YAML 1.1 reads the language code no as false, and a column's number as an int.
     hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
         raise RequestError(f"{field.name}: got {quoted(value)}; it must be {wanted}{hint}.")
@@ -811,15 +811,15 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse text that no file, or no name of one, can hold.
+    """Refuse text that no file or file name can hold.
 
     Raises:
-        ValueError: if it is very long, has no form in UTF-8 or holds a NUL.
+        ValueError: if it is too long, cannot be written in UTF-8 or has a NUL.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        reason = "it is no Unicode text; write it in UTF-8"
+        reason = "it is not valid Unicode; write it in UTF-8"
     else:
         if len(text) <= _TEXT and "\0" not in text:
             return
@@ -828,13 +828,13 @@ def check_text(name: str, text: str) -> None:
 
 
 def _whole(name: str, value: object) -> object:
-    """Return a training argument as its option has it; the host allows 4000.0 for 4000."""
+    """Return a training argument in its option's type; `Trainer` allows 4000.0 for 4000."""
     kind, _ = field_type(name)
     return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
 
 
 def find_recipe(name_or_path: str) -> Path:
-    """The file of a recipe: a path, or the name of one in the clone or in the wheel."""
+    """Return the file of a recipe: a path, or one of the shipped recipes by name."""
     check_text("recipe", name_or_path)
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
@@ -845,15 +845,15 @@ def find_recipe(name_or_path: str) -> Path:
     if name_or_path not in shipped:
         raise RequestError(
             f"There is no recipe {quoted(name_or_path)}{_nearest(name_or_path, shipped)}; shipped "
-            f"are {', '.join(shipped) or 'none'}. For a file of yours give its path (.yaml)."
+            f"are {', '.join(shipped) or 'none'}. For a file of your own, give its path (.yaml)."
         )
     return shipped[name_or_path]
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Names and files of the recipes that came with the package."""
+    """Return the names and files of the recipes that come with the package."""
     package = Path(__file__).resolve().parents[1]
-    # The wheel carries them inside the package; a clone has them beside the results they produced.
+    # The wheel has them inside the package; a clone has them in training/.
     folders = (package / "_recipes", package.parent / "training" / "recipes")
     found = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
     return dict(sorted(found.items()))
@@ -861,7 +861,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 @functools.cache
 def field_type(name: str) -> tuple[type, bool]:
-    """The type of a field and whether it may be None."""
+    """Return the type of a field and whether it may be None."""
     hint = typing.get_type_hints(Recipe)[name]
     if isinstance(hint, types.UnionType):
         (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
@@ -897,7 +897,7 @@ def _split_pair(value: object) -> dict[str, str]:
 
 
 def _convert(name: str, value: object) -> object:
-    """The value in the type of its option, where it can be read so; the rest `_check` refuses."""
+    """Convert a value to its option's type if possible; `_check` refuses the rest."""
     kind, optional = field_type(name)
     if isinstance(value, str):
         if optional and value.lower() in ("none", "null"):

@@ -1,13 +1,13 @@
-"""What one language can say with CLDR's data: a renderer for each style it has words for.
+"""Write values in one language with CLDR's data, in each style that it has words for.
 
 A style is one way to write one type of value, named `kind/details`: `date/full`, `currency/EUR`,
-`territory/CH`, `relative/hour/past`. Two languages share the styles whose names both have, so what
-CLDR does not translate into one of them is left out by taking the intersection.
+`territory/CH`, `relative/hour/past`. Two languages share the styles whose names both have: the
+intersection leaves out what CLDR does not translate into one of them.
 
-Only the language's own data (its locale and that locale's parents) are a source of words. CLDR's
-root, which gives codes and abbreviations for what a language lacks, is asked for patterns without
-words alone. Where CLDR inherits a long form from the short one, or a list of units from the plain
-list, which Babel does not follow, it is followed here.
+Words come only from the language's own data: its locale and that locale's parents. CLDR's root has
+codes and abbreviations for what a language lacks, so only patterns without words come from it. In
+CLDR a long form inherits from the short one, and a list of units from the plain list; Babel does
+not follow this, so it is done here.
 
 Values are `datetime` for calendar styles (pairs of them for intervals), `int` or `Decimal` for
 numbers, tuples of `int` for durations and `None` for names.
@@ -25,14 +25,14 @@ from ...errors import RequestError
 
 Number = int | Decimal
 Value = None | Number | datetime | tuple[datetime, datetime] | tuple[int, ...]
-Render = Callable[[Any], str]  # from the values that its style writes
+Render = Callable[[Any], str]  # takes the values that its style writes
 
 
 class Style(NamedTuple):
     """One way to write one type of value.
 
     Attributes:
-        values: name of the set of values it writes (see `cldr._Values`).
+        values: name of the set of values it writes (see `pairs._Values`).
         render: value to text.
     """
 
@@ -44,7 +44,7 @@ class Style(NamedTuple):
 # must compare equal, so U+00A0, U+2009 and U+202F become U+0020 on both sides.
 _SPACES = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " "})
 
-# What a pattern field depends on; a field that is not here (time zones) rules its pattern out.
+# What a pattern field depends on; patterns with other fields (time zones) are not used.
 _FIELD_KEYS: dict[str, Callable[[datetime], int | tuple[int, int]]] = {
     **dict.fromkeys("y", lambda moment: moment.year),
     **dict.fromkeys("ML", lambda moment: moment.month),
@@ -65,7 +65,7 @@ _FIELD_WORDS = {
     **dict.fromkeys("abB", ("day_periods", 1)),
     "G": ("eras", 1),
 }
-# Calendar fields whose greatest difference chooses the interval pattern, the largest first.
+# Calendar fields, largest first: the first that differs chooses the interval pattern.
 _INTERVAL_FIELDS: dict[str, Callable[[datetime], int]] = {
     "y": lambda moment: moment.year,
     "M": lambda moment: moment.month,
@@ -76,7 +76,7 @@ _INTERVAL_FIELDS: dict[str, Callable[[datetime], int]] = {
     "m": lambda moment: moment.minute,
 }
 
-# Which currencies are in use is asked for this day, so that the answer does not age.
+# The day whose currencies count as in use, fixed so that the pairs never change.
 _TODAY = date(2025, 1, 1)
 _UNIT_CATEGORIES = frozenset(
     (
@@ -112,7 +112,7 @@ _DURATIONS = (
     ("day", "hour", "minute"),
     ("hour", "minute", "second"),
 )
-# Measures and currencies that make sense beside "per", and what they are counted by.
+# Measures and currencies that make sense before "per", and units that make sense after it.
 _PER_DURATION = (
     "length-meter",
     "length-kilometer",
@@ -165,9 +165,9 @@ class Language:
         identifier: locale identifier that Babel knows, e.g. "de" or "zh_Hant".
 
     Attributes:
-        styles: name of the style to `Style`.
-        forms: name of the pattern that joins texts to a function of those texts; of "and" and "or"
-            (lists) and "note" ("A (B)"), those that the language has.
+        styles: `Style` by name.
+        forms: functions that join texts, by name: "and" and "or" (lists) and "note" ("A (B)"), as
+            far as the language has them.
     """
 
     def __init__(self, identifier: str) -> None:
@@ -193,7 +193,7 @@ class Language:
         self.forms = dict(self._forms())
 
     def _moments(self) -> Iterator[tuple[str, Style]]:
-        """Dates, times, and both joined by the language's pattern."""
+        """Yield styles of dates, times, and both joined by the language's pattern."""
         dates, times = self.locale.date_formats, self.locale.time_formats
         skeletons = self.locale.datetime_skeletons
         patterns = [
@@ -216,7 +216,7 @@ class Language:
                 yield name, Style(values, render)
 
     def _moment(self, pattern: str) -> Render | None:
-        """Compile a date pattern to a function, or None where the language lacks its words.
+        """Compile a date pattern to a function; return None if the language lacks its words.
 
         Babel formats each field once for each of its values; joining the texts is then cheap.
         """
@@ -259,7 +259,7 @@ class Language:
         return any(isinstance(table, Mapping) and table for table in tables)
 
     def _intervals(self) -> Iterator[tuple[str, Style]]:
-        """Spans, shortened by CLDR's interval patterns or as two whole moments."""
+        """Yield styles of spans, by CLDR's interval patterns or with both ends in full."""
         formats = self.locale.interval_formats
         twelve_hours = "h" in self.locale.time_formats["short"].pattern
         wanted = [
@@ -299,7 +299,7 @@ class Language:
         return render
 
     def _count_uncached(self, value: Number, cents: bool) -> tuple[str, str]:
-        """Text of the number and its plural category."""
+        """Return the text of the number and its plural category."""
         if self._thousands:
             text = f"{value:,}".translate(self._thousands)
         else:
@@ -314,9 +314,9 @@ class Language:
         return format_decimal(value, pattern, self.locale).translate(_SPACES)
 
     def _find_thousands(self) -> dict[int, str] | None:
-        """Symbols that turn Python's way of writing numbers, ten times faster, into Babel's.
+        """Return symbols that turn Python's number format, ten times faster, into Babel's.
 
-        None where the language groups digits otherwise, as Hindi does.
+        Return None if the language groups digits differently, as Hindi does.
         """
         symbols = self.locale.number_symbols["latn"]
         signs = {",": symbols["group"], ".": symbols["decimal"]}
@@ -329,7 +329,7 @@ class Language:
         return table if same else None
 
     def _counted(self, templates: Mapping[str, str]) -> Render:
-        """Write a count into the template of its plural category."""
+        """Return a function that writes a count into the template of its plural category."""
         other = templates["other"]
         templates = {name: text.translate(_SPACES) for name, text in templates.items()}
 
@@ -340,7 +340,7 @@ class Language:
         return render
 
     def _counts(self) -> Iterator[tuple[str, Style]]:
-        """Plain, compact and percent numbers, and times relative to now."""
+        """Yield styles of plain, compact and percent numbers, and of times relative to now."""
         from babel.numbers import format_compact_decimal
 
         yield "number/plain", Style("number", self._counted({"other": "{0}"}))
@@ -354,7 +354,7 @@ class Language:
         compact = self.own.get("compact_decimal_formats", {})
         widths: list[Literal["long", "short"]] = ["long", "short"]
         width = next((width for width in widths if compact.get(width)), None)
-        # Babel counts the zeros of a pattern for negative numbers too and is then wrong by as many.
+        # Babel also counts the zeros of a pattern for negative numbers, and is wrong by as many.
         doubled = any(
             ";" in pattern.pattern for pattern in compact.get(width, {}).get("other", {}).values()
         )
@@ -375,7 +375,7 @@ class Language:
                         yield name, Style("small", self._counted(templates))
 
     def _currencies(self) -> Iterator[tuple[str, Style]]:
-        """Amounts of the currencies in use today, with the name in the right plural form."""
+        """Yield styles of amounts of the currencies in use, each name in the right plural form."""
         from babel.core import get_global
         from babel.numbers import get_currency_precision, get_territory_currencies
 
@@ -401,26 +401,26 @@ class Language:
             yield f"currency/{code}", Style(values, self._counted(templates))
 
     def _units(self) -> Iterator[tuple[str, Style]]:
-        """Measures; the common durations are a kind of their own."""
+        """Yield styles of measures; durations are a kind of their own."""
         for unit in sorted(self._root["unit_patterns"]):
             templates = self._unit(unit)
             if templates and unit.partition("-")[0] in _UNIT_CATEGORIES:
                 yield f"unit/{unit}", Style("measure", self._counted(templates))
 
     def _unit(self, unit: str, form: str = "other") -> dict[str, str]:
-        """Own long patterns of a unit, or the short ones, from which CLDR inherits the long."""
+        """Return the language's long patterns of a unit, or its short ones if it has no long."""
         root = self._root["unit_patterns"].get(unit, {}).get("short", {})
         own = self.own.get("unit_patterns", {}).get(unit, {})
         for length in ("long", "short"):
             templates = own.get(length, {})
             if form in templates:
-                # The root's abbreviation is no translation, though a singular may look like it.
+                # The root's abbreviation is not a translation, though a singular may look like it.
                 plurals = [text for category, text in templates.items() if category != "one"]
                 return {} if root.get(form) in plurals else templates
         return {}
 
     def _rates(self) -> Iterator[tuple[str, Style]]:
-        """Measures per duration ("5 liters per minute") and prices ("5 euros per liter")."""
+        """Yield styles of rates ("5 liters per minute") and prices ("5 euros per liter")."""
         durations = [f"duration-{name}" for name in _DURATION_UNITS]
         pairs = [(unit, per) for unit in _PER_DURATION for per in durations]
         pairs += [(code, per) for code in _PRICED_IN for per in (*_PRICED_PER, *durations[2:])]
@@ -435,7 +435,7 @@ class Language:
                 yield f"rate/{unit}/{per}", Style(style.values, _inside(template, style.render))
 
     def _durations(self) -> Iterator[tuple[str, Style]]:
-        """Spans of time as one to three units joined by the pattern for lists of units."""
+        """Yield styles of durations: one to three units, joined by the pattern for such lists."""
         join = self._joiner("standard", "standard-short", "unit-short", "unit")
         for names in _DURATIONS:
             templates = [self._unit(f"duration-{name}") for name in names]
@@ -447,9 +447,9 @@ class Language:
                 )
 
     def _names(self) -> Iterator[tuple[str, Style]]:
-        """Territories, and languages with a two-letter code."""
+        """Yield styles of names: territories, and languages with a two-letter code."""
         for code, name in self.own.get("territories", {}).items():
-            # XA to XZ, QO, ZZ and the unions are not territories of the world.
+            # XA to XZ except XK, QO, ZZ and the unions are not territories of the world.
             if re.fullmatch("(?!X[^K]|QO|ZZ|EU|EZ|UN)[A-Z]{2}", code) and name != code:
                 yield f"territory/{code}", Style("name", _constant(name))
         for code, name in self.own.get("languages", {}).items():
@@ -469,7 +469,7 @@ class Language:
         """Compile list patterns, each inheriting from the one before; None without own words."""
         own = self.own.get("list_patterns", {})
         words = {"end", "2"} & own.get(keys[0], {}).keys()
-        # The root joins by commas, which are no words, and by "or", which is an English one.
+        # The root joins with commas, which are not words, and with "or", which is English.
         if not words or (keys[0] == "or" and len(words) < 2):
             return None
         patterns = dict(self._root["list_patterns"][keys[0]])
@@ -489,7 +489,7 @@ class Language:
 
 
 def _has_cents(value: Number) -> bool:
-    """Whether the number is written with two places, a zero at the end included."""
+    """Return whether the number has two decimal places, a zero at the end included."""
     return isinstance(value, Decimal) and value.as_tuple().exponent == -2
 
 
@@ -516,8 +516,8 @@ def _each(parts: list[Render], join: Callable[[list[str]], str] | None) -> Rende
 def _read_data(identifier: str) -> dict:
     """Read one locale's data without what it inherits.
 
-    `babel.localedata.load(merge_inherited=False)` would do it, but Babel then takes the part for
-    the whole from its cache whenever the locale is used again.
+    `babel.localedata.load(merge_inherited=False)` would do this, but Babel then caches the part and
+    uses it as the whole locale later.
     """
     from babel.localedata import resolve_locale_filename
 
@@ -526,7 +526,7 @@ def _read_data(identifier: str) -> dict:
 
 
 def _own_data(identifier: str) -> dict:
-    """Merge the data of a locale and its parents, the root left out."""
+    """Merge the data of a locale and its parents, without the root."""
     from babel.core import get_global
     from babel.localedata import merge
 

@@ -1,22 +1,21 @@
 """Sentence pairs generated from CLDR through Babel: the embedded default data.
 
-A pair is a value, or several nested in one another, written in two languages: "3 hours ago",
-"12 kilometers per hour, March 3, 2025, and German (Switzerland)". `cldr_language` knows how one
-language writes one value; this module draws the values, nests them, and keeps the splits apart.
-Which pairs come out is a function of the arguments and of the version of Babel.
+A pair is a value, or several in a list or a note, written in two languages: "3 hours ago",
+"12 kilometers per hour, March 3, 2025, and German (Switzerland)". language.py writes one value in
+one language; this module draws values, combines them, and keeps the splits apart. The pairs depend
+only on the arguments and the version of Babel.
 
-A source has exactly one target. Ways of writing that a reader of the source cannot tell apart
-although the targets differ are found by probing and left out.
+A source has exactly one target. Styles in which the same source has different targets are found by
+probing and left out.
 
 Splits are disjoint by construction, for every seed and count:
 
-- The checksum of the source text says which split it may appear in, so that no source can come out
-  of two splits.
-- "test_values" and "validation" are made of days, times of day and amounts (an amount with its
-  unit: 3 hours ago) that appear nowhere in "train"; every name, unit and pattern does appear there.
-  Names have no value to hold out: pairs of nothing but names are unseen combinations of names.
-- "test_combinations" is made of values as in "train", in pairs of kinds (currency and time) that no
-  pair of another split brings together, in whatever form.
+- The checksum of a source text decides its split, so that no source is in two splits.
+- "test_values" and "validation" have days, times of day and amounts (an amount with its unit:
+  3 hours ago) that appear nowhere in "train"; every name, unit and pattern does appear there. Names
+  have no value to hold out: pairs of names only are unseen combinations of names.
+- "test_combinations" has the values of "train", but combines kinds (such as currency and time) that
+  no pair of another split combines, in any form.
 """
 
 import random
@@ -48,16 +47,16 @@ KINDS = (
     "territory",
     "language",
 )
-# Each kind meets about one other in seven in "test_combinations" alone.
+# Each kind is combined with about a seventh of the others in "test_combinations" only.
 HELD_OUT_COMBINATIONS = frozenset(
     frozenset((KINDS[i], KINDS[j]))
     for i, j in combinations(range(len(KINDS)), 2)
     if (i + j) % 7 == 3
 )
 
-# Kinds with many words to learn come twice as often.
+# Kinds with many words to learn are drawn twice as often.
 _WEIGHTED_KINDS = (*KINDS, "currency", "unit", "territory", "language")
-# Sizes of the members of a list, two for "A (B)"; more than one member makes a list.
+# Values in each member of a text, two for "A (B)"; more than one member makes a list.
 _SHAPES = (
     *[(1,)] * 6,
     *[(2,)] * 4,
@@ -97,19 +96,19 @@ def generate_pairs(
 ) -> Iterator[Pair]:
     """Generate distinct pairs, the same ones for the same arguments.
 
-    A smaller `count` gives the beginning of the same stream; another seed gives another stream that
-    keeps to the same split.
+    A smaller `count` gives the beginning of the same stream; another seed gives another stream of
+    the same split.
 
     Args:
         source_language: locale that CLDR has, such as "en", "pt_BR" or "zh-Hant".
         target_language: another one.
         split: "train", "validation", "test_values" or "test_combinations".
         count: number of pairs.
-        seed: which stream.
+        seed: seed of the stream.
 
     Returns:
-        Iterator over `count` pairs, no two with the same source. It raises ValueError where the
-        languages have not got `count` distinct pairs in this split.
+        Iterator over `count` pairs, no two with the same source. It raises ValueError if
+        the languages have fewer than `count` distinct pairs in this split.
 
     Raises:
         ValueError: unknown language or split, the same language twice, negative count, two
@@ -118,7 +117,7 @@ def generate_pairs(
     if split not in SPLITS:
         raise RequestError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
     if count < 0:
-        raise RequestError(f"got count={count}; allowed is 0 or more; ask for at least one pair.")
+        raise RequestError(f"got count={count}; allowed are integers from 0.")
     source, target = _parse_language(source_language), _parse_language(target_language)
     if source == target:
         raise RequestError(
@@ -129,14 +128,14 @@ def generate_pairs(
 
 
 def _parse_language(code: str) -> str:
-    """Babel's identifier of a locale, however the user writes it."""
+    """Return Babel's identifier of a locale, however the user writes it."""
     try:
         from babel import Locale, UnknownLocaleError
         from babel.localedata import locale_identifiers
     except ImportError as error:
         raise RequestError(
-            "got no Babel, which holds the data that pairs are generated from; "
-            'do: pip install "babel>=2.18".'
+            "Babel, which has the data that pairs are generated from, is not installed; "
+            'run: pip install "babel>=2.18".'
         ) from error
     try:
         return str(Locale.parse(str(code).replace("-", "_")))
@@ -170,7 +169,7 @@ def _grammar(source_code: str, target_code: str) -> _Grammar:
     for name in _unambiguous_styles(source, target):
         styles[name.partition("/")[0]].append(name)
     found = {kind: tuple(names) for kind, names in styles.items() if names}
-    # Numbers and percents need no words: alone they are no translation.
+    # These kinds can do without words, and alone are not a translation.
     if not found.keys() - {"number", "percent", "date", "interval"}:
         raise RequestError(
             f"got {source_code!r} and {target_code!r}, which have no words in common in CLDR; "
@@ -180,10 +179,10 @@ def _grammar(source_code: str, target_code: str) -> _Grammar:
 
 
 def _unambiguous_styles(source: Language, target: Language) -> list[str]:
-    """Styles of both languages from whose source text the target text is known.
+    """Return the shared styles in which the source text determines the target text.
 
-    Two currencies (units, territories ...) that look alike both go: neither is the right reading.
-    Elsewhere the first way of writing stays.
+    If two currencies (units, territories ...) look alike, both are dropped: neither reading is
+    right. In other cases the first style stays.
     """
     shared = {
         name: style.values
@@ -205,7 +204,7 @@ def _unambiguous_styles(source: Language, target: Language) -> list[str]:
 
 
 def _probes() -> dict[str, tuple[Value, ...]]:
-    """Values that show which ways of writing look alike: every plural, month and hour."""
+    """Return values that show which styles look alike: every plural, month and hour."""
     days = [
         datetime(year, month, day)
         for year, month, day in product((1950, 2025), range(1, 13), (3, 4))
@@ -237,7 +236,7 @@ def _probes() -> dict[str, tuple[Value, ...]]:
 
 
 _PROBES = _probes()
-# How many of a unit a duration has beside a larger unit.
+# Most of a unit in a duration that has a larger unit too.
 _MOST = {"month": 11, "day": 6, "hour": 23, "minute": 59, "second": 59}
 
 
@@ -245,18 +244,18 @@ def _duration_probes(values: str) -> Iterator[tuple[int, ...]]:
     return product((1, 2, 3, 5, 11), repeat=len(values.split()) - 1)
 
 
-# The tenths of the values that are not for training.
+# Tenths of the values that are held out from training.
 _TENTHS = {0: "test_values", 1: "validation"}
 
 
 def _owner(value: str) -> str:
-    """The split that a value belongs to: one tenth each, and the rest for training."""
+    """Return the split of a value: two tenths are held out, the rest is for training."""
     return _TENTHS.get(crc32(value.encode()) % 10, "train")
 
 
 @lru_cache(maxsize=len(SPLITS))
 def _calendar(split: str) -> tuple[list[datetime], ...]:
-    """Days, times of day, months and quarters that belong to a split, in order."""
+    """Return the days, times of day, months and quarters of a split, in order."""
     days = [datetime(1950, 1, 1) + timedelta(days) for days in range(36525)]
     times = [datetime(2025, 1, 1) + timedelta(minutes=minutes) for minutes in range(1440)]
     months = [day for day in days if day.day == 1]
@@ -269,14 +268,14 @@ def _calendar(split: str) -> tuple[list[datetime], ...]:
 
 
 class _Values:
-    """Draws values of one split, by the names that `Style.values` has.
+    """Random values of one split, by the names in `Style.values`.
 
-    Days, times of day and amounts are dealt to the splits by the checksum of the value, whatever
-    the style or the place it is written in.
+    A checksum decides the split: of a day or time of day in every style, and of a number together
+    with its style.
 
     Args:
         split: member of `SPLITS`; "test_combinations" draws what "train" does.
-        rng: the stream's random numbers.
+        rng: random numbers of the stream.
     """
 
     def __init__(self, split: str, rng: random.Random) -> None:
@@ -364,7 +363,7 @@ class _Values:
 
 
 def _split_of(source: str) -> str:
-    """The one split that this source may appear in: seven in ten train."""
+    """Return the only split that this source may appear in: seven in ten are for training."""
     return {0: "validation", 1: "test_values", 2: "test_combinations"}.get(
         crc32(source.encode()) % 10, "train"
     )
@@ -435,9 +434,9 @@ _HELD_OUT_ORDERED = frozenset(_HELD_OUT_PAIRS) | {pair[::-1] for pair in _HELD_O
 
 
 def _confusable(kinds: list[str]) -> bool:
-    """Whether neighbours could be read as one value of another kind.
+    """Return whether neighbours could be read as one value.
 
-    "3 hours, 5 minutes" is one duration or two, "March 3, 9:00" a date and a time or both in one.
+    "3 hours, 5 minutes" is one duration or two, "March 3, 9:00" a date and a time or a datetime.
     """
     return kinds.count("duration") > 1 or any(
         {"date", "time"} == {left, right} for left, right in pairwise(kinds)
