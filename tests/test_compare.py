@@ -354,7 +354,11 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize(
     ("pair", "said"),
-    [("ab", "no pair of two texts"), (("a", 1), "no pair of two texts"), ((" ", "a"), "blank")],
+    [
+        ("ab", "not a pair of two texts"),
+        (("a", 1), "not a pair of two texts"),
+        ((" ", "a"), "blank"),
+    ],
 )
 def test_what_is_no_pair_is_refused_by_number(model, pair, said):  # noqa: F811
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
