@@ -479,4 +479,4 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
 
 def test_an_unknown_kind_of_bleu_is_refused_before_the_work(folder, capsys):
     line = error_of(capsys, "evaluate", folder / "first", "--bleu", "moses,wmt")
-    assert "'wmt'; there are moses, compound" in line
+    assert "'wmt'; choose one of moses, compound" in line
