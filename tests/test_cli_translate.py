@@ -98,7 +98,7 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--attention", "MAP", "--attention-heads", "1,0"], "got '0'; it is counted from 1"),
         (["--attention", "MAP", "--attention-heads", "all"], "got 'all'; give numbers from 1"),
         (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
-        (["--attention", "map.docx"], "map.docx; a picture's name ends in"),
+        (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
         (["--attention", "none/map.png"], "map.png cannot be written: there is no folder none"),
         (["--output", "none/target.txt"], "target.txt cannot be written: there is no folder none"),
     ],

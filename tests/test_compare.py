@@ -354,7 +354,11 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize(
     ("pair", "said"),
-    [("ab", "no pair of two texts"), (("a", 1), "no pair of two texts"), ((" ", "a"), "blank")],
+    [
+        ("ab", "not a pair of two texts"),
+        (("a", 1), "not a pair of two texts"),
+        ((" ", "a"), "blank"),
+    ],
 )
 def test_what_is_no_pair_is_refused_by_number(model, pair, said):  # noqa: F811
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
@@ -475,4 +479,4 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
 
 def test_an_unknown_kind_of_bleu_is_refused_before_the_work(folder, capsys):
     line = error_of(capsys, "evaluate", folder / "first", "--bleu", "moses,wmt")
-    assert "'wmt'; there are moses, compound" in line
+    assert "'wmt'; choose one of moses, compound" in line

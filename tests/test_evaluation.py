@@ -313,7 +313,8 @@ def test_no_target_tokens_are_an_error(model, dataset):
 def test_an_example_of_something_else_than_ids_is_named(model, name, ids):
     dataset = random_pairs(3)
     dataset[1] = {**dataset[1], name: ids}
-    with pytest.raises(ValueError, match=f"Example 1 has {name} that are no list of whole numbers"):
+    said = f"Example 1 has {name} that are not a list of whole numbers"
+    with pytest.raises(ValueError, match=said):
         ours.perplexity(model, dataset)
 
 

@@ -23,7 +23,7 @@ def test_table_2_adds_up(tmp_path, monkeypatch):
     settings = experiment.sizes["tiny"]
     assert "| base | 3.3e+18 | 3.28e+18 |" in page
     assert "| alone | 100.0 | 50.0 | 150.0 | 200.0 | -25% |" in page
-    assert "| beside a busy twin | 150.0 | 50.0 | 200.0 | 200.0 | +0% |" in page
+    assert "| next to a busy twin | 150.0 | 50.0 | 200.0 | 200.0 | +0% |" in page
     facts = rows["base"]
     assert facts["parameters"] == 34_176
     alone, eight = (table_2.outlook("base", rows, settings, devices) for devices in (1, 8))

@@ -102,7 +102,7 @@ def test_files_of_both_forms_and_broken_ones(tmp_path):
     for text, message in [
         ("(S (NP (N a))", "1 closing brackets are missing"),
         ("(S (N a)))", "more closing brackets"),
-        ("word (S (N a))", "'word' where a tree was to begin"),
+        ("word (S (N a))", "'word' where a tree should begin"),
     ]:
         (tmp_path / "broken.mrg").write_text(text)
         with pytest.raises(ValueError, match=rf"broken\.mrg: .*{message}"):

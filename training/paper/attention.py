@@ -77,11 +77,11 @@ KINDS = {
 SCORES = ("perplexity", "bleu")
 for name, function in KINDS.items():
     AttentionInterface.register(name, function)
-    AttentionMaskInterface.register(name, eager_mask)  # as numbers that are added to the scores
+    AttentionMaskInterface.register(name, eager_mask)  # a mask to add to the scores
 
 
 def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> None:
-    """Make a new model compute its attention by one of `KINDS`."""
+    """Make a new model compute its attention with one of `KINDS`."""
     model.set_attn_implementation(kind)
     if kind == "additive":
         for module in model.modules():
@@ -197,12 +197,12 @@ class AttentionKinds(TranslationExperiment):
                 keys = ("milliseconds", "megabytes", "variance", "largest_weight", "gradient")
                 formulas.append([kind, d_k, *(facts[key] for key in keys)])
         return {
-            "What the paper says, and what came out": (
+            "What the paper says, and what was measured here": (
                 ("The paper", "Here"),
                 [[claim, found] for claim, found in claims(rows, settings)],
             ),
             f"The formulas, {length} queries and keys, 8 sentences, forward and backward. The "
-            "gradient is the sum of the softmax's Jacobian, without signs; of equal weights 2": (
+            "gradient is the sum of the softmax's absolute Jacobian: 2 if all weights are equal": (
                 columns,
                 formulas,
             ),
@@ -269,7 +269,7 @@ def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
     for d_k, kinds, claim in (
         (small, ("dot-product", "additive"), "for small d_k the two perform similarly"),
         (large, ("dot-product", "additive"), "for larger d_k additive outperforms dot-product"),
-        (large, ("dot-product", "scaled dot-product"), "the scale counteracts this"),
+        (large, ("dot-product", "scaled dot-product"), "the scale counteracts small gradients"),
     ):
         found = [rows.get(f"trained {kind} d_k={d_k}") for kind in kinds]
         if all(found):
@@ -321,7 +321,7 @@ def scores_and_gradients(kind: str, length: int, d_k: int) -> dict[str, object]:
     module.v = torch.randn(1, d_k, **options) / math.sqrt(d_k)
     query, key = (torch.randn(32, 1, length, d_k, **options) for _ in range(2))
     weights = KINDS[kind](module, query, key, key, None, scaling=d_k**-0.5)[1]
-    scores = weights.log()  # but for a constant in each row; in float64 no weight here is 0
+    scores = weights.log()  # up to a constant in each row; in float64 no weight here is 0
     # |dw_j/ds_i| is w_i (1 - w_i) for i = j, else w_i w_j; summed over j it is 2 w_i (1 - w_i).
     gradient = (2 * weights * (1 - weights)).sum(-1)
     return {

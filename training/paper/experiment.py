@@ -45,7 +45,7 @@ class Experiment(ABC):
     title: ClassVar[str]  # of the page and the picture
     about: ClassVar[str]  # what was measured, and how to read it, in Markdown
     sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
-    arguments: ClassVar[str] = ""  # that the command needs beside a size, as the page shows them
+    arguments: ClassVar[str] = ""  # of the command besides its size, as the page shows it
     options: argparse.Namespace
 
     @abstractmethod
@@ -75,16 +75,14 @@ class Experiment(ABC):
         """Measure the missing rows and write the three files.
 
         Raises:
-            SystemExit: the results were measured with other settings, or no row has a given name.
+            SystemExit: the results were measured with other settings, or --rows has an unknown one.
         """
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
         )
         parser = argparse.ArgumentParser(description=self.title)
         parser.add_argument("--size", choices=self.sizes, default="cpu")
-        parser.add_argument(
-            "--rows", help="measure these alone, with commas between; '' only draws"
-        )
+        parser.add_argument("--rows", help="rows to measure, separated by commas; '' only draws")
         results = self._script().parent / "results"
         parser.add_argument("--results", type=Path, default=results, help="folder of the results")
         self.add_options(parser)
@@ -94,7 +92,9 @@ class Experiment(ABC):
         settings = json.loads(json.dumps(self.sizes[self.options.size]))
         results = read_json(path) if path.is_file() else {"settings": settings, "rows": {}}
         if results["settings"] != settings:
-            parser.error(f"{path} has other settings; move it away to measure all rows anew.")
+            parser.error(
+                f"{path} was measured with other settings; move it away to measure all rows again."
+            )
         done: Rows = results["rows"]
         names = list(self.rows(settings))
         wanted = names if self.options.rows is None else self.options.rows.split(",")

@@ -59,7 +59,7 @@ class Figures(Experiment):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the model, and sentences that it was not trained on."""
         parser.add_argument("--run", type=Path, required=True, help="a run directory")
-        parser.add_argument("--test-file", help="pairs to take instead of the run's own test set")
+        parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the figures, then the three kinds of attention."""
@@ -109,7 +109,7 @@ class Figures(Experiment):
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """Return what the figures show, then the measures of every head."""
         shown = [
-            [row, facts["sentence"] or "no sentence has one", facts.get("what", "")]
+            [row, facts["sentence"] or "no sentence fits", facts.get("what", "")]
             for row, facts in rows.items()
             if row not in KINDS
         ]
@@ -134,7 +134,7 @@ class Figures(Experiment):
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
         """Return the picture of all heads, and the figures that have a sentence."""
-        found = {"Every head, and how much of what it does": self.draw(rows, settings)}
+        found = {"Measures of every head": self.draw(rows, settings)}
         for row, facts in rows.items():
             if facts.get("sentence"):
                 weights = np.array(facts["weights"])[None]
@@ -162,7 +162,7 @@ def is_long(word: str) -> bool:
 
 
 def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 3: all heads from one word, which together look far away."""
+    """Score a sentence for Figure 3: the word whose heads together look most at a far one."""
     words, together = attention.source_words, _weights(attention).sum(axis=0)
     far = [
         (together[query, key], query, key)
@@ -185,10 +185,10 @@ def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
     score, query, key = max(
         (float(weights[:, place, key].max()), place, key)
         for place in places
-        for key in range(place - 1)  # the word right before is no antecedent
+        for key in range(place - 1)  # the word right before cannot be an antecedent
     )
     heads = sorted(np.argsort(-weights[:, query, key])[:2].tolist())
-    what = f"two heads from “{words[query]}”, of which one looks at “{words[key]}”"
+    what = f"two heads from “{words[query]}”, one of which looks at “{words[key]}”"
     return score, {"from": [query], "heads": heads, "what": what}
 
 
@@ -246,7 +246,7 @@ def draw_heads(rows: Rows) -> "Figure":
     axes = figure.subplots(1, max(len(kinds), 1), squeeze=False)[0]
     for axis, (kind, heads) in zip(axes, kinds.items(), strict=False):
         cells = heads.reshape(-1, len(MEASURES))
-        # Shares as they are; entropy and distance by the largest of the column.
+        # Show shares as they are; divide entropy and distance by the largest in the column.
         shades = np.concatenate([cells[:, :2] / cells[:, :2].max(axis=0), cells[:, 2:]], axis=1)
         axis.imshow(shades, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
         for (row, column), value in np.ndenumerate(cells):

@@ -16,10 +16,10 @@
 # English | [简体中文](notebook.zh.ipynb)
 #
 # This notebook goes through Sections 3, 5 and 6.1 of the paper (Vaswani et al., 2017,
-# [arXiv 1706.03762](https://arxiv.org/abs/1706.03762)). Each formula stands beside a few plain
-# lines of code, and `assert_close` checks that these lines give the same numbers as the module of
-# the package that does the work. At the end a small Transformer learns 200 Chinese sentences by
-# heart and says "Good morning."
+# [arXiv 1706.03762](https://arxiv.org/abs/1706.03762)). Each formula comes with a few plain lines
+# of code, and `assert_close` checks that these lines give the same numbers as the package's own
+# module. At the end a small Transformer learns 200 Chinese sentences by heart and says "Good
+# morning."
 #
 # It takes less than five minutes on two CPU cores. Run it in its own folder, `training/paper`, with
 # `pip install -e ".[notebook]"`; `make notebook` writes the pages that you see on GitHub.
@@ -66,12 +66,13 @@ plt.rcParams.update({"figure.dpi": 90, "figure.constrained_layout.use": True})
 # names the authors of each sentence). We translate from Chinese into English.
 #
 # The paper encodes both languages with *one* vocabulary of byte-pair encoding (BPE): frequent
-# sequences become one piece, rare ones stay in several; `·` marks a piece that goes on with a word.
+# sequences become one piece, rare ones stay in several; `·` marks a piece that continues a word.
 # Our BPE starts from bytes, so no character is unknown. A Chinese character has three bytes in
 # UTF-8; frequent characters become one piece, rare ones are spelt in bytes (`\xe6` and the like).
 #
-# Every sentence ends with `</s>`, the end mark. Sentences of one batch are filled up with `<pad>`,
-# whose id is 0, and the attention mask says which places are tokens (1) and which are padding (0).
+# Every sentence ends with `</s>`, the end mark. Sentences of one batch are padded with `<pad>`,
+# whose id is 0, and the attention mask says which positions are tokens (1) and which are padding
+# (0).
 
 # %%
 pairs = list(read_pairs("tatoeba_en_zh.tsv", source_language="zh", target_language="en"))
@@ -197,7 +198,7 @@ for k in (1, 7, 30):
 
 # %% [markdown]
 # Why positions at all? Attention itself does not know the order of its input: if the tokens are
-# shuffled, the outputs are the same, shuffled likewise.
+# shuffled, the outputs are the same, in the shuffled order.
 
 # %%
 shuffled = torch.randperm(x.size(1))
@@ -209,8 +210,8 @@ assert_close(layer(x[:, shuffled], None), layer(x, None)[:, shuffled])
 #
 # ### Q, K and V are matrices
 #
-# A query asks, keys are compared with it, values are what is fetched. With the queries of T
-# positions as the rows of $Q$ (T × d_k), and keys and values of L positions in $K$ (L × d_k) and
+# A query is compared with keys, and each key has a value to fetch. With the queries of T positions
+# as the rows of $Q$ (T × d_k), and keys and values of L positions in $K$ (L × d_k) and
 # $V$ (L × d_v):
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right) V \qquad (1)$$
@@ -279,9 +280,9 @@ for d_k in (4, 16, 64, 256, 1024):
 # head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)$$
 #
 # The package keeps the h matrices $W_i^Q$ (d × d_k) side by side as one `q_proj`. Head $i$, counted
-# from 0, is a slice of its output, from $i d_k$ to $(i+1) d_k$. (`nn.Linear` stores $W^T$, so that
-# here the slices are rows, and has a bias, as the authors' code does.) With $d_k = d / h$, more
-# heads cost no more parameters: they only divide the same width.
+# from 0, is a slice of its output, from $i d_k$ to $(i+1) d_k$. (`nn.Linear` stores $W^T$, so here
+# the slices are rows. It has a bias, as in the authors' code.) With $d_k = d / h$, more heads need
+# no more parameters: they only divide the same width.
 
 
 # %%
@@ -338,12 +339,13 @@ print("cross-attention, layer 1       ", tuple(seen.cross_attentions[0].shape), 
 # %% [markdown]
 # ## 5. Masks
 #
-# Two things must not be looked at.
+# Attention must ignore two things.
 #
-# * **Padding mask**: places that were only filled up, in any attention whose keys come from the
-#   source. A sentence must have the same result alone and in a batch.
-# * **Look-ahead mask** (causal mask): in the decoder, later positions of the target. In training
-#   the whole target is there at once; position $t$ must not see the token that it has to predict.
+# * **Padding mask**: hides padding in every attention whose keys come from the source. A sentence
+#   must give the same result alone and in a batch.
+# * **Look-ahead mask** (causal mask): hides later positions of the target in the decoder. In
+#   training the decoder gets the whole target at once; position $t$ must not see the token that it
+#   has to predict.
 #
 # A mask acts on the scores *before* the softmax: forbidden scores become $-\infty$ (or the most
 # negative number), their weights become exactly 0, and each row still sums to one.
@@ -370,8 +372,8 @@ for axis, (title, allowed) in zip(
         axis.text(column, row, "×", ha="center", va="center", color="0.6")
 
 # %% [markdown]
-# With the padding mask, a sentence beside a longer one has the same states as alone. (The states
-# *at* the padding are of no use; nobody looks at them.)
+# With the padding mask, a sentence has the same states next to a longer one as alone. (The states
+# *at* the padding are not used; nothing attends to them.)
 
 # %%
 with torch.no_grad():
@@ -388,7 +390,7 @@ print(f"error without the padding mask: {(unmasked[:1, :S] - alone).abs().max():
 # The gradient shows who looks at whom. Take the decoder's output at position $t$ and ask for its
 # derivative with respect to the input at each position $s$. With the look-ahead mask it is exactly
 # zero for every $s > t$. Without the mask, position $t$ sees its own answer, which is the decoder's
-# input at $t + 1$. Section 12 trains such a model: its loss is wonderful, and it cannot translate.
+# input at $t + 1$. Section 12 trains such a model: its loss is excellent, but it cannot translate.
 
 
 # %%
@@ -430,17 +432,17 @@ b = layer.feed_forward_norm(a + layer.feed_forward(a))
 assert_close(b, layer(x, None))
 
 # %% [markdown]
-# What do they do for the gradient? The derivative of $x + F(x)$ is $I + F'(x)$: there is always a
-# straight way back. Without the residual it is $F'(x)$, and over N layers a product of N such
-# matrices. Here are four fresh stacks: the gradient that arrives at the input for a gradient of
-# length 1 at the output, and how alike the positions have become (mean cosine).
+# What do residuals do for the gradient? The derivative of $x + F(x)$ is $I + F'(x)$: there is
+# always a straight way back. Without the residual it is $F'(x)$, and over N layers a product of N
+# such matrices. Here are four fresh stacks: the gradient at the input for a gradient of length 1 at
+# the output, and how similar the positions have become (mean cosine).
 #
 # * Neither residual nor norm: the gradient vanishes.
 # * Residual without norm: it explodes.
 # * Norm without residual: LayerNorm keeps the gradient's size, but after two layers all positions
-#   are the same vector (cosine 1; the two curves without residual lie on each other). Attention is
-#   an average, and nothing brings each position's own content back.
-# * Both, the paper: the gradient keeps its size, and the positions become alike much more slowly.
+#   are the same vector (cosine 1; the two curves without residual coincide). Attention is an
+#   average, and nothing restores each position's own content.
+# * Both, the paper: the gradient keeps its size, and the positions become similar much more slowly.
 
 
 # %%
@@ -575,10 +577,10 @@ print(f"{model.num_parameters():,} parameters; three tables would be {2 * V * d:
 # $$q_j = (1 - \epsilon) [j = gold] + \epsilon / V \qquad loss = -\sum_j q_j \log p_j$$
 #
 # The loss is least at $p = q$, where it is the entropy of $q$ and not zero. A model that becomes
-# surer than $q$ is punished again. "This hurts perplexity, as the model learns to be more unsure,
-# but improves accuracy and BLEU score." (In evaluation mode the package's loss is the plain one:
-# its exponential is the perplexity. The authors' code spreads $\epsilon$ over the $V - 1$ other
-# tokens, which is the same with a slightly larger $\epsilon$ here.)
+# more certain than $q$ has a higher loss again. "This hurts perplexity, as the model learns to be
+# more unsure, but improves accuracy and BLEU score." (In evaluation mode the package's loss is the
+# plain one: its exponential is the perplexity. The authors' code spreads $\epsilon$ over the
+# $V - 1$ other tokens, which is the same with a slightly larger $\epsilon$ here.)
 
 # %%
 eps = 0.1
@@ -609,7 +611,7 @@ axis.grid(alpha=0.4)
 # ## 11. Adam and the warm-up (Section 5.3)
 #
 # Adam with $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\epsilon = 10^{-9}$, and a learning rate that rises
-# in a straight line for `warmup_steps` updates and then falls with the root of the step:
+# linearly for `warmup_steps` updates and then falls as the inverse square root of the step:
 #
 # $$lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5}, step \cdot warmup^{-1.5}) \qquad (3)$$
 #
@@ -652,8 +654,8 @@ for t in range(1, 6):
 #
 # The decoder is trained with **teacher forcing**: at position $t$ it reads the gold tokens before
 # $t$ and predicts the token at $t$. Its input is the target shifted right by one place, beginning
-# with the start mark `<s>`. All positions are trained at once; the look-ahead mask makes this
-# honest.
+# with the start mark `<s>`. All positions are trained at once; the look-ahead mask keeps them from
+# seeing the answer.
 
 # %%
 labels = tokenizer(["Good morning."], return_tensors="pt").input_ids
@@ -662,7 +664,7 @@ print("decoder reads ", pictures.token_words(tokenizer, inputs[0].tolist()))
 print("and predicts  ", pictures.token_words(tokenizer, labels[0].tolist()))
 
 # %% [markdown]
-# Now a plain loop: 200 pairs, four batches of 50, Adam, Eq. 3. It prints what the model makes of
+# Now a plain loop: 200 pairs, four batches of 50, Adam, Eq. 3. It prints how the model translates
 # 早上好！ while it learns. Padding has the label -100, which the loss leaves out. With a warm-up of 400
 # updates the rate only climbs: the model is done after 200.
 #
@@ -720,10 +722,10 @@ axis.set(xlabel="update", ylabel="training loss (nats per token)", ylim=(0, None
 axis.grid(alpha=0.4)
 
 # %% [markdown]
-# **This is memorised, not learnt.** The model gives back nearly all of its 200 sentences to the
-# letter, and these are the only sentences it has ever seen. Of a new sentence it makes the nearest
-# thing that it knows. Two hundred pairs cannot teach a language; the model cards of this project
-# have models trained on tens of thousands.
+# **This is memorised, not learnt.** The model reproduces nearly all of its 200 sentences to the
+# letter, and these are the only sentences it has ever seen. For a new sentence it gives the most
+# similar thing that it knows. Two hundred pairs cannot teach a language; the model cards of this
+# project have models trained on tens of thousands.
 
 # %%
 outputs = translate(trained, chinese)
@@ -734,9 +736,9 @@ for text in ("早上好！", "你有车吗？", "我喜欢狗。", "他很累。
     print(text, "(in the data)" if text in chinese else "(new)", translate(trained, [text])[0])
 
 # %% [markdown]
-# And the model without the look-ahead mask? Its training loss ends as low, even a little lower: it
-# only has to copy the next input. In translation there is no next input to copy, and not one
-# sentence comes out.
+# And the model without the look-ahead mask? Its training loss ends even a little lower: it only has
+# to copy the next input. In translation there is no next input to copy, and it gets not one
+# sentence right.
 
 # %%
 leaky, leaky_losses = train(40, allowed_future=True)
@@ -779,7 +781,7 @@ found = beam_search(trained, **source, num_beams=1)
 assert found.sequences[0, 0].tolist() == written[1:]
 
 # %% [markdown]
-# Most probabilities stay below 1 by some hundredths: that is label smoothing.
+# Most probabilities stay a few hundredths below 1, because of label smoothing.
 #
 # ## 14. Beam search (Section 6.1)
 #
@@ -788,9 +790,9 @@ assert found.sequences[0, 0].tolist() == written[1:]
 #
 # $$s(Y) = \frac{\log P(Y \mid X)}{((5 + L) / 6)^{\alpha}}, \qquad \alpha = 0.6$$
 #
-# Log-probabilities only become smaller with each token, so that without the division short
-# translations would win. The output has at most the source's length + 50 tokens. Below, the search
-# in plain lines, held equal to the package's.
+# The log-probability falls with each token, so without the division short translations would win.
+# The output has at most the source's length + 50 tokens. Below is the search in plain code, and a
+# check that it equals the package's.
 
 
 # %%
@@ -863,7 +865,7 @@ pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1)
 # ## What popular notes get wrong
 #
 # > **"The mask multiplies the scores by 0."** A score of 0 is not "no attention": $e^0 = 1$. The
-# > row below gives the forbidden places a good share. Multiplying the *weights* by 0 gives rows
+# > row below gives the forbidden positions a large share. Multiplying the *weights* by 0 gives rows
 # > that no longer sum to one. A mask is added before the softmax.
 # >
 # > **"A word cannot attend to itself."** It can, and often does; the look-ahead mask allows
@@ -878,16 +880,16 @@ pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1)
 # > (Section 2).
 # >
 # > **"Norm, then sub-layer."** That is `norm_first`, a later variant. The paper's norm comes after
-# > the sum, and there is no norm behind the last layer.
+# > the sum, and there is no norm after the last layer.
 # >
 # > **"Each decoder layer reads the encoder layer of the same height."** All read the output of the
 # > last one.
 # >
-# > **"Softmax, then cross-entropy."** `cross_entropy` has the softmax in it. Twice is a flat loss
-# > that hardly learns.
+# > **"Softmax, then cross-entropy."** `cross_entropy` contains the softmax. Applying it twice gives
+# > a flat loss, with which a model hardly learns.
 # >
 # > **"The decoder works in a loop in training."** Only in translation. In training all positions
-# > are done at once, behind the mask.
+# > are computed at once, under the mask.
 
 # %%
 scores = torch.tensor([[2.0, 1.0, -3.0, 0.5]])
@@ -932,13 +934,13 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 #    Expect a model that has learnt almost nothing after 50 epochs: 8 sentences of 200. The words
 #    are drowned by the positions.
 # 2. **No warm-up:** `train(warmup=1)`. Expect a loss that stays near 5 and no sentence at all: the
-#    first updates, at a rate of 0.09, throw the weights to where they do not come back from. With
+#    first updates, at a rate of 0.09, throw the weights so far that they never recover. With
 #    `train(warmup=4000)` nothing comes out either, but the loss still falls: 200 updates are too
 #    few for such a slow start. Give it more epochs.
 # 3. **No label smoothing:** `train(label_smoothing=0.0)`. Expect a loss near 0 and as many
-#    sentences. What becomes of the probabilities in Section 13?
-# 4. **No dropout:** `train(dropout=0.0)`. Expect it to be done sooner, with all 200 sentences: for
-#    learning by heart, dropout is only in the way. With `dropout=0.5` 50 epochs give a handful. On
+#    sentences. How do the probabilities in Section 13 change?
+# 4. **No dropout:** `train(dropout=0.0)`. Expect it to finish sooner, with all 200 sentences: for
+#    learning by heart, dropout is only an obstacle. With `dropout=0.5` 50 epochs give a handful. On
 #    real data it is the other way round: without dropout the paper loses 1.2 BLEU (Table 3 D).
 # 5. **Other heads:** `train(attention_heads=1)`, `train(attention_heads=32)`. Expect no difference:
 #    the task is too easy. In the paper one head costs 0.9 BLEU (Table 3 A).
@@ -952,19 +954,19 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 #    train(change=forget_positions)
 #    ```
 #
-#    Expect nearly all sentences. Why? Two hundred sentences are told apart by their words alone,
-#    and in the decoder the look-ahead mask gives the order away: the first position sees one token,
+#    Expect nearly all sentences. Why? The words alone distinguish the 200 sentences, and in the
+#    decoder the look-ahead mask reveals the order: the first position sees one token,
 #    the second two. Find two sentences that this encoder cannot tell apart.
 # 7. **Shift the positions** of the trained model:
 #    `trained.model.encoder.embed_positions.offset = 5`, and the same in the decoder. Expect to lose
 #    a quarter of the sentences. Sinusoids exist for any position, but the model has only learnt the
 #    first few.
 # 8. **Forget $1 / \sqrt{d_k}$** in the trained model: set `scaling = 1.0` in each `self_attn` and
-#    `cross_attn` of its layers. Expect to lose only some 7 sentences: $d_k$ is 32 here. Where does
-#    the table of Section 4 put you? Train with one head ($d_k = 128$) and do the same: some 37
+#    `cross_attn` of its layers. Expect to lose only some 7 sentences: $d_k$ is 32 here. What does
+#    the table of Section 4 say about it? Train with one head ($d_k = 128$) and do the same: some 37
 #    are lost.
-# 9. **Reward length:** `length_penalty=5.0` in Section 14. Expect endless nonsense in the first
-#    place, up to the limit; with 0.0 the same order as before.
+# 9. **Reward length:** `length_penalty=5.0` in Section 14. Expect nonsense in first place, as long
+#    as the limit allows; with 0.0 the same order as before.
 # 10. **Norm first:** `train(norm_first=True)`. Expect about the same: with two layers both are easy
 #     to train. Then give both `encoder_layers=6, decoder_layers=6`: in the paper's order six layers
 #     learn more slowly than two (190 sentences after 50 epochs). How many has norm first?

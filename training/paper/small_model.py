@@ -105,7 +105,7 @@ class Translation:
                 num_beams=4,
                 length_penalty=0.6,
             )
-        except RequestError as error:  # a loss or likelihood that is no number any more: a result
+        except RequestError as error:  # a loss or likelihood of NaN is a result too
             return {**facts, "failed": str(error)}
         shutil.rmtree(folder)
         return {
@@ -124,10 +124,10 @@ class TranslationExperiment(Experiment):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the paths of the pairs, and a folder for unfinished models."""
         for part in ("train", "validation"):
-            text = f"{part} pairs, instead of those that the recipe names"
+            text = f"{part} pairs, instead of those in the recipe"
             parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
         folder = Path("runs/paper")
-        parser.add_argument("--runs", type=Path, default=folder, help="for unfinished rows")
+        parser.add_argument("--runs", type=Path, default=folder, help="folder of unfinished rows")
 
     def translation(self, settings: Settings) -> Translation:
         """Return the object that trains the rows, from `recipe` and `values` of the settings."""

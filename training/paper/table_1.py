@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
         self, d: int, settings: Settings, implementation: str = "eager", projections: bool = False
     ) -> None:
         super().__init__()
-        heads = max(1, d // settings["d_k"])  # the paper's heads are of 64
+        heads = max(1, d // settings["d_k"])  # the paper's heads have width 64
         config = VanillaTransformerConfig(
             d_model=d, attention_heads=heads, attn_implementation=implementation
         )
@@ -104,7 +104,7 @@ class Recurrent(nn.Module):
         return self.lstm(x)[0]
 
     def step_by_step(self, x: Tensor) -> Tensor:
-        """Compute `forward`, which is one operation to torch, with every product visible to it."""
+        """Compute `forward`, a single operation to torch, so that torch sees each product."""
         weights = [parameter for _, parameter in self.lstm.named_parameters()]
         state, outputs = (torch.zeros_like(x[:, 0]),) * 2, []
         for t in range(x.size(1)):
@@ -215,7 +215,7 @@ KINDS = {
 def count_multiply_adds(layer: nn.Module, x: Tensor) -> int:
     """Count the multiply-adds in all matrix products and convolutions of a forward pass."""
     counter = FlopCounterMode(display=False)
-    # The counter does not look into the LSTM nor into fused kernels: the same products one by one.
+    # The counter does not see inside the LSTM or fused kernels: compute their products one by one.
     forward = getattr(layer, "step_by_step", layer)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         forward(x)
@@ -223,7 +223,7 @@ def count_multiply_adds(layer: nn.Module, x: Tensor) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """A counter of the bytes in all tensors that operations have made and that are still in use."""
+    """A counter of the bytes in all tensors that operations have made and that are still alive."""
 
     def __init__(self, known: Sequence[Tensor]) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def graph_depth(output: Tensor) -> int:
 
 
 def path_length(kind: Kind, n: int, settings: Settings) -> int:
-    """Count layers, or recurrent steps, until the last output has a gradient by every input."""
+    """Count layers, or recurrent steps, until the last output depends on every input."""
     d = settings["d_k"]
     x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
     hidden = x
@@ -307,7 +307,7 @@ class Table1(Experiment):
     """Table 1, with a row for each kind of layer."""
 
     name = "table_1"
-    title = "Table 1: what layers cost, what must wait, how far signals go"
+    title = "Table 1: cost, sequential operations and path length of each kind of layer"
     sizes = {
         "tiny": {
             "n": [16, 32, 64], "d": [16, 32, 64], "n_of_d": 64, "d_of_n": 16,
@@ -428,29 +428,29 @@ class Table1(Experiment):
         ]
         n_and_d = ["n, fitted", "d, fitted"]
         time, memory = ([f"{what}: {column}" for column in n_and_d] for what in ("time", "memory"))
-        seen = "layers (LSTM: steps) until all is seen"
+        seen = "layers (LSTM: steps) until all inputs are seen"
         return {
             f"Multiply-adds of a layer ({constants}; {swept})": (
-                ["Layer", "Paper", "Ours", "Counted beside it", *n_and_d],
+                ["Layer", "Paper", "Ours", "Count differs from ours by", *n_and_d],
                 counts,
             ),
-            "Time and memory of a forward (the same sizes)": (
+            "Time and memory of a forward pass (same sizes)": (
                 ["Layer", "Paper", *time, f"ms {large}", *memory, f"MiB {large}"],
                 costs,
             ),
-            f"What must wait, and how far signals go, at n {lengths}": (
+            f"Sequential operations and path length, at n {lengths}": (
                 [
-                    *("Layer", "Sequential operations, paper", "longest chain of the graph"),
+                    *("Layer", "Sequential operations, paper", "longest chain in the graph"),
                     *("Longest path, paper", seen, "by formula"),
                 ],
                 order,
             ),
-            f"Self-attention costs less than another layer below which n, at d "
+            f"The n below which self-attention costs less than another layer, at d "
             f"{settings['d_of_n']} (the paper: n < d)": (
-                ["Self-attention, and the other", "by multiply-adds", "by the clock"],
+                ["Self-attention, other layer", "by multiply-adds", "by time"],
                 _where_it_pays(rows, settings),
             ),
-            f"Otherwise than in the paper, by more than {SLACK} of an exponent": (
+            f"Exponents that differ from the paper's by more than {SLACK}": (
                 ["Layer", "what", "paper", "here"],
                 _otherwise(rows, settings) or [["nothing", "", "", ""]],
             ),
@@ -465,7 +465,7 @@ class Table1(Experiment):
             for axis, key, unit in ((axes[0], "seconds", 1e3), (axes[1], "bytes", 2**-20)):
                 axis.plot(settings["n"], [c[key] * unit for c in facts["by_n"]], **style)
             axes[2].plot(settings["path_n"], facts["path"], **style)
-        titles = ("Time of a forward, ms", "Memory, MiB", "Longest path, layers (LSTM: steps)")
+        titles = ("Time of a forward pass, ms", "Memory, MiB", "Longest path, layers (LSTM: steps)")
         for axis, title in zip(axes, titles, strict=True):
             axis.set(xscale="log", yscale="log", xlabel="n", title=title)
             sizes = settings["path_n"] if axis is axes[2] else settings["n"]
@@ -508,7 +508,7 @@ def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
         values = ([cost[key] for cost in rows[name]["by_n"]] for name in (mine, other))
         n = crossing(sizes, *values)
         if n in (0, math.inf):
-            return f"none from {sizes[0]}" if n == 0 else f"all to {sizes[-1]}"
+            return f"none from {sizes[0]} on" if n == 0 else f"all up to {sizes[-1]}"
         return f"{n:.0f} = {n / d:.1f} d"
 
     pairs = itertools.product(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 # Sections 5.1 to 5.3, 6.1 and footnote 5 of the paper.
 UPDATES, HOURS = {"base": 100_000, "big": 300_000}, {"base": 12, "big": 84}
-GPUS, P100_FLOPS = 8, 9.5e12  # a P100's sustained single precision, as the authors assume it
-TOKENS = 25_000  # of the source, and as many of the target, in an update
+GPUS, P100_FLOPS = 8, 9.5e12  # of a P100, sustained in single precision, as the authors assume
+TOKENS = 25_000  # source tokens of an update, and as many target tokens
 PAIRS = 4.5e6  # EN-DE
 CHECKPOINT_EVERY = 600  # seconds
-NETWORK = 10e9 / 8  # bytes a second, both ways at once
+NETWORK = 10e9 / 8  # bytes a second, in each direction
 VOCABULARY = 37_000
 COST = {"base": 3.3e18, "big": 2.3e19}  # as Table 2 prints it
 PUBLISHED = [  # model, BLEU and cost EN-DE, BLEU and cost EN-FR
@@ -72,7 +72,7 @@ def flops_of_a_token(config: VanillaTransformerConfig, length: int) -> tuple[int
     """
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(config).train()
-        model.set_attn_implementation("eager")  # of a fused kernel the counter may know nothing
+        model.set_attn_implementation("eager")  # the counter may not know a fused kernel
         ids = torch.zeros(1, length, dtype=torch.long)
         counter = FlopCounterMode(display=False)
         with counter:
@@ -155,7 +155,7 @@ class Table2(Experiment):
     """Table 2, whose rows are measurements: two processes, the preparation, and both runs."""
 
     name = "table_2"
-    title = "Table 2: what training cost, and what it takes on this machine"
+    title = "Table 2: what training cost, and how long it takes on this machine"
     about = (
         "The cost of training, counted in two ways, and the time that the paper's runs would "
         "take on this machine.\n"
@@ -268,7 +268,7 @@ class Table2(Experiment):
             "What training cost, in FLOPs": (
                 [
                     *("Run", "the paper prints", "time x GPUs x FLOP/s", "counted"),
-                    *("counted / paper's", "needed of each P100, TFLOP/s"),
+                    *("counted / paper's", "TFLOP/s needed of each P100"),
                 ],
                 [
                     [
@@ -282,8 +282,8 @@ class Table2(Experiment):
                     for run, facts in runs.items()
                 ],
             ),
-            "FLOPs of one source and one target token, by the length of the sentences, and over 6 "
-            "times the parameters": (
+            "FLOPs of one source and one target token, by sentence length; in brackets, divided by "
+            "6 times the parameters": (
                 ["Run", "parameters", *map(str, settings["lengths"])],
                 [
                     [
@@ -304,8 +304,8 @@ class Table2(Experiment):
             "This machine": (
                 [
                     "Run",
-                    *(f"target tokens/s as one of {devices}" for devices in DEVICES),
-                    *("optimizer's step, s", "TFLOP/s alone"),
+                    *(f"target tokens/s as one of {devices} devices" for devices in DEVICES),
+                    *("optimizer's step, s", "TFLOP/s of one device"),
                     *("checkpoint, s", "checkpoint, MiB"),
                 ],
                 [
@@ -323,8 +323,8 @@ class Table2(Experiment):
             ),
         }
         if {"two processes", "preparation"} <= rows.keys():
-            found["What the paper's runs take on such machines"] = (
-                ["Run", "devices", *PARTS, "together", "all-reduce at 10 Gbit/s", "paper, 8 P100"],
+            found["How long the paper's runs would take on such machines"] = (
+                ["Run", "devices", *PARTS, "total", "all-reduce at 10 Gbit/s", "paper, 8 P100"],
                 [
                     [
                         run,
@@ -440,7 +440,7 @@ def _check(two: dict, settings: Settings) -> dict[str, Table]:
     """Return the measured time of an update in two processes next to the predicted times."""
     all_reduce = two["all_reduce"][settings["twins"]]
     cells = []
-    for name, computing in (("alone", two["alone"]), ("beside a busy twin", two["twin"])):
+    for name, computing in (("alone", two["alone"]), ("next to a busy twin", two["twin"])):
         predicted = computing + all_reduce
         cells.append(
             [
@@ -452,8 +452,9 @@ def _check(two: dict, settings: Settings) -> dict[str, Table]:
         )
     tokens = settings["twin_tokens"]
     heading = (
-        f"Two processes, of one thread each, that train {two['parameters'][settings['twins']]:,} "
-        f"parameters on {tokens:,} target tokens each: ms of an update; together they are "
+        f"Milliseconds of an update in two processes of one thread each, which train "
+        f"{two['parameters'][settings['twins']]:,} parameters on {tokens:,} target tokens each; "
+        f"together they are "
         f"{2 * two['alone'] / two['together']:.2f} times as fast as one alone"
     )
     columns = ["One process", "computing", "all-reduce", "predicted", "measured", "error"]

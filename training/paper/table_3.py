@@ -1,4 +1,4 @@
-"""Table 3: variations of the Transformer, and further changes that its readers ask about.
+"""Table 3: variations of the Transformer, and further changes that readers ask about.
 
     python training/paper/table_3.py --size cpu
 
@@ -95,7 +95,7 @@ def layers(model: Model) -> Iterator[Layer]:
 
 
 def mix_in(kind: type, modules: Iterable[nn.Module]) -> None:
-    """Give modules the methods of a class, ahead of their own."""
+    """Override methods of modules by those of a class."""
     for module in modules:
         own = type(module)
         module.__class__ = type(f"{kind.__name__}{own.__name__}", (kind, own), {})
@@ -300,7 +300,7 @@ class Table3(TranslationExperiment):
             f"{settings['values']['max_steps']:,} updates"
         )
         tables = {f"The paper's rows. {note}": ((*columns, *paper), ours)}
-        return {**tables, "What its readers ask for": ((*columns[:1], *columns[2:]), readers)}
+        return {**tables, "Changes that readers ask about": ((*columns[:1], *columns[2:]), readers)}
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw the difference from base in log-perplexity, ours next to the paper's."""
@@ -321,7 +321,7 @@ class Table3(TranslationExperiment):
                 axis.barh([p for p, _ in paper], values, 0.4, color="C1", label="the paper")
             axis.set_yticks(places, names, fontsize=8)
             axis.legend(fontsize=8)
-        axis.set(xlabel="log-perplexity above base, cut off at 0.5 (less is better)")
+        axis.set(xlabel="log-perplexity above base, cut off at 0.5 (lower is better)")
         tidy(axis)
         return figure
 
@@ -349,7 +349,7 @@ def base_of(rows: Rows) -> dict[str, float]:
         "parameters": seeds[0]["parameters"],
         "perplexity": math.exp(statistics.mean(logs)),
         "bleu": statistics.mean(facts["bleu"] for facts in seeds),
-        "spread": statistics.stdev(logs) if len(logs) > 1 else math.inf,  # of one seed unknown
+        "spread": statistics.stdev(logs) if len(logs) > 1 else math.inf,  # unknown for one seed
     }
 
 
@@ -358,7 +358,7 @@ def figures(facts: dict[str, float]) -> list[str]:
     known = math.isfinite(facts.get("spread", math.inf))
     spread = f" ± {100 * facts['spread']:.1f} %" if known else ""
     if "failed" in facts:
-        return ["none: the loss was no number any more", ""]
+        return ["none: the training diverged", ""]
     return [f"{facts['perplexity']:.2f}{spread}", f"{facts['bleu']:.1f}"]
 
 
@@ -389,7 +389,7 @@ def compared(row: str, apart: int) -> list[str]:
     word = {1: "worse", -1: "better", 0: "equal"}[theirs]
     if apart == theirs:
         return [word, "as in the paper"]
-    return [word, "not distinguishable" if apart == 0 else "otherwise"]
+    return [word, "not distinguishable" if apart == 0 else "differs from the paper"]
 
 
 if __name__ == "__main__":

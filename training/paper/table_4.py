@@ -206,7 +206,7 @@ class Parsing(Experiment):
         return {
             "Measured here, scores in percent": (columns, cells),
             "Sizes": (list(sizes), [list(sizes.values())]),
-            "The paper's, on section 23 of the Wall Street Journal": (
+            "The paper's results, on section 23 of the Wall Street Journal": (
                 ["Parser", "Training", "F1"],
                 PAPER,
             ),
@@ -232,7 +232,7 @@ class Parsing(Experiment):
         by_trees.set_xscale("log")
         by_trees.set_xticks(counts, [f"{count:,}" for count in counts])
         by_trees.minorticks_off()
-        by_trees.set(xlabel="trees to train on", ylabel="bracket F1 on the test, %", ylim=0)
+        by_trees.set(xlabel="trees to train on", ylabel="bracket F1 on the test set, %", ylim=0)
         by_words.set_xticks(range(len(LENGTHS)), LENGTHS)
         by_words.set_xlabel("words of the sentence")
         by_words.legend(frameon=False, fontsize=8)
@@ -372,7 +372,7 @@ def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
 def by_length(
     gold: Sequence[Tree], found: Sequence[tuple[Tree, bool]]
 ) -> dict[str, dict[str, int]]:
-    """Sum `compare`, and count sentences and well-formed trees, by the number of words."""
+    """Sum `compare`, and count sentences and well-formed trees, by sentence length."""
     names = ("sentences", "well_formed", "gold", "found", "matched")
     counts = {length: dict.fromkeys(names, 0) for length in LENGTHS}
     for tree, (guess, whole) in zip(gold, found, strict=True):

@@ -92,7 +92,7 @@ def parse(text: str) -> Iterator[Tree]:
                 yield stack[0].children.pop()
         elif word:
             if len(stack) == 1:
-                raise RequestError(f"got {word!r} where a tree was to begin with a bracket.")
+                raise RequestError(f"got {word!r} where a tree should begin with a bracket.")
             stack[-1].word = word
         else:
             stack[-1].children.append(Tree(label))

@@ -1,4 +1,4 @@
-"""Scores of translations and of models; importing it loads no scoring library."""
+"""Scores of translations and models. Importing this package loads no scoring library."""
 
 from .likelihood import Likelihood, log_probabilities
 from .models import (

@@ -1,6 +1,6 @@
-"""How likely a model finds given translations: log P(target | source) of pair after pair.
+"""Log-probabilities of given translations: log P(target | source) of each pair.
 
-B pairs of a batch, S source length, T target length, V vocabulary.
+Shapes: B pairs in a batch, T target length, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..target_tokenizer import target_ids
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-WINDOW = 2048  # pairs that are held at a time
+WINDOW = 2048  # pairs held in memory at a time
 
 
 class Likelihood(NamedTuple):
-    """What a model makes of one given translation."""
+    """The log-probability of one given translation, and its length."""
 
     log_probability: float  # log P(target, </s> | source), natural logarithm
     target_tokens: int  # with </s>
@@ -40,21 +40,21 @@ def log_probabilities(
     max_sentences: int = 256,
     progress: bool = False,
 ) -> Iterator[Likelihood]:
-    """Yield how likely each translation is, in order and within bounded memory.
+    """Yield the log-probability of each translation, in order and within bounded memory.
 
-    The sum of the log-probabilities of the target's tokens and of its end, as the beam search adds
-    them up before its length penalty: no label smoothing, no dropout.
+    It is summed over the target's tokens and `</s>`, without label smoothing or dropout, as beam
+    search does before it applies its length penalty.
 
     Args:
-        model: A sequence-to-sequence model; on return in the mode (training or not) it was in.
+        model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
-        pairs: (source, target), any iterable; a window is read at a time.
-        batch_tokens: Budget of a batch: pairs x longest side. A longer pair goes alone.
-        max_sentences: Most pairs of a batch.
+        pairs: Any iterable of (source, target), read one window at a time.
+        batch_tokens: Most tokens in a batch: pairs x longest side. A longer pair goes alone.
+        max_sentences: Most pairs in a batch.
         progress: Whether to show a progress bar.
 
     Returns:
-        An iterator over one `Likelihood` for each pair. Nothing is read before it is asked.
+        An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
 
     Raises:
         ValueError: A pair is not two texts, its source is blank, a side is longer than the model's
@@ -88,11 +88,11 @@ def _ids(
     window: Sequence[tuple[str, str]],
     first: int,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Ids of both sides; errors count the pairs from `first`."""
+    """Return the ids of both sides; errors number the pairs from `first`."""
     for number, pair in enumerate(window, start=first):
         two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
         if not two or not all(isinstance(side, str) for side in pair):
-            raise RequestError(f"Pair {number} is no pair of two texts, (source, target).")
+            raise RequestError(f"Pair {number} is not a pair of two texts, (source, target).")
         if not pair[0].strip():
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     sources = encode(model, tokenizer, [source for source, _ in window], first=first)
@@ -111,7 +111,7 @@ def _ids(
 def _log_probabilities(
     model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]
 ) -> list[float]:
-    """Return the sum over the tokens of each target; the one batch of logits is (B, T, V)."""
+    """Return the sum over the tokens of each target; the logits are (B, T, V)."""
     config = model.config
     ids, mask = pad_ids(sources, config.pad_token_id)
     inputs, _ = pad_ids(

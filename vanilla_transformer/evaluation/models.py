@@ -1,6 +1,6 @@
-"""Evaluate models: perplexity (Table 3), a translated and scored test set (Section 6.1).
+"""Evaluation of models: perplexity (Table 3), and scores of a translated test set (Section 6.1).
 
-`trainer_metrics` gives the same scores to a stock `Seq2SeqTrainer` as its `compute_metrics`.
+`trainer_metrics` makes a `compute_metrics` that gives the same scores to a `Seq2SeqTrainer`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
-WINDOW = 2048  # sentence pairs that are held as ids at a time
-IGNORED = -100  # labels that are padding
+WINDOW = 2048  # pairs held in memory as ids at a time
+IGNORED = -100  # label of padding
 
 
 def negative_log_likelihoods(
@@ -38,8 +38,8 @@ def negative_log_likelihoods(
 ) -> Iterator[tuple[float, int]]:
     """Yield the summed negative log-likelihood and the number of target tokens of each batch.
 
-    Teacher-forced plain cross-entropy: no label smoothing, no dropout. The arguments and errors are
-    those of `perplexity`.
+    This is plain teacher-forced cross-entropy, without label smoothing or dropout. The arguments
+    and errors are as for `perplexity`.
     """
     examples = enumerate(dataset)
     with tqdm(unit="pair", disable=not progress) as bar:
@@ -65,16 +65,16 @@ def perplexity(
 ) -> Perplexity:
     """Compute the perplexity per target token: exp of the mean negative log-likelihood.
 
-    The mean is over the tokens of the whole set, `</s>` counted, in float64, so the batches do not
-    matter. The unit is the model's own token (the paper's too: "per-wordpiece", Table 3), so
-    perplexities of different vocabularies cannot be compared.
+    The mean is over all tokens of the set, including `</s>`, in float64, so it does not depend on
+    the batches. The tokens are those of the model's vocabulary, as in the paper ("per-wordpiece",
+    Table 3), so perplexities with different vocabularies cannot be compared.
 
     Args:
-        model: A sequence-to-sequence model; on return in the mode (training or not) it was in.
-        dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, a window
-            at a time.
-        batch_tokens: Budget of a batch: sentences x longest side. A longer pair goes alone.
-        max_sentences: Most sentences of a batch.
+        model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
+        dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, one
+            window at a time.
+        batch_tokens: Most tokens in a batch: pairs x longest side. A longer pair goes alone.
+        max_sentences: Most pairs in a batch.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -82,7 +82,7 @@ def perplexity(
 
     Raises:
         ValueError: There is no target token, the likelihood is not finite, or an example has no
-            source, or something else than ids.
+            source token or has values that are not ids.
     """
     total, tokens = 0.0, 0
     for loss, count in negative_log_likelihoods(
@@ -122,21 +122,21 @@ def evaluate_model(
         sources: Sentences to translate.
         references: One reference each.
         target_language: Code of the references' language; see `bleu_score`.
-        kinds: A label for each pair, to report its kind apart.
+        kinds: A label for each pair, to report scores by label too. None means no labels.
         lowercase: Whether BLEU and chrF ignore case.
-        tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
-        batch_tokens: Budget of a batch; see `translate`.
+        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
+        batch_tokens: Most tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
-        **generation_kwargs: Arguments of `model.generate`, `num_beams` for one.
+        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
 
     Returns:
         The keys of `corpus_scores` and `perplexity`; `copy_baseline`, the `corpus_scores` of the
-        untranslated sources; with kinds `by_kind`, for each `exact_match`, `copy_exact_match` and
-        `num_sentences`; and `hypotheses`, a list, everything else being fit for a JSON of metrics.
+        untranslated sources; if kinds are given, `by_kind`, with `exact_match`, `copy_exact_match`
+        and `num_sentences` of each kind; and `hypotheses`, the list of translations.
 
     Raises:
         ValueError: The lists are empty or differ in length, a sentence is longer than `translate`
-            takes, or `tokenize` is not installed.
+            accepts, or `tokenize` is not installed.
     """
     check_pairs(sources, references)
     options: dict[str, Any] = {
@@ -144,8 +144,7 @@ def evaluate_model(
         "lowercase": lowercase,
         "tokenize": tokenize,
     }
-    # Before the long work: a source may be too long, what the scores need may not be installed, and
-    # kinds may not fit.
+    # Fail before the long work: on a missing package, kinds that do not fit or too long a source.
     copies = corpus_scores(sources, references, **options)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
@@ -166,9 +165,9 @@ def evaluate_model(
 
 
 def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
-    """Decode rows of ids as a Trainer gives them: padded with -100, with `<pad>`, or both.
+    """Decode rows of ids from a Trainer, padded with -100, with `<pad>`, or both.
 
-    A negative id is no token, and the tokenizer overflows on it.
+    Negative ids are replaced, because the tokenizer overflows on them.
     """
     rows = np.asarray(ids)
     rows = np.where(rows < 0, tokenizer.pad_token_id, rows)
@@ -185,7 +184,7 @@ def trainer_metrics(
     Args:
         tokenizer: The tokenizer that made the labels.
         target_language: Code of the references' language; see `bleu_score`.
-        tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
+        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
 
     Returns:
         A function from predictions to `bleu`, `chrf` and `exact_match` in percent.
@@ -193,7 +192,7 @@ def trainer_metrics(
     Raises:
         ValueError: `tokenize` is not installed.
     """
-    bleu_metric(target_language, tokenize=tokenize)  # an error now rather than after an epoch
+    bleu_metric(target_language, tokenize=tokenize)  # fail now rather than after an epoch
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         predicted = prediction.predictions
@@ -213,14 +212,14 @@ def trainer_metrics(
 
 
 def _ids(example: Mapping[str, Sequence[int]], name: str, number: int) -> np.ndarray:
-    """The ids of one side of an example, (T,)."""
+    """Return the ids of one side of an example, (T,)."""
     try:
         ids = np.asarray(example.get(name))
     except (ValueError, TypeError):  # rows of different lengths
         ids = np.asarray(None)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise RequestError(
-            f"Example {number} has {name} that are no list of whole numbers; give token ids."
+            f"Example {number} has {name} that are not a list of whole numbers; give token ids."
         )
     if name == "input_ids" and not ids.size:
         raise RequestError(f"Example {number} has no source token; leave it out.")
@@ -231,7 +230,7 @@ def _ids(example: Mapping[str, Sequence[int]], name: str, number: int) -> np.nda
 def _negative_log_likelihood(
     model: PreTrainedModel, sources: list[np.ndarray], targets: list[np.ndarray]
 ) -> tuple[float, int]:
-    """Return the sum in nats of one batch and its number of target tokens."""
+    """Return the sum over a batch, in nats, and its number of target tokens."""
     tokens = sum(map(len, targets))
     if tokens == 0:
         return 0.0, 0
@@ -243,7 +242,7 @@ def _negative_log_likelihood(
             input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),
             labels=labels.to(model.device),
-            # No (B, T, V) logits, which only our own models can do without.
+            # Only our own models compute the loss without (B, T, V) logits.
             **({"return_logits": False} if own else {}),
         ).loss
     return loss.item() * tokens, tokens
@@ -255,7 +254,7 @@ def _tokenized(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> Iterator[dict[str, list[int]]]:
-    """Yield the ids of the pairs; tokenize a window at a time."""
+    """Yield the ids of the pairs; tokenize one window at a time."""
     for start in range(0, len(sources), WINDOW):
         inputs = tokenizer(list(sources[start : start + WINDOW]), verbose=False)["input_ids"]
         labels = target_ids(model, tokenizer, references[start : start + WINDOW])

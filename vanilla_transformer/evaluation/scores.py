@@ -1,6 +1,6 @@
-"""Score translations against references: BLEU, chrF and exact match, without a network.
+"""Scores of translations against references: BLEU, chrF and exact match; no network is needed.
 
-Scores that tokenize carry sacreBLEU's signature, without which they cannot be compared.
+BLEU and chrF come with sacreBLEU's signature; compare only scores with the same signature.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
-# Languages without spaces between words, by ISO 639-1 and 639-3; 13a, the default of sacreBLEU and
-# WMT, would take a whole clause of theirs for one word.
+# By ISO 639-1 and 639-3 code. Other languages have 13a, the default of sacreBLEU and WMT, which
+# takes a whole Chinese or Japanese clause for one word.
 BLEU_TOKENIZERS = {
     **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
@@ -35,12 +35,12 @@ def bleu_tokenizer(language: str) -> str:
 
 @functools.cache
 def installed_bleu_tokenizer(language: str) -> str:
-    """Return `bleu_tokenizer`, or "char" with one warning if that one is not installed."""
+    """Return `bleu_tokenizer(language)`; if it is not installed, warn once and return "char"."""
     name = bleu_tokenizer(language)
     try:
         bleu_metric(language, tokenize=name)
     except ValueError as error:
-        logging.getLogger(__name__).warning("%s Without it BLEU is that of characters.", error)
+        logging.getLogger(__name__).warning("%s Until then, BLEU is computed on characters.", error)
         return "char"
     return name
 
@@ -58,9 +58,9 @@ def bleu_score(
     Args:
         hypotheses: Translations, detokenized.
         references: One reference each.
-        target_language: Code of the language, which chooses the tokenizer, if it is installed.
+        target_language: Language code, which selects the tokenizer; see `installed_bleu_tokenizer`.
         lowercase: Whether to ignore case.
-        tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
+        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
 
     Raises:
         ValueError: The lists are empty or differ in length, or `tokenize` is not installed.
@@ -97,8 +97,8 @@ def tokenized_bleu(
 ) -> Scores:
     """Compute BLEU on lower-cased Moses tokens, as papers on Multi30k often report it.
 
-    Comparable with that literature only, not with `bleu_score`: the tokens differ. Both sides are
-    lower-cased and tokenized by sacremoses, without normalizing punctuation or escaping.
+    Compare it only with those papers, not with `bleu_score`, which uses other tokens. Both sides
+    are lower-cased and tokenized by sacremoses, without normalizing punctuation or escaping.
 
     Returns:
         `tokenized_bleu` in percent and `tokenized_bleu_signature`.
@@ -125,10 +125,10 @@ def compound_bleu(
 ) -> Scores:
     """Compute BLEU on Moses tokens with compounds split at hyphens, as the paper reports it.
 
-    What the authors' get_ende_bleu.sh does: replace punctuation of Unicode, tokenize, write
-    "rich-text" as "rich ##AT##-##AT## text", then cased BLEU without smoothing, as
-    multi-bleu.perl has it. Its references were tokenized files; here both sides go the same way.
-    Splitting makes n-grams that match, so this is higher than `bleu_score`.
+    This follows the authors' get_ende_bleu.sh: replace Unicode punctuation, tokenize, write
+    "rich-text" as "rich ##AT##-##AT## text", and compute cased BLEU without smoothing, as
+    multi-bleu.perl does. That script reads references that are tokenized already; here both sides
+    are processed alike. Splitting adds n-grams that match, so the score exceeds `bleu_score`.
 
     Returns:
         `compound_bleu` in percent and `compound_bleu_signature`.
@@ -159,13 +159,13 @@ OTHER_BLEU = {"moses": tokenized_bleu, "compound": compound_bleu}
 
 
 def other_bleu(kind: str) -> Callable[..., Scores]:
-    """Return the function of a name in `OTHER_BLEU`.
+    """Return the function with a name in `OTHER_BLEU`.
 
     Raises:
         ValueError: There is no such name.
     """
     if kind not in OTHER_BLEU:
-        raise RequestError(f"Got the kind of BLEU {kind!r}; there are {', '.join(OTHER_BLEU)}.")
+        raise RequestError(f"Got the BLEU kind {kind!r}; choose one of {', '.join(OTHER_BLEU)}.")
     return OTHER_BLEU[kind]
 
 
@@ -201,11 +201,11 @@ def corpus_scores(
 def scores_by_kind(
     hypotheses: Sequence[str], references: Sequence[str], kinds: Sequence[str]
 ) -> dict[str, KindScores]:
-    """Return exact match in percent and number of sentences by kind, in alphabetical order."""
+    """Return exact match in percent and the number of sentences of each kind, sorted by kind."""
     check_pairs(hypotheses, references)
     if len(kinds) != len(references):
         raise RequestError(
-            f"Got {len(kinds)} kinds for {len(references)} references; give one each."
+            f"Got {len(kinds)} kinds for {len(references)} references; give one for each."
         )
     members: dict[str, list[int]] = {}
     for index, kind in enumerate(kinds):
@@ -226,7 +226,7 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references):
         raise RequestError(
             f"Got {len(hypotheses)} translations (or sources) and {len(references)} references; "
-            "give one reference each."
+            "give one reference for each."
         )
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")
@@ -237,7 +237,7 @@ def _require(package: str) -> None:
     try:
         __import__(package)
     except ImportError as error:
-        hint = f"Evaluation needs the package {package}: pip install {package} (all that training "
+        hint = f"Evaluation needs {package}: pip install {package} (for all that training "
         hint += "and evaluation need: pip install '.[train]' in the clone of vanilla_transformer)"
         raise ImportError(hint, name=package) from error
 

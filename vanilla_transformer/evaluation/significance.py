@@ -1,4 +1,4 @@
-"""Which of several systems translates better: sacreBLEU's paired bootstrap, and a plain verdict."""
+"""Comparison of systems by sacreBLEU's paired bootstrap, with a verdict in one sentence."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from sacrebleu.significance import Result
 
 ALPHA = 0.05  # a smaller p-value counts as a difference
-# With fewer sentences, those drawn again and again say little about those that were not drawn.
+# Resampling fewer sentences says little about sentences outside the test set.
 FEWEST_SENTENCES = 100
 
 
 class SystemScores(TypedDict):
-    """Scores of one of several systems in percent, and its differences from the first one."""
+    """Scores of a system in percent, and p-values of its differences from the first system."""
 
     bleu: float
-    bleu_p_value: float | None  # how likely so large a difference would be by chance
+    bleu_p_value: float | None  # probability of so large a difference by chance
     chrf: float
     chrf_p_value: float | None
 
@@ -35,19 +35,18 @@ def paired_bootstrap(
 ) -> tuple[list[SystemScores], dict[str, str]]:
     """Test by paired bootstrap whether systems differ from the first one (Koehn, 2004).
 
-    The test is sacreBLEU's own, with its seed: 12345, or that of the variable `SACREBLEU_SEED`.
+    The test is sacreBLEU's, with its seed: 12345, or the environment variable `SACREBLEU_SEED`.
 
     Args:
         systems: The translations of each system.
         references: One reference for each sentence.
         target_language: Code of the language; see `bleu_score`.
-        tokenize: SacreBLEU's name of a tokenizer, instead of the language's own.
-        num_samples: How often a test set is drawn.
+        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
+        num_samples: Number of bootstrap samples.
 
     Returns:
-        For each system `bleu` and `chrf` in percent, `bleu_p_value` and `chrf_p_value`: how likely
-        so large a difference from the first system would be by chance. They are None for the first
-        one and where there is no difference. Then `bleu_signature` and `chrf_signature`.
+        The scores of each system, and a dict with `bleu_signature` and `chrf_signature`. P-values
+        are None for the first system, and for a score that equals the first system's.
 
     Raises:
         ValueError: There are fewer than two systems, lists are empty or differ in length, or
@@ -68,7 +67,7 @@ def paired_bootstrap(
         n_samples=num_samples,
     )
     signatures, found = test()
-    # By their order, behind the systems: sacreBLEU calls its metrics by names of its own.
+    # By position, after the systems' column: sacreBLEU has its own names for the metrics.
     _, bleu, chrf = (
         [cell for cell in column if isinstance(cell, Result)] for column in found.values()
     )
@@ -86,7 +85,7 @@ def paired_bootstrap(
 
 
 def _p_value(result: Result, first: Result) -> float | None:
-    """SacreBLEU's, which of two equal scores is the smallest that there is; here it is None."""
+    """Return sacreBLEU's p-value, or None for equal scores, to which it gives its smallest one."""
     if result.p_value is None or result.score == first.score:
         return None
     return float(result.p_value)
@@ -95,16 +94,16 @@ def _p_value(result: Result, first: Result) -> float | None:
 def most_different(
     systems: Sequence[Sequence[str]], references: Sequence[str], *, count: int = 20
 ) -> list[tuple[int, list[float]]]:
-    """Find the sentences that the systems translate most differently well.
+    """Find the sentences on which the quality of the systems' translations differs most.
 
     Args:
         systems: The translations of each system.
         references: One reference for each sentence.
-        count: Most sentences that are returned.
+        count: Most sentences to return.
 
     Returns:
-        Index and sentence-level chrF of each system's translation, the widest spread first; never
-        one whose translations score the same.
+        Index, and sentence-level chrF of each system's translation, widest spread first. Sentences
+        on which all systems score the same are left out.
     """
     for hypotheses in systems:
         check_pairs(hypotheses, references)
@@ -126,9 +125,9 @@ def verdict(
     """Say in one sentence whether a system is better than another.
 
     Args:
-        names: Of the first system and of the one that was tested against it.
-        rows: Of both, from `paired_bootstrap`.
-        num_sentences: Of the test set.
+        names: Names of the first system and of the system tested against it.
+        rows: Scores of both, from `paired_bootstrap`.
+        num_sentences: Size of the test set.
     """
     (first, other), (base, row) = names, rows
     differences = {

@@ -5,7 +5,7 @@
     attention = pictures.attention_weights(model, tokenizer, "3 hours and 20 minutes")
     pictures.save_figure(pictures.plot_attention(attention), "attention.png")
 
-Pictures of a training are in `vanilla_transformer.train.curves`.
+Pictures of a training run are made by `vanilla_transformer.train.curves`.
 """
 
 from .attention import (

@@ -31,20 +31,20 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Attention from target to source",
 }
-_READABLE = 0.1  # inches that a word needs; where a cell has less, some words are left out
-_COLUMN = 0.1  # inches that a letter of a title needs at most
+_READABLE = 0.1  # inches that a word needs; if a cell has less, some words are left out
+_COLUMN = 0.1  # inches that a letter of a title needs, at most
 _ARROW = " \N{RIGHTWARDS ARROW} "
-_MOST_INCHES = 20  # of the cells of an attention map, on either side
+_MOST_INCHES = 20  # width and height of all cells of a map, at most
 
 # ------------------------------------------------------------------------------ attention weights
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The attention weights of one sentence pair, N layers of h heads, and the words they join.
+    """The words of one sentence pair, and the attention weights of N layers of h heads.
 
-    Position t of the decoder reads `decoder_words[t]` and writes `target_words[t]`: its own
-    self-attention is labelled with the words read, cross-attention with the word being written.
+    At position t, the decoder reads `decoder_words[t]` and writes `target_words[t]`. Self-attention
+    is labelled with the words that are read, cross-attention with the words that are written.
 
     Attributes:
         source_words: S words of the source, the end symbol included.
@@ -53,8 +53,8 @@ class Attention:
         encoder: (N, h, S, S); the last axis, the words attended to, sums to one.
         decoder: (N, h, T', T').
         cross: (N, h, T, S).
-        source: the sentence itself, for titles.
-        target: its translation, likewise.
+        source: the source sentence, for titles.
+        target: the target sentence, for titles.
     """
 
     source_words: list[str]
@@ -67,7 +67,7 @@ class Attention:
     target: str = ""
 
     def words(self, kind: str) -> tuple[list[str], list[str]]:
-        """The words that attend, and those attended to."""
+        """Return the words that attend, and the words that are attended to."""
         return {
             "encoder": (self.source_words, self.source_words),
             "decoder": (self.decoder_words, self.decoder_words),
@@ -77,7 +77,7 @@ class Attention:
     def select(
         self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Weights of some heads of one layer, (heads, attending, attended to), and their names."""
+        """Return weights of heads in a layer, (heads, attending, attended to), and their names."""
         if kind not in _TITLES:
             raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
         weights = getattr(self, kind)
@@ -94,7 +94,7 @@ class Attention:
 
 
 def _checked_number(name: str, index: int, count: int) -> int:
-    """As `_checked_index`, for what people see numbered from 1."""
+    """Return what `_checked_index` does; errors count from 1, as users do."""
     if not -count <= index < count:
         number = index + 1 if index >= 0 else index
         raise RequestError(
@@ -121,17 +121,18 @@ def attention_weights(
 ) -> Attention:
     """Run a model over a sentence pair and collect the attention weights of all layers and heads.
 
-    The target is read as in training, all positions at once. The model comes back as it was: `sdpa`
-    returns no weights, so during the call it is `eager`, the same formula.
+    The decoder reads the whole target at once, as in training. `sdpa` returns no weights, so
+    `eager`, the same formula, replaces it during the call.
 
     Args:
         model: an encoder-decoder model with a language modelling head.
         tokenizer: its tokenizer.
         source: the source sentence.
         target: the target sentence; None translates the source first.
-        merge_words: join the pieces of each word: a word gives the mean of what its pieces give,
-            and receives the sum of what they receive, so that rows still sum to one.
-        **generation_kwargs: for the translation; by default at most 50 tokens more than the source.
+        merge_words: whether to join the pieces of each word: average their rows and add their
+            columns, so that rows still sum to one.
+        **generation_kwargs: options of the translation, which by default is at most 50 tokens
+            longer than the source.
 
     Raises:
         ValueError: the model's attention returns no weights.
@@ -155,8 +156,8 @@ def attention_weights(
     layers = (model.config.encoder_layers, model.config.decoder_layers, model.config.decoder_layers)
     if tuple(map(len, attentions)) != layers:
         raise RequestError(
-            f"an attention of the model ({model.config._attn_implementation}) returns no weights "
-            'that could be drawn; take another: model.set_attn_implementation("eager").'
+            f"the model's attention ({model.config._attn_implementation}) returns no weights; "
+            'choose another: model.set_attn_implementation("eager").'
         )
     reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
     (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
@@ -180,7 +181,7 @@ def attention_weights(
 def _over_words(
     attentions: tuple[torch.Tensor, ...], query_mix: np.ndarray, key_mix: np.ndarray
 ) -> np.ndarray:
-    """Weights of pieces, N tensors (1, h, Q, K), as weights of words, (N, h, Q', K')."""
+    """Turn weights of pieces, N tensors (1, h, Q, K), into weights of words, (N, h, Q', K')."""
     weights = np.stack([layer[0].double().cpu().numpy() for layer in attentions])
     return query_mix / query_mix.sum(axis=1, keepdims=True) @ weights @ key_mix.T
 
@@ -198,20 +199,20 @@ def plot_attention(
 ) -> "Figure":
     """Draw attention weights as heat maps, one for each head: each row attends to the columns.
 
-    The cells of a long sentence are small, and not all of its words stand beside them.
+    For a long sentence, the cells are small and only some of the words are written next to them.
 
     Args:
         attention: from `attention_weights`.
         kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
-        layer: from 0 as in the model's state dict; -1 is the last. The picture counts from 1.
-        heads: one head, several, None for all, or "mean" for their mean; from 0 likewise.
-        title: instead of the kind, the layer and the sentence.
+        layer: counted from 0, as in the state dict; -1 is the last. The picture counts from 1.
+        heads: one head, several, None for all, or "mean" for their mean; counted from 0 too.
+        title: title of the picture. None means the kind, the layer and the sentence.
     """
     weights, names = attention.select(kind, layer=layer, heads=heads)
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
     width, cell = _grid(len(weights), len(rows), len(columns))
     height = -(-len(weights) // width)
-    step = math.ceil(_READABLE / cell)  # of many words every second, third, ...
+    step = math.ceil(_READABLE / cell)  # write every second word, or every third, ...
     font_size = min(9.0, 0.75 * 72 * cell * step)
     left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
     figure = new_figure(
@@ -231,7 +232,7 @@ def plot_attention(
         turned = 90 if below > cell * step else 0
         axis.set_xticks(range(0, len(columns), step), columns[::step], rotation=turned, **text)
         axis.set_yticks(range(0, len(rows), step), rows[::step], **text)
-        # Words stand at the outer panels only: on the left, and below the last of each column.
+        # Only outer panels have words: those on the left, and the lowest of each column.
         is_left, is_lowest = number % width == 0, number + width >= len(weights)
         axis.tick_params(length=0, labelleft=is_left, labelbottom=is_lowest)
         axis.set_xlabel(attended if is_lowest else "")
@@ -247,7 +248,7 @@ def plot_attention(
 
 
 def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
-    """Panels side by side, for a picture about 3:2 and full, and the side of a cell in inches."""
+    """Return the panels per row, for a full picture of about 3:2, and a cell's size in inches."""
 
     def distance(width: int) -> float:
         shape = width * columns / (-(-panels // width) * rows)
@@ -261,7 +262,7 @@ def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
 def _attention_title(
     attention: Attention, kind: str, layer: int, names: list[str], figure: "Figure"
 ) -> str:
-    """What is drawn and, below it, the sentence, cut where the picture ends."""
+    """Return what is drawn and, below it, the sentence, cut to the width of the picture."""
     count = len(getattr(attention, kind))
     alone = f", {names[0]}" if len(names) == 1 else ""
     title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"
@@ -286,7 +287,7 @@ def plot_attention_lines(
     The words on the left attend to those on the right. The opacity of a line is its weight, its
     colour the head. Arguments as for `plot_attention`; Figures 3-5 show layer 5 of 6 of the
     encoder, which is `layer=4`.
-    `words` are the positions of the attending words that get lines (Figure 3 has one); None is all.
+    `words` are the positions of the words whose lines are drawn (Figure 3 has one); None means all.
     """
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
@@ -326,12 +327,12 @@ def _draw_lines(
     from matplotlib.collections import LineCollection
 
     heads, _, keys = weights.shape
-    # Heads a little apart, so that lines between the same two words do not hide each other.
+    # Shift the heads a little, so that lines between the same two words do not overlap.
     apart = 0.5 * ((np.arange(heads) + 0.5) / heads - 0.5)
     triples = [*itertools.product(range(heads), chosen, range(keys))]
     triples.sort(key=lambda triple: weights[triple])  # the strongest on top
     lines = [[(0, q + apart[h]), (1, k + apart[h])] for h, q, k in triples]
-    # Rounding may leave a weight a little above one, which is no opacity.
+    # Rounding may leave a weight slightly above one, which is not a valid opacity.
     rgba = [(*colours[h][:3], min(float(weights[h, q, k]), 1.0)) for h, q, k in triples]
     axis.add_collection(LineCollection(lines, colors=rgba, linewidths=1.8), autolim=False)
     axis.set_xlim(0, 1)
@@ -351,15 +352,16 @@ def plot_positional_encoding(
 
     Args:
         d_model: width of the model.
-        length: positions from 0.
+        length: number of positions.
         style: "sinusoidal", or "tensor2tensor" for the authors' code.
-        dimensions: those drawn as curves; None takes two sines and their cosines that show one and
-            two waves or so.
+        dimensions: dimensions to draw as curves. None means two sines that show about one and
+            two waves, and their cosines.
     """
     table = sinusoids(torch.arange(length), d_model, style=style).numpy()  # (length, d)
     if dimensions is None:
         pairs = [d_model / 2 * math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]
-        layout = (2, 1) if style == "sinusoidal" else (1, d_model // 2)  # of sine and cosine
+        # Steps from a pair to the next, and from a sine to its cosine.
+        layout = (2, 1) if style == "sinusoidal" else (1, d_model // 2)
         dimensions = [
             int(pair) * layout[0] + cosine * layout[1] for pair in pairs for cosine in (0, 1)
         ]

@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 D_MODEL = r"$d_{\mathrm{model}}$"
 GREY = "0.75"  # frames and grids
-_MOST_PIXELS = 4000  # of a side of a picture
+_MOST_PIXELS = 4000  # on either side of a picture
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
-    """Write a figure to a file, in the format of its ending; a crash leaves the old one.
+    """Write a figure to a file, in the format of its ending; a crash leaves the old file intact.
 
     Args:
         figure: what a `plot_` function returned.
         path: the file.
-        dpi: pixels of an inch; fewer where a side of the picture would have more than 4,000.
+        dpi: pixels per inch; fewer if a side of the picture would have more than 4,000 pixels.
 
     Raises:
-        ValueError: if no picture has that ending.
+        ValueError: there is no picture format with that ending.
     """
     path = Path(path)
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes()
     if form not in formats:
         raise RequestError(
-            f"got {path.name}; a picture's name ends in {', '.join(sorted(formats))}."
+            f"got {path.name}; a picture's name ends in one of {', '.join(sorted(formats))}."
         )
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
     with file_written_aside(path) as aside, warnings.catch_warnings():
-        # Characters without a font were reported once, with the remedy, when it was drawn.
+        # `text_properties` has warned about these characters, with the remedy.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
     return path
@@ -50,7 +50,7 @@ def new_figure(
     """Make an empty figure of a size in inches.
 
     Raises:
-        ImportError: if matplotlib is missing; the message says how to install it.
+        ImportError: matplotlib is missing; the message says how to install it.
     """
     try:
         from matplotlib.figure import Figure

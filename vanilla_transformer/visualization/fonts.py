@@ -24,7 +24,7 @@ def text_properties(texts: Iterable[str]) -> dict[str, Any]:
 
 @lru_cache
 def _more_fonts(signs: frozenset[str], default: tuple[str, ...]) -> tuple[str, ...]:
-    """Return fonts for the signs that the default lacks; warn once about signs without any font."""
+    """Return fonts for signs that the default fonts lack; warn once about signs without a font."""
     from matplotlib.font_manager import FontProperties, fontManager
 
     missing = set(signs)
@@ -53,12 +53,12 @@ def _more_fonts(signs: frozenset[str], default: tuple[str, ...]) -> tuple[str, .
 
 
 def _best_font(missing: frozenset[str]) -> tuple[str, set[str]]:
-    """Return the font with most of the signs and which it has; prefer regular, then sans serif."""
+    """Return the font with most of the signs, and those it has; prefer regular, then sans serif."""
     from matplotlib.font_manager import fontManager
 
     best: tuple[tuple[object, ...], str, set[str]] = ((0,), "", set())
     for font in fontManager.ttflist:
-        # This font has a box with a name on it for every sign.
+        # Last Resort draws a labelled box for every character.
         if font.name.startswith("Last Resort") or font.style != "normal":
             continue
         found = _drawable(font.fname, missing)
@@ -70,7 +70,7 @@ def _best_font(missing: frozenset[str]) -> tuple[str, set[str]]:
 
 
 def _drawable(path: str, signs: frozenset[str]) -> set[str]:
-    """Return those of the signs that the font in a file can draw."""
+    """Return the signs that the font in a file can draw."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -1,4 +1,4 @@
-"""Join the pieces of a vocabulary to words, and shorten words to labels for a picture."""
+"""Join pieces of the vocabulary into words, and shorten words to labels of a picture."""
 
 import itertools
 import unicodedata
@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from ..word_alignment import spelled_pieces
 
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
-_CONTINUED = "\N{MIDDLE DOT}"  # a piece inside a word
-# Scripts that write words without spaces: there a piece of the vocabulary is the word.
+_CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
+# Scripts without spaces between words: there, each piece counts as a word.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai and Lao
     (0x1000, 0x109F),  # Burmese
@@ -35,7 +35,7 @@ class Word(NamedTuple):
 
 
 def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    r"""The text of each id, to be read by people.
+    r"""Return the text of each id in readable form.
 
     Leading spaces are left out; a piece that continues a word starts with a middle dot instead.
     Bytes that are only a part of a character are shown as ``\xe4``.
@@ -52,21 +52,21 @@ def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[Word]:
-    """The words that the ids spell, in order; each id is a piece of exactly one.
+    """Return the words that the ids spell, in order; each id belongs to exactly one.
 
     A word is a run of letters and digits, joined by apostrophes, hyphens or points; a run of other
-    signs; or a special token. In scripts without spaces it is one piece. The pieces of one
-    character are never parted.
+    characters; or a special token. In scripts without spaces it is one piece. The pieces of one
+    character always stay together.
     """
     pieces, is_text = spelled_pieces(tokenizer, ids)
-    # A special token stands in the text as a space: it is part of no word.
+    # A special token becomes a space, so that it is part of no word.
     stream = b"".join(p if text else b" " for p, text in zip(pieces, is_text, strict=True))
     numbers = iter(_word_numbers(stream))
     starts, last, blank = [], None, False
     for index, (piece, text) in enumerate(zip(pieces, is_text, strict=True)):
         own = list(itertools.islice(numbers, len(piece) if text else 1))
         own = [number for number in own if number is not None]
-        # A space in a piece of its own belongs to the word that it leads to.
+        # A piece that is only white space belongs to the next word.
         if not text or not (blank or (own and own[0] == last)):
             starts.append(index)
         last = own[-1] if own else None
@@ -78,7 +78,7 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 def words_and_mix(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, merge: bool
 ) -> tuple[list[str], np.ndarray]:
-    """Whole words, or pieces, and the matrix (words, ids) with a one where an id is of a word."""
+    """Return words, or pieces, and a matrix (words, ids) with 1 if the id belongs to the word."""
     if not merge:
         return token_words(tokenizer, ids), np.eye(len(ids))
     words = whole_words(tokenizer, ids)
@@ -89,7 +89,7 @@ def words_and_mix(
 
 
 def _word_numbers(data: bytes) -> list[int | None]:
-    """For each byte of a text the number of its word; None for white space."""
+    """Return the number of each byte's word; None for white space."""
     text = data.decode("utf-8", "surrogateescape")
     kinds: list[str] = []
     for character in text:
@@ -121,7 +121,7 @@ def _kind(character: str, *, before: str) -> str:
 
 
 def _is_joined(character: str) -> bool:
-    """Accents, vowel signs and joiners belong to the character before them."""
+    """Return whether a character belongs to the one before: an accent, vowel sign or joiner."""
     return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
 
 
@@ -134,7 +134,7 @@ def _readable(data: bytes) -> str:
 
 
 def label(word: str) -> str:
-    """Return a word as it is drawn: without invisible signs, and cut if it is very long."""
+    """Return a word as it is drawn: without invisible characters, and cut if it is very long."""
     shown = visible(word)
     if len(shown) > _LONGEST_LABEL:
         return shown[: _LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
@@ -142,7 +142,7 @@ def label(word: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text without invisible signs, controls written as their code."""
+    """Return a text without invisible characters, and with control characters as codes."""
     return "".join(
         f"\\x{ord(sign):02x}" if category == "Cc" else sign
         for sign in text
@@ -151,7 +151,7 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return as much of the beginning of a text as so many columns hold, and that more follows."""
+    """Return a text, or as much of its beginning as fits the columns, with an ellipsis."""
     if label_width(text) <= columns:
         return text
     widths = itertools.accumulate(map(label_width, text))
