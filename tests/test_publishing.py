@@ -412,7 +412,7 @@ def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypat
     [
         (["--license", "mit", "--token", "hf_secret"], "unknown option --token"),
         (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
-        (["hf_secret"], "got 1 more word than it takes;"),
+        (["hf_secret"], "got 1 argument too many;"),
     ],
 )
 def test_words_that_went_astray_are_not_shown(capsys, words, message):
