@@ -349,7 +349,7 @@ def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys
     (copied / "model.safetensors").write_bytes(b"cut off")
     assert "is damaged" in error_of(capsys, *request(copied))
     (copied / "model.safetensors").unlink()
-    assert "alone, which could run code" in error_of(capsys, *request(copied))
+    assert "only as pytorch_model.bin, which could run code" in error_of(capsys, *request(copied))
     # Importers read other systems' files, which they open safely (test_import_*.py).
     for path in (ROOT / "vanilla_transformer").glob("*.py"):
         calls = re.findall(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b", path.read_text())
