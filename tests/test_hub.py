@@ -313,7 +313,7 @@ def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
     (folder / "model.safetensors").write_bytes(b"new weights")
     (folder / "sub" / "a.txt").write_text("new")
     hub.fault = fault
-    with pytest.raises(ValueError, match="holds what it held before") as refusal:
+    with pytest.raises(ValueError, match="the repository is unchanged") as refusal:
         push_folder(folder, REPO, token=TOKEN, message="two")
     assert TOKEN not in str(refusal.value)
     assert hub.files(REPO) == before

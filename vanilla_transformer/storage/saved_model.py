@@ -111,9 +111,7 @@ def load_saved_model(
     config = _read_config(directory)
     generation = read_generation_config(directory)
     tensors = _read_weights(directory)
-    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[
-        type(config)
-    ]  # transformers types it otherwise
+    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
     _check_fit(directory, kind, config, tensors)
     # Given all this, transformers opens no file of the directory.
     model, report = kind.from_pretrained(
