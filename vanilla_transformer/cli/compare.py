@@ -20,7 +20,7 @@ _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second --output comparison.md
   vanilla-transformer compare runs/first downloads/opus-mt-en-de --test-file test.en,test.de
 
-Every other run is tested against the first; a model without a recipe is tested as the first is.
+Every other run is tested against the first. A model without a recipe uses the first one's recipe.
 """
 _SCORE_EXAMPLE = """example:
   vanilla-transformer score runs/demo-en-de pairs.jsonl.gz

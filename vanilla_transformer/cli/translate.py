@@ -39,8 +39,8 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
-With --alignments FILE gets one line per line of output, with links such as 0-0 1-2: source word,
-translated word. Words are separated by white space and counted from 0.
+With --alignments, FILE gets one line for each line of output, with links such as 0-0 1-2: source
+word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
 With --tsv each line is printed with its translation as an additional last column.
 A line that is not UTF-8, or longer than 4096 tokens, is an error: in a file before any line is
