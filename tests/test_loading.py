@@ -131,7 +131,7 @@ DAMAGE = {
     "too wide a layer": (set_config(encoder_ffn_dim=60_000), "mismatched weights, such as"),
 }
 OTHER_KINDS = {
-    "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which nothing"),
+    "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which is unknown"),
     "no translator": (of_another_kind, "model_type 'bert', which is not a seq"),
     "no tokenizer": (lose_the_tokenizer, "holds no tokenizer; save the tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "run/tokenizer.json is not JSON"),

@@ -259,7 +259,7 @@ def test_licence_of_the_pairs_is_demanded_where_the_recipe_is_silent(copied, cap
     metrics = copy.deepcopy(METRICS)
     del metrics["recipe"]["data_license"]
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "say so with --data-license" in error_of(capsys, *request(copied))
+    assert "give it with --data-license" in error_of(capsys, *request(copied))
 
 
 def test_weights_of_other_shapes_are_named(copied, capsys):
