@@ -229,7 +229,7 @@ MUTATIONS = [
     ),
     Mutation(
         "storage/reading.py",
-        "    _add_numbers(Dumper)  # so that text that looks like one gets its quotes\n",
+        "    _add_numbers(Dumper)  # quotes text that looks like a number\n",
         "",
         "test_recipes.py::test_text_that_is_obeyed_reads_back_as_it_was",
     ),

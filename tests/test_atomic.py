@@ -222,7 +222,7 @@ def disk_error(number):
         (errno.EDQUOT, "make room in your quota"),
         (errno.EFBIG, "raise the limit on the size of a file"),
         (errno.EROFS, "make that file system writable"),
-        (errno.EIO, "see whether that disk is in order"),
+        (errno.EIO, "check that disk for errors"),
     ],
 )
 def test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays(tmp_path, number, remedy):

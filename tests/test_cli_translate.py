@@ -171,13 +171,13 @@ def test_a_source_that_cannot_be_read_is_named(run, tmp_path, capsys, name):
 
 def test_there_may_be_no_standard_input(run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
-    assert "The standard input is closed; name a FILE." in error_of(capsys, "translate", run)
+    assert "The standard input is closed; give a FILE." in error_of(capsys, "translate", run)
 
 
 @pytest.mark.parametrize("option", ["--output", "--attention"])
 def test_a_folder_is_no_file_to_write(run, source, tmp_path, capsys, option):
     line = error_of(capsys, "translate", run, source, option, tmp_path)
-    assert f"{tmp_path} is a folder; name a file in it." in line
+    assert f"{tmp_path} is a folder; give the name of a file." in line
 
 
 def test_evaluate_refuses_no_beams(run, capsys):
@@ -226,7 +226,7 @@ def test_options_may_stand_anywhere(run, source, capsys):
     assert translated(capsys, run, *option, source)[0] == expected
     wrong = error_of(capsys, "translate", run, "--nbets", "2", source)
     assert "unknown option --nbets" in wrong
-    assert "2 more words than it takes" in error_of(capsys, "translate", run, source, "one", "two")
+    assert "2 arguments too many" in error_of(capsys, "translate", run, source, "one", "two")
 
 
 @pytest.mark.parametrize("text", ["A dog runs", "A dog runs on the beach. " * 20])
@@ -265,7 +265,7 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     [
         ("0", "--tsv: got 0; columns are counted from 1"),
         ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
-        ("text", "table.tsv, line 1, names no column 'text'; give one of 'id, source, more'"),
+        ("text", "table.tsv, line 1, has no column 'text'; give one of 'id, source, more'"),
         ("more", "table.tsv, line 2, has 2 columns, but --tsv asks for column 'more'"),
     ],
 )
@@ -327,7 +327,7 @@ def test_alignments_are_links_of_the_lines_written(run, tmp_path, capsys):
 @pytest.mark.parametrize("option", ["--alignments", "--prefix", "--nbest"])
 def test_what_the_papers_search_alone_has_needs_it(run, source, capsys, option):
     line = error_of(capsys, "translate", run, source, option, "2", "--engine", "onnx")
-    assert f"{option} is of the paper's search; leave out --engine." in line
+    assert f"{option} needs the paper's beam search; leave out --engine." in line
 
 
 @pytest.fixture
@@ -384,9 +384,12 @@ def test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--nbest", "2"], "--nbest is of one sentence, and --split-sentences makes several"),
-        (["--alignments", "links"], "--alignments is of one sentence"),
-        (["--prefix", "a"], "--prefix is of one sentence"),
+        (
+            ["--nbest", "2"],
+            "--nbest works on single sentences, and --split-sentences makes several",
+        ),
+        (["--alignments", "links"], "--alignments works on single sentences"),
+        (["--prefix", "a"], "--prefix works on single sentences"),
         (["--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as en-de"),
     ],
 )

@@ -388,7 +388,7 @@ def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monk
     found = scores("pairs.de,pairs.en")
     lines = found.out.split("\n")
     assert [bool(line) for line in lines] == [False, True, True, True, False, False]
-    assert "Lines that are no pairs: 2; first pairs.de:1 and pairs.en:1" in found.err
+    assert "Invalid pairs: 2; first pairs.de:1 and pairs.en:1" in found.err
     model = load_saved_model(folder / "first")  # noqa: F811
     tokenizer = load_saved_tokenizer(folder / "first")
     pairs = list(zip(*texts.values(), strict=True))[1:4]

@@ -149,7 +149,7 @@ def test_folder_and_engine_must_fit(exported, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("a\n")
     for command, message in (
-        (["translate", output, text], f"holds an export; give --engine {name}"),
+        (["translate", output, text], f"holds an exported model; give --engine {name}"),
         (["translate", run, text, "--engine", name], f"vanilla-transformer export {name} RUN"),
         (["translate", output, text, "--engine", name, "--attention", "x.png"], "leave out --eng"),
         (["export", name, run, output], "is not an empty directory"),

@@ -313,7 +313,7 @@ def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
     (folder / "model.safetensors").write_bytes(b"new weights")
     (folder / "sub" / "a.txt").write_text("new")
     hub.fault = fault
-    with pytest.raises(ValueError, match="holds what it held before") as refusal:
+    with pytest.raises(ValueError, match="the repository is unchanged") as refusal:
         push_folder(folder, REPO, token=TOKEN, message="two")
     assert TOKEN not in str(refusal.value)
     assert hub.files(REPO) == before
@@ -589,13 +589,13 @@ def test_a_model_of_the_hub_is_translated_with_by_its_name(hub, run, tmp_path, m
     assert "model.safetensors" in downloaded
     assert not downloaded & {*foreign, "README.md", "metrics.json"}
     assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
-    assert f"{REPO} of the Hub has no revision gone" in translated(
+    assert f"{REPO} on the Hub has no revision gone" in translated(
         REPO, "--revision", "gone", code=2
     )
     for name in ("user/other", "us..er/x--y"):
         line = translated(name, code=2)
         assert f"There is no folder {name}, and no model of that name on the Hub" in line
-    assert "is no name on the Hub" in translated(run, "--revision", "main", code=2)
+    assert "is not a model on the Hub" in translated(run, "--revision", "main", code=2)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert translated(REPO, "--revision", first) == expected  # what was downloaded is there
     line = translated("user/other", code=2)

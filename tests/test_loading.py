@@ -106,7 +106,7 @@ def set_config(**changes):
 
 
 DAMAGE = {
-    "pickled weights alone": (pickle_alone, "weights as pytorch_model.bin alone, which could run"),
+    "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
@@ -131,9 +131,9 @@ DAMAGE = {
     "too wide a layer": (set_config(encoder_ffn_dim=60_000), "mismatched weights, such as"),
 }
 OTHER_KINDS = {
-    "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which nothing"),
+    "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which is unknown"),
     "no translator": (of_another_kind, "model_type 'bert', which is not a seq"),
-    "no tokenizer": (lose_the_tokenizer, "holds no tokenizer, only weights for ids"),
+    "no tokenizer": (lose_the_tokenizer, "holds no tokenizer; save the tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "run/tokenizer.json is not JSON"),
     "cut settings": (cut("tokenizer_config.json"), "run/tokenizer_config.json is not JSON"),
 }

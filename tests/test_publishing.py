@@ -219,7 +219,7 @@ def test_a_model_that_computes_otherwise_elsewhere_is_refused(run, acquainted, m
         return answer, logits + 0.01
 
     monkeypatch.setattr(publishing, "load_in_clean_process", slightly_otherwise)
-    with pytest.raises(ValueError, match="does not compute what"):
+    with pytest.raises(ValueError, match="do not compute what"):
         publish(run, "u/n", license="mit")
 
 
@@ -243,11 +243,11 @@ def test_published_metrics_give_the_card_again_and_may_be_published_again(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "got no licence; name the model's with --license"),
-        (["--license", "CC BY 4.0"], "got license 'CC BY 4.0'; the Hub writes them in lower case"),
+        ([], "got no licence; give the model's with --license"),
+        (["--license", "CC BY 4.0"], "got license 'CC BY 4.0'; the Hub's names are lower case"),
         (
             ["--license", "mit", "--data-license", "non-commercial research"],
-            "got license 'mit' for a model of pairs for non-commercial use",
+            "got license 'mit', but the training pairs are for non-commercial use",
         ),
     ],
 )
@@ -259,7 +259,7 @@ def test_licence_of_the_pairs_is_demanded_where_the_recipe_is_silent(copied, cap
     metrics = copy.deepcopy(METRICS)
     del metrics["recipe"]["data_license"]
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "say so with --data-license" in error_of(capsys, *request(copied))
+    assert "give it with --data-license" in error_of(capsys, *request(copied))
 
 
 def test_weights_of_other_shapes_are_named(copied, capsys):
@@ -283,7 +283,7 @@ def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("metrics.json", "holds no metrics of a training run (metrics.json), whose facts a card"),
+        ("metrics.json", "holds no metrics of a training run (metrics.json), which a card"),
         ("tokenizer.json", "holds no tokenizer.json; save the tokenizer beside the model"),
         ("generation_config.json", "holds no generation_config.json; without one"),
         ("config.json", "holds no config.json; give a directory that from_pretrained loads"),
@@ -349,7 +349,7 @@ def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys
     (copied / "model.safetensors").write_bytes(b"cut off")
     assert "is damaged" in error_of(capsys, *request(copied))
     (copied / "model.safetensors").unlink()
-    assert "alone, which could run code" in error_of(capsys, *request(copied))
+    assert "only as pytorch_model.bin, which could run code" in error_of(capsys, *request(copied))
     # Importers read other systems' files, which they open safely (test_import_*.py).
     for path in (ROOT / "vanilla_transformer").glob("*.py"):
         calls = re.findall(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b", path.read_text())
@@ -358,14 +358,14 @@ def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys
 
 def test_model_that_was_never_scored_is_refused(copied, capsys):
     (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
-    assert "was never scored; give it test pairs" in error_of(capsys, *request(copied))
+    assert "was never scored; score it on test pairs" in error_of(capsys, *request(copied))
 
 
 def test_metrics_without_a_fact_of_the_card_are_refused(copied, capsys):
     """A template would silently leave a blank."""
     metrics = {name: value for name, value in METRICS.items() if name not in ("epochs", "seed")}
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "do not tell epochs, seed" in error_of(capsys, *request(copied))
+    assert "lack epochs, seed" in error_of(capsys, *request(copied))
 
 
 @pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
@@ -412,7 +412,7 @@ def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypat
     [
         (["--license", "mit", "--token", "hf_secret"], "unknown option --token"),
         (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
-        (["hf_secret"], "got 1 more word than it takes;"),
+        (["hf_secret"], "got 1 argument too many;"),
     ],
 )
 def test_words_that_went_astray_are_not_shown(capsys, words, message):

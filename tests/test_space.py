@@ -20,6 +20,8 @@ from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.publish.space import write_space
 
+pytestmark = pytest.mark.pictures
+
 ROOT = Path(__file__).parents[1]
 SPACE = ROOT / "model_cards" / "space"
 SENTENCE = "A man in an orange hat."

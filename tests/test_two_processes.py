@@ -400,6 +400,7 @@ def two_machines(directory, outputs):
     for machine, output in enumerate(outputs):
         words = [*command, "--machine_rank", machine, root / "training" / "train.py"]
         words += [directory / "tiny.yaml", "--output-dir", output]
+        words += ["--batch-tokens", "256", "--gradient-accumulation", "2"]
         cache = {"HF_DATASETS_CACHE": str(Path(output).parent / "cache")}
         log = open(directory / f"{machine}.log", "w")  # noqa: SIM115, until the process ends
         started.append(
@@ -420,7 +421,7 @@ def two_machines(directory, outputs):
 
 @pytest.mark.slow
 def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
-    tiny_recipe(tmp_path, gradient_accumulation=2)
+    tiny_recipe(tmp_path)
     codes, said = two_machines(tmp_path, [tmp_path / "run", tmp_path / "run"])
     assert codes == [0, 0], said
     assert [text.count("Model, curves, samples and metrics are in") for text in said] == [1, 0]
@@ -430,7 +431,7 @@ def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
 
 @pytest.mark.slow
 def test_two_machines_that_share_no_directory_are_refused_in_one_line(tmp_path):
-    tiny_recipe(tmp_path, gradient_accumulation=2)
+    tiny_recipe(tmp_path)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     outputs = [tmp_path / name / "run" for name in ("first", "second")]

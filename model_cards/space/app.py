@@ -19,13 +19,13 @@ SCORES = (
     "divided by a penalty that grows with the length; the higher (nearer to 0), the better."
 )
 ATTENTION = (
-    "## Attention\nEach row is a word that attends, each column a word that it attends to; the "
-    "darker, the more."
+    "## Attention\nEach row is a word that attends, each column a word that it attends to; darker "
+    "cells mean more attention."
 )
 
 
 def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
-    """The page of one model; it computes nothing before somebody asks."""
+    """Build the page of one model; it computes nothing until a visitor asks."""
     with gr.Blocks(title=f"Translate with {name}", analytics_enabled=False) as blocks:
         millions = sum(weight.numel() for weight in translator.model.parameters()) / 1e6
         model = translation.markdown_link(name)
@@ -62,13 +62,13 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
                 buttons=["download", "fullscreen"],
                 elem_id="attention",
             )
-        shown = gr.State()  # sentence and translation: their attention is quickly computed again
+        shown = gr.State()  # sentence and translation, to draw other attention
         translate = {
             "fn": _translating(translator),
             "inputs": [sentence, *controls],
             "outputs": [message, results, best, table, shown, image],
-            "concurrency_id": "model",  # one sentence at a time, whatever asks for it
-            "show_progress": "hidden",  # the message says it
+            "concurrency_id": "model",  # one request at a time, from page and API
+            "show_progress": "hidden",  # the message shows it
         }
         gr.on([button.click, sentence.submit], **translate, api_name="translate")
         if given:
@@ -79,7 +79,7 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
 
 
 def _controls(translator: Pipeline) -> list[gr.Radio]:
-    """Which attention, layer and head; at first the last layer from target to source, averaged."""
+    """Create the choices of attention, layer and head; first: cross, last layer, mean of heads."""
     first = next(iter(translation.KINDS.values()))
     layers = translation.layer_names(translator, first)
     heads = translation.head_names(translator, first)
@@ -91,7 +91,7 @@ def _controls(translator: Pipeline) -> list[gr.Radio]:
 
 
 def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
-    """The listener that fills the page, in two steps so that a slow model is seen to work."""
+    """Return the listener that fills the page, in two steps so that a slow model shows progress."""
 
     def translate(text: str, kind: str, layer: str, head: str) -> Iterator[tuple]:
         unchanged = [gr.skip()] * 4
@@ -112,7 +112,7 @@ def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
 
 
 def _lines(translator: Pipeline) -> Callable[[list[str]], list[str]]:
-    """What programs call: texts in, translations out, nothing drawn."""
+    """Return the function that programs call: texts in, translations out, nothing drawn."""
 
     def translate_lines(texts: list[str]) -> list[str]:
         """Translate sentences, all in one batch."""
@@ -145,7 +145,7 @@ def _redraw_on_choice(
         return gr.Radio(layers, value=layer), gr.Radio(heads, value=head), drawn
 
     def choose(shown: tuple[str, str] | None, kind: str, layer: str, head: str) -> object:
-        if shown is None:  # the page was open before the Space started again
+        if shown is None:  # the page was opened before the Space restarted
             return gr.skip()
         return _drawn(translator, shown, kind, layer, head)
 
@@ -157,10 +157,10 @@ def _redraw_on_choice(
 
 
 def main() -> None:
-    """Serve the page of the model that is named beside this file."""
+    """Serve the page of the model that `translation.model_name` finds."""
     name = translation.model_name()
     translator = translation.load_translator(name)
-    # The reader's own fonts: nothing is fetched from elsewhere, and any script can be read.
+    # The visitor's own fonts: nothing is downloaded, and they show any script.
     theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["system-ui", "sans-serif"])
     page(translator, name=name, examples=translation.example_sentences()).launch(theme=theme)
 

@@ -1,4 +1,4 @@
-"""What the page of app.py shows: a sentence in, its translations with scores and attention out."""
+"""What the page of app.py computes: translations of a sentence, their scores and attention."""
 
 import io
 import math
@@ -14,10 +14,10 @@ from vanilla_transformer.beam_search import longest_sequence
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
-NUM_TRANSLATIONS = 4  # shown, out of as many beams
+NUM_TRANSLATIONS = 4  # shown, and the number of beams
 MAX_CHARACTERS = 5000  # of a text
-MAX_LINES = 64  # that a program may send at once
-MAX_TOKENS = 200  # of a source; beyond, the pictures cannot be read and a CPU takes too long
+MAX_LINES = 64  # that a program can send at once
+MAX_TOKENS = 200  # of a source; with more, pictures are unreadable and a CPU takes too long
 ALL_HEADS, MEAN_OF_HEADS = "all", "mean"
 KINDS = {
     "Target to source": "cross",
@@ -28,10 +28,10 @@ DOTS_PER_INCH = 144
 
 
 def model_name() -> str:
-    """The model on show: $MODEL_ID, or what the file model_id says; a Hub id or a directory.
+    """Return the model on show, from $MODEL_ID or the file model_id: a Hub id or a directory.
 
     Raises:
-        ValueError: Neither says anything.
+        ValueError: Both are empty or missing.
     """
     file = HERE / "model_id"
     name = os.environ.get("MODEL_ID") or (file.read_text("utf-8") if file.is_file() else "")
@@ -44,31 +44,31 @@ def model_name() -> str:
 
 
 def markdown_link(name: str) -> str:
-    """The name of a model, with a link if it is on the Hub."""
+    """Return the name of a model, with a link if it is on the Hub."""
     return f"`{name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
 
 
 def example_sentences() -> list[str]:
-    """The lines of examples.txt: source sentences of the model's own language."""
+    """Return the lines of examples.txt: sentences in the model's source language."""
     file = HERE / "examples.txt"
     lines = file.read_text("utf-8").splitlines() if file.is_file() else []
     return [line.strip() for line in lines if line.strip()]
 
 
 def load_translator(name: str) -> Pipeline:
-    """The pipeline of a model, on the CPU, from weights in a format that can run no code."""
+    """Load the pipeline of a model on the CPU, from weights in a format that cannot run code."""
     safely = {"use_safetensors": True}
     return pipeline("translate", model=name, device="cpu", model_kwargs=safely)
 
 
 def checked_sentence(translator: Pipeline, text: str | None) -> str:
-    """The text on one line.
+    """Return the text on one line.
 
     Raises:
-        ValueError: It is empty or longer than the demo takes; the message is for its reader.
+        ValueError: It is empty, or too long for the demo; the message is for the visitor.
     """
     text = text or ""
-    # Whatever asks, a browser or a program: a long text costs time before its tokens are counted.
+    # Checked first, also for programs: counting the tokens of a long text takes time.
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
             f"This text is too long: it has {len(text)} characters, and this demo takes up to "
@@ -90,13 +90,13 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
 
 
 def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]:
-    """The best translations and their scores, best first.
+    """Return the best translations and their scores, best first.
 
     A score is what the beam search ranks by: the logarithm of the probability, divided by a penalty
     that grows with the length. It is at most 0, and higher is better.
     """
     options = {"num_beams": NUM_TRANSLATIONS, "num_return_sequences": NUM_TRANSLATIONS}
-    if not uses_paper_search(translator.model, options):  # a stock form, for one: by `generate`
+    if not uses_paper_search(translator.model, options):  # such as a Marian export
         options |= {"return_dict_in_generate": True, "output_scores": True}
     found = translator(sentence, return_scores=True, **options)
     scored = [(result["translation_text"], result["score"]) for result in found]
@@ -104,10 +104,10 @@ def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]
 
 
 def translated_lines(translator: Pipeline, texts: list[str]) -> list[str]:
-    """The best translation of each text.
+    """Return the best translation of each text.
 
     Raises:
-        ValueError: These are no texts, or too many, or one of them is empty or too long.
+        ValueError: These are not texts, or too many, or one of them is empty or too long.
     """
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError('Send a list of texts, such as ["A dog.", "A cat."].')
@@ -118,19 +118,19 @@ def translated_lines(translator: Pipeline, texts: list[str]) -> list[str]:
 
 
 def attention_of(translator: Pipeline, sentence: str, translation: str) -> Attention:
-    """The attention of all layers and heads over the words of a sentence and its translation."""
+    """Return the attention of all layers and heads over the words of a sentence pair."""
     return attention_weights(translator.model, translator.tokenizer, sentence, translation)
 
 
 def layer_names(translator: Pipeline, kind: str) -> list[str]:
-    """The layers that have attention of this kind (a value of `KINDS`)."""
+    """Return the names of the layers with attention of this kind (a value of `KINDS`)."""
     config = translator.model.config
     count = config.encoder_layers if kind == "encoder" else config.decoder_layers
     return [str(layer) for layer in range(1, count + 1)]
 
 
 def head_names(translator: Pipeline, kind: str) -> list[str]:
-    """The heads of a layer, and before them all of them and their mean."""
+    """Return the choices of heads: all of them, their mean, and each one."""
     config = translator.model.config
     encoder, decoder = config.encoder_attention_heads, config.decoder_attention_heads
     count = encoder if kind == "encoder" else decoder
@@ -138,7 +138,7 @@ def head_names(translator: Pipeline, kind: str) -> list[str]:
 
 
 def picture(attention: Attention, kind: str, layer: str, head: str) -> Image.Image:
-    """Heat maps of one layer, drawn by `plot_attention`: one head, their mean, or all of them."""
+    """Draw heat maps of one layer with `plot_attention`: one head, their mean, or all heads."""
     heads = {ALL_HEADS: None, MEAN_OF_HEADS: "mean"}
     chosen = heads[head] if head in heads else int(head) - 1
     figure = plot_attention(attention, kind=kind, layer=int(layer) - 1, heads=chosen)

@@ -1,4 +1,4 @@
-"""The command line: the parser, and one file for each group of commands."""
+"""The command line: the parser, and one file per group of commands."""
 
 from .parser import main
 

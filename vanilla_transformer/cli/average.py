@@ -1,4 +1,4 @@
-"""`vanilla-transformer average`: one model from the mean of several checkpoints."""
+"""`vanilla-transformer average`: average several checkpoints into one model."""
 
 import argparse
 from collections.abc import Callable
@@ -12,8 +12,8 @@ _AVERAGE_EXAMPLE = """example:
   vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
   vanilla-transformer average out/checkpoint-8000 out/checkpoint-9000 --output out/mean
 
-Checkpoints of a stock Trainer will do. Tokenizer and configuration come from the last one named,
-beams and length penalty from its run.
+Checkpoints of a stock Trainer work too. The tokenizer and the configuration come from the last
+checkpoint, the number of beams and the length penalty from its run.
 """
 
 
@@ -21,9 +21,9 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `average`."""
     help = "make one model from the mean of several checkpoints (Section 6.1)"
     command = add_command("average", help=help, epilog=_AVERAGE_EXAMPLE)
-    text = "directories with weights, oldest first, or one run with --last"
+    text = "checkpoint directories, oldest first; with --last one run directory"
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
-    text = "take the last N checkpoints of a run, or of the output directory of a stock Trainer"
+    text = "average the last N checkpoints of a run, or of a stock Trainer's output directory"
     command.add_argument("--last", type=whole_number(COUNT), metavar="N", help=text)
     text = "new directory for the model"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
@@ -40,7 +40,7 @@ def _average(options: argparse.Namespace) -> int:
     check_new_folder(output)
     if options.last is not None:
         if len(names) > 1:
-            raise RequestError(f"Got --last and {len(names)} directories; give one, the run.")
+            raise RequestError(f"Got --last and {len(names)} directories; give one run directory.")
         names = last_checkpoints(names[0], options.last)
     average_checkpoints(names, output)
     return 0

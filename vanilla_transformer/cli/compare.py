@@ -1,4 +1,4 @@
-"""`vanilla-transformer compare` and `score`: which model is better, how likely given pairs are."""
+"""`vanilla-transformer compare` and `score`: compare models, and score given pairs with one."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second --output comparison.md
   vanilla-transformer compare runs/first downloads/opus-mt-en-de --test-file test.en,test.de
 
-The first run is what the others are tested against; a model without a recipe is tested as it is.
+Every other run is tested against the first. A model without a recipe uses the first one's recipe.
 """
 _SCORE_EXAMPLE = """example:
   vanilla-transformer score runs/demo-en-de pairs.jsonl.gz
@@ -31,19 +31,19 @@ To keep the pairs that the model finds likely (two texts, into kept.en and kept.
       paste - pairs.en pairs.de | \\
       awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
 
-What is no pair, such as an empty side, has an empty line, which this leaves out.
+An invalid pair, such as one with an empty side, gets an empty line, which `awk` leaves out.
 """
-_SHOWN = 3  # differing sentences on the terminal; a page has more
+_SHOWN = 3  # differing sentences printed; a page has more
 
 
 def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `compare`."""
     help = "compare trained models on the same test pairs, with significance"
     command = add_command("compare", help=help, epilog=_COMPARE_EXAMPLE)
-    text = "run directories, two or more"
+    text = "two or more run directories"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
-    command.add_argument("--output", metavar="PAGE", help="write a Markdown page too")
+    command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
     command.set_defaults(run=_compare, command=command)
 
 
@@ -88,7 +88,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directory", metavar="DIR", help="run directory")
     text = "JSON Lines, a table (.tsv, .csv, .parquet), or two texts as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
-    text = "the mean of each pair's tokens instead of their sum"
+    text = "print the mean over each pair's target tokens instead of the sum"
     command.add_argument("--per-token", action="store_true", help=text)
     add_pair_options(command)
     text = "tokens in a batch"
@@ -125,12 +125,12 @@ def _score(options: argparse.Namespace) -> int:
         print(f"{found.log_probability / tokens:.6f}")
     print("\n" * pairs.before.popleft(), end="", flush=True)
     if pairs.complaints:
-        print(f"Lines that are no pairs: {pairs.complaints}; first {pairs.first}", file=sys.stderr)
+        print(f"Invalid pairs: {pairs.complaints}; first {pairs.first}", file=sys.stderr)
     return 0
 
 
 class _Pairs:
-    """The pairs of a reader, and how many lines that are none came before each, and at the end."""
+    """Pairs of a reader, with the count of invalid ones before each pair and at the end."""
 
     def __init__(self, reader: "PairReader") -> None:
         self.reader = reader
@@ -152,7 +152,7 @@ class _Pairs:
 
 
 def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[str, str]:
-    """Codes of source and target, which are keys in JSON Lines; two texts have none."""
+    """Return the language codes, which are the keys in JSON Lines; two texts need none."""
     from ..recipes.recipe import load_recipe, make_recipe
     from ..storage.run_files import RECIPE
 
@@ -164,5 +164,5 @@ def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[
     elif path.is_file():
         recipe = load_recipe(str(path))
     else:
-        raise RequestError(f"{directory} holds no {RECIPE}; give --pair, such as en-de.")
+        raise RequestError(f"{directory} has no {RECIPE}; give --pair, such as en-de.")
     return recipe.languages

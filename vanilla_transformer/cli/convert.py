@@ -1,4 +1,4 @@
-"""`vanilla-transformer import | export`: other systems' models in, ours out in others' formats."""
+"""`vanilla-transformer import | export`: convert models from and to other systems."""
 
 import argparse
 import importlib
@@ -13,28 +13,28 @@ _IMPORT_EXAMPLE = """example:
   vanilla-transformer import torch model.pt runs/mine --heads 8 \\
       --pad-token-id 1 --bos-token-id 2 --eos-token-id 3
 
-`vanilla-transformer import SYSTEM --help` shows the options of a system. A checkpoint comes in
-whole or not at all: what this package cannot hold exactly is refused with the reason.
+`vanilla-transformer import SYSTEM --help` shows the options of a system. A checkpoint is imported
+exactly or not at all: if this package cannot represent a part of it, an error says which part.
 """
-# For each system what PATH is, the options that its importer takes, and an example of them.
+# For each system: what PATH is, the options of its importer, and an example.
 SYSTEMS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "marian": (
-        "directory of transformers with a MarianMTModel, as OPUS-MT's",
+        "transformers directory with a MarianMTModel, such as OPUS-MT's",
         (),
         "opus-mt-en-de runs/opus-mt-en-de",
     ),
     "fsmt": (
-        "directory of transformers with an FSMTForConditionalGeneration",
+        "transformers directory with an FSMTForConditionalGeneration",
         (),
         "wmt19-en-ru runs/wmt19-en-ru",
     ),
     "fairseq": (
-        "checkpoint .pt of a transformer* of fairseq's",
+        "fairseq checkpoint (.pt) of an architecture transformer*",
         ("dictionaries", "bpe_codes"),
         "wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16 --bpe-codes wmt16/bpecodes",
     ),
     "torch": (
-        "state dict .pt with a torch.nn.Transformer in it",
+        "state dict (.pt) that contains a torch.nn.Transformer",
         (
             "heads",
             "pad_token_id",
@@ -54,39 +54,39 @@ SYSTEMS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "model.pt runs/mine --heads 8 --pad-token-id 1 --bos-token-id 2 --eos-token-id 3",
     ),
     "annotated": (
-        "state dict .pt of The Annotated Transformer",
+        "state dict (.pt) of The Annotated Transformer",
         ("heads", "source_vocab", "target_vocab"),
         "multi30k_model_final.pt runs/annotated --source-vocab de.txt --target-vocab en.txt",
     ),
     "joeynmt": (
-        "model directory of Joey NMT with config.yaml",
+        "Joey NMT model directory with config.yaml",
         ("checkpoint",),
         "models/iwslt14 runs/iwslt14 --checkpoint best.ckpt",
     ),
-    "opennmt": ("checkpoint .pt of OpenNMT-py 3", (), "model_step_100000.pt runs/opennmt"),
+    "opennmt": ("OpenNMT-py 3 checkpoint (.pt)", (), "model_step_100000.pt runs/opennmt"),
 }
 _NUMBER, _FILE = {"type": int, "metavar": "N"}, {"metavar": "FILE"}
 _NAME = {"metavar": "NAME"}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "dictionaries": {"metavar": "DIR", "help": "has dict.SOURCE.txt and dict.TARGET.txt"},
-    "bpe_codes": {**_FILE, "help": "codes of BPE, for a tokenizer of text (Moses, then these)"},
-    "checkpoint": {**_NAME, "help": "file in the directory (default: the best)"},
+    "dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"},
+    "bpe_codes": {**_FILE, "help": "BPE codes; adds a tokenizer for text (Moses, then BPE)"},
+    "checkpoint": {**_NAME, "help": "checkpoint file in the directory (default: the best)"},
     "heads": {**_NUMBER, "help": "attention heads"},
-    "pad_token_id": {**_NUMBER, "help": "id of padding"},
-    "bos_token_id": {**_NUMBER, "help": "id from which the decoder starts"},
+    "pad_token_id": {**_NUMBER, "help": "padding id"},
+    "bos_token_id": {**_NUMBER, "help": "id that the decoder starts from"},
     "eos_token_id": {**_NUMBER, "help": "id that ends a target"},
     "unk_token_id": {**_NUMBER, "help": "id of unknown words, if there is one"},
-    "source_embedding": {**_NAME, "help": "tensor of the encoder's embedding"},
-    "target_embedding": {**_NAME, "help": "tensor of the decoder's embedding"},
-    "generator": {**_NAME, "help": "tensor of the weight before the softmax"},
+    "source_embedding": {**_NAME, "help": "name of the encoder embedding tensor"},
+    "target_embedding": {**_NAME, "help": "name of the decoder embedding tensor"},
+    "generator": {**_NAME, "help": "name of the pre-softmax weight tensor"},
     "norm_first": {"action": "store_true", "help": "norm_first=True in torch.nn.Transformer"},
     "activation": {"choices": ("relu", "gelu"), "help": "default: relu"},
     "layer_norm_eps": {"type": float, "metavar": "X", "help": "default: 1e-5"},
     "unscaled": {"action": "store_true", "help": "embeddings were not multiplied by sqrt(d_model)"},
-    "source_vocab": {**_FILE, "help": "the source's tokens, one a line"},
-    "target_vocab": {**_FILE, "help": "the target's tokens, one a line"},
+    "source_vocab": {**_FILE, "help": "source tokens, one per line"},
+    "target_vocab": {**_FILE, "help": "target tokens, one per line"},
 }
-# Without these a state dict says too little.
+# A state dict does not hold these values.
 _REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
 
 FORMATS = ("marian", "ctranslate2", "onnx")
@@ -96,17 +96,17 @@ _EXPORT_EXAMPLE = """example:
   vanilla-transformer export ctranslate2 runs/multi30k_en_de exports/int8 --quantization int8
   vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
 
-marian       a stock MarianMTModel, for transformers without this package and all that knows Marian
+marian       a stock MarianMTModel, for transformers without this package and tools for Marian
 ctranslate2  for CTranslate2, fast on CPU and GPU: translate --engine ctranslate2
 onnx         an encoder and a decoder for ONNX Runtime: translate --engine onnx
 
-The export is loaded again and compared with the model before OUT appears.
+OUT appears only after the export was loaded and its outputs were compared with the model's.
 """
 
 
 def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command `import`."""
-    help = "make a model of this package from another system's checkpoint"
+    """Add the command `import`."""
+    help = "convert another system's checkpoint into a model of this package"
     command = add_command("import", help=help, epilog=_IMPORT_EXAMPLE)
     systems = command.add_subparsers(required=True, metavar="SYSTEM")
     for system, (path_help, options, example) in SYSTEMS.items():
@@ -140,7 +140,7 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command `export`."""
+    """Add the command `export`."""
     help = "write a trained model in another format"
     command = add_command("export", help=help, epilog=_EXPORT_EXAMPLE)
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))

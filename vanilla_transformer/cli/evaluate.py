@@ -1,4 +1,4 @@
-"""`vanilla-transformer evaluate`: the scores of a trained model as a table."""
+"""`vanilla-transformer evaluate`: print the scores of a trained model as a table."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +16,11 @@ _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
   vanilla-transformer evaluate runs/multi30k_en_de --bleu moses,compound --output texts.tsv
 
---bleu moses is lower-cased BLEU of Moses tokens, as papers on Multi30k report it; compound is cased
-BLEU of Moses tokens with compounds split at hyphens, as the authors' get_ende_bleu.sh has it.
-Texts as .tsv have a heading and the columns source, hypothesis, reference, test_set; a tab, the end
-of a line and a backslash in a text are \\t, \\n, \\r and \\\\.
+--bleu moses is lower-cased BLEU on Moses tokens, as papers on Multi30k report it.
+--bleu compound is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors'
+get_ende_bleu.sh.
+A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
+and backslashes in a text are written as \\t, \\n, \\r and \\\\.
 """
 
 
@@ -29,15 +30,15 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
     command.add_argument("directory", metavar="DIR", help="run directory")
     add_test_options(command)
-    text = "further kinds of BLEU: moses, compound, or both (need sacremoses)"
+    text = "also report these kinds of BLEU: moses, compound or both (needs sacremoses)"
     command.add_argument("--bleu", metavar="KIND,...", help=text)
-    text = "write the scores as JSON too, or the texts if FILE ends in .tsv"
+    text = "also write the scores as JSON, or the texts if FILE ends in .tsv"
     command.add_argument("--output", metavar="FILE", help=text)
     command.set_defaults(run=_evaluate, command=command)
 
 
 def add_test_options(command: argparse.ArgumentParser) -> None:
-    """Add what says which pairs are tested on, and how they are translated."""
+    """Add the options for the test pairs and for how they are translated."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     add_pair_options(command)
     text = "refuse malformed lines of test pairs instead of skipping them"
@@ -49,7 +50,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:
-    """Add what says where the two sides of a pair are."""
+    """Add the options that say where the two sides of a pair are."""
     command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
     for side in ("source", "target"):
         text = f"column of the {side} sentences in a table, by name or from 1"
@@ -57,7 +58,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_test_options` has added, by its name in a recipe."""
+    """Return the values of the options of `add_test_options`, by their names in a recipe."""
     from ..recipes.recipe import TEST_OPTIONS
 
     return {name: getattr(options, name) for name in TEST_OPTIONS}
@@ -91,7 +92,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _columns(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
-    """The lines of a table of the texts, for metrics that live elsewhere."""
+    """Yield the lines of a table of texts, for metrics that this package does not compute."""
     yield "source\thypothesis\treference\ttest_set\n"
     escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
     for name, found in scores.items():
@@ -103,7 +104,7 @@ def _columns(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
 def print_scores(scores: Mapping[str, "TestScores"]) -> None:
     """Print one line for each test set."""
     if not scores:
-        print("There is no test set, hence no scores.")
+        print("There is no test set, so there are no scores.")
         return
     rows = {}
     for name, result in scores.items():

@@ -1,4 +1,4 @@
-"""`vanilla-transformer COMMAND`: the parser, the log, and errors in one line.
+"""`vanilla-transformer COMMAND`: the parser, the log, and one-line errors.
 
 Nothing heavy is imported before a command runs, and no command computes anything itself.
 """
@@ -24,7 +24,7 @@ from .train import add_train, is_first_process
 from .translate import add_translate
 
 _PACKAGE = Path(__file__).parents[1]
-# Packages that come with an extra, and the extra.
+# Optional packages, and the extra that installs each.
 EXTRAS = {
     **dict.fromkeys(("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml"), "demo"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
@@ -38,7 +38,7 @@ _EXAMPLE = """example:
   echo "3 hours and 20 minutes" | vanilla-transformer translate runs/demo
   vanilla-transformer publish runs/demo --repo user/demo --license apache-2.0
 
-`vanilla-transformer COMMAND --help` shows the options of a command, and examples of them.
+`vanilla-transformer COMMAND --help` shows the options of a command and examples.
 """
 
 
@@ -46,24 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Words of the command line; those of this process if None.
+        arguments: words of the command line; None takes those of this process.
 
     Returns:
         The exit code: 0, 2 for a mistake in the request, 128 + n after signal n.
     """
-    for stream in (sys.stdout, sys.stderr):  # whatever the locale: text in any language goes out
+    for stream in (sys.stdout, sys.stderr):  # print any language, whatever the locale
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         return _run(arguments)
-    except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
+    except BrokenPipeError:  # whoever reads the output has stopped, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
     except (RequestError, OSError, ImportError) as error:
-        if (line := _line_for(error)) is None:  # a defect: its traceback says where
+        if (line := _line_for(error)) is None:  # a bug: show its traceback
             raise
         print(f"vanilla-transformer: {line}", file=sys.stderr)
         return 2
@@ -73,29 +73,29 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        # Names alone: a value that went astray may be a token.
+        # Only names: a misplaced value may be a token.
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        surplus = f"{len(unknown)} more {'word' if len(unknown) == 1 else 'words'} than it takes"
+        surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     _configure_logging()
-    # Here and not above: help and mistyped commands need not wait until these are loaded.
+    # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar
 
     register()
-    disable_progress_bar()  # of loading small files, between the lines of the log
+    disable_progress_bar()  # they would break up the log
     return options.run(options)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, instead of printing all options before it."""
+    """A parser whose errors are one line, without a list of all options before it."""
 
     _parsing = False
 
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse options before, between and behind the other words; return what is unknown too."""
-        # The host calls this method again for each of its two passes.
+        """Parse options before, between and after other words; return unknown words too."""
+        # parse_known_intermixed_args calls this method again for each of its two passes.
         if self._parsing or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._parsing = True
@@ -154,12 +154,12 @@ def _configure_logging() -> None:
 
 
 def _short(text: str, most: int = 300) -> str:
-    """The text, cut where it is longer than a line that anyone would read."""
+    """Return the text, shortened to what fits an error message."""
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def _line_for(error: Exception) -> str | None:
-    """What to tell the user of a mistake in the request; None if there is none."""
+    """Return the line for a mistake of the user; None if the error is not one."""
     if isinstance(error, RequestError):
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,4 +1,4 @@
-"""`vanilla-transformer publish`, and the options of `train` that end in it."""
+"""`vanilla-transformer publish`, and the options of `train` that publish the trained model."""
 
 import argparse
 import logging
@@ -16,33 +16,34 @@ _PUBLISH_EXAMPLE = """example:
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0 --push
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --space --push
 
-Without --push all is done but the push: the model is loaded in a clean process and translates,
+Without --push everything but the push happens: a clean process loads the model and translates,
 the card is rendered, and every file that would be pushed is listed.
 """
 
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command `publish`."""
+    """Add the command `publish`."""
     help = "put a trained model on the Hugging Face Hub"
     command = add_command("publish", help=help, epilog=_PUBLISH_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, average or stock form")
-    command.add_argument("--repo", metavar="USER/NAME", required=True, help="name on the Hub")
-    command.add_argument("--push", action="store_true", help="push; without it, a dry run")
+    text = "run directory, averaged model or Marian export"
+    command.add_argument("directory", metavar="DIR", help=text)
+    command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
+    command.add_argument("--push", action="store_true", help="push to the Hub (default: a dry run)")
     _add_facts(command)
-    text = "instead of the model, the demo Space of the model USER/NAME"
+    text = "publish the demo Space of the model USER/NAME instead of the model"
     command.add_argument("--space", action="store_true", help=text)
-    text = "run directory that DIR comes from, if it is none"
+    text = "run directory that DIR was made from, if DIR is not one"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
-    command.add_argument("--with-code", action="store_true", help="for trust_remote_code=True")
+    command.add_argument("--with-code", action="store_true", help="push the model's code too")
     command.add_argument("--private", action="store_true", help="create a private repository")
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
-    command.add_argument("--card-dir", metavar="OUT", help="write the card with its pictures too")
+    command.add_argument("--card-dir", metavar="OUT", help="also write the card and pictures")
     command.set_defaults(run=_publish, command=command)
 
 
 def add_push_to_hub(command: argparse.ArgumentParser) -> None:
-    """Adds to `train` what publishes the trained model."""
+    """Add the options of `train` that publish the trained model."""
     group = command.add_argument_group(
         "more options: publishing", "see vanilla-transformer publish --help"
     )
@@ -52,7 +53,7 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
 
 
 def check_push_to_hub(options: argparse.Namespace, data_license: str | None) -> None:
-    """Raise ValueError, before anything is trained, for what would be refused afterwards."""
+    """Raise ValueError before the training if the model could not be published after it."""
     if options.push_to_hub is None:
         return
     from huggingface_hub import get_token
@@ -67,7 +68,7 @@ def check_push_to_hub(options: argparse.Namespace, data_license: str | None) -> 
 
 
 def push_trained(options: argparse.Namespace, directory: str) -> None:
-    """Publish what `train` has trained, if it was to."""
+    """Publish the trained model, if the options ask for it."""
     if options.push_to_hub is None:
         return
     from ..publish.publishing import publish
@@ -75,13 +76,13 @@ def push_trained(options: argparse.Namespace, directory: str) -> None:
     publication = publish(
         directory, options.push_to_hub, license=options.license, push=True, private=options.private
     )
-    assert publication.commit is not None  # it was to push
+    assert publication.commit is not None  # since push=True
     print(f"Pushed {len(publication.files)} files: {publication.commit.url}")
 
 
 def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -> None:
     command.add_argument(
-        "--license", metavar="ID", help="of the model; demanded, such as cc-by-4.0"
+        "--license", metavar="ID", help="licence of the model, such as cc-by-4.0 (required)"
     )
     if with_data:
         text = "of the training pairs (default: the recipe's)"
@@ -90,7 +91,7 @@ def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -
 
 
 def _publish(options: argparse.Namespace) -> int:
-    for library in ("httpx", "httpx2"):  # a line for every request
+    for library in ("httpx", "httpx2"):  # they log every request
         logging.getLogger(library).setLevel(logging.WARNING)
     from ..publish.card import WITH_CODE
 
@@ -101,7 +102,7 @@ def _publish(options: argparse.Namespace) -> int:
     total = sum(publication.files.values())
     print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
     if options.card_dir:
-        print(f"The card is {Path(options.card_dir) / 'README.md'}.")
+        print(f"The card is in {Path(options.card_dir) / 'README.md'}.")
     if publication.commit is None:
         first = "" if options.space else "read the card, then "
         print(f"Nothing was pushed; {first}give --push.")
@@ -137,10 +138,10 @@ def _publish_space(options: argparse.Namespace) -> "Publication":
     for name in ("license", "data_license", "data_source", "revision", "card_dir"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
-            raise RequestError(f"got --{option} with --space; it is of the model, leave it out.")
+            raise RequestError(f"got --{option} with --space; it is for the model, leave it out.")
     if options.with_code:
         raise RequestError(
-            "got --with-code with --space, which always holds the code; leave it out."
+            "got --with-code with --space, which always includes the code; leave it out."
         )
     return publish_space(
         options.directory,

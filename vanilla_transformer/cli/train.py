@@ -1,4 +1,4 @@
-"""`vanilla-transformer train`: the options of a recipe, and what is printed at the end of a run."""
+"""`vanilla-transformer train`: the options of a recipe, and the summary at the end of a run."""
 
 import argparse
 import dataclasses
@@ -25,13 +25,13 @@ _TRAIN_EXAMPLE = """example:
   vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \\
       --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --output-dir runs/tuned
 
-With --init-from the model brings its shape, vocabulary and tokenizer. The schedule begins anew, so
-give a rate like that at which the model's own training ended (history.tsv), or a smaller one.
+With --init-from the model provides shape, vocabulary and tokenizer. The schedule starts afresh, so
+give a learning rate no higher than the last one of the model's own training (history.tsv).
 
-The same command again resumes a run that was stopped. On several devices:
+To resume a run that was stopped, repeat the command. To train on several devices:
   accelerate launch training/train.py RECIPE [overrides]
 """
-# What follows the demo: the same with data of one's own.
+# What to try after the demo: Multi30k, then your own pairs.
 _NEXT = """  {program} train multi30k_en_de
   {program} train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
       --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
@@ -39,17 +39,17 @@ _NEXT = """  {program} train multi30k_en_de
 
 def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `train`."""
-    help = "train a model as a recipe says, into a run directory"
+    help = "train a model from a recipe and write it to a run directory"
     command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
     names = ", ".join(shipped_recipes())
-    command.add_argument("recipe", metavar="RECIPE", help=f"a path to a YAML file, or {names}")
+    command.add_argument("recipe", metavar="RECIPE", help=f"path to a YAML file, or one of {names}")
     command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
-    command.add_argument("--pair", metavar="S-T", help="both languages at once, such as en-de")
+    command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
     command.description = (
         f"{command.description}"
-        "\nOptions override the recipe; `none` unsets a value. A default is what a recipe that does"
-        "\nnot have the option gets: the paper's value, where the paper has one."
+        "\nOptions override the recipe; `none` unsets a value. The defaults apply if the recipe"
+        "\ndoes not set the option; they are the paper's values, where the paper has one."
     )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):
@@ -70,7 +70,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
     help = (field.metadata["help"] + default).replace("%", "%%")
     kind, _ = field_type(field.name)
     if kind is bool:
-        # Without a value of its own, or `--strict demo` would take the recipe for it.
+        # A flag that takes no value, or `--strict demo` would read the recipe as one.
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
     else:
         metavar = "TEXT" if kind is str else kind.__name__.upper()
@@ -106,14 +106,14 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """This program as its user has called it: it need not be on the path."""
+    """Return the name or path that calls this program: it may not be on PATH."""
     name = "vanilla-transformer"
     called = Path(sys.argv[0])
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
 def _print_samples(samples: Mapping[str, Sequence["Sample"]], count: int = 3) -> None:
-    """Print the first samples; a run of an earlier version has none in its metrics."""
+    """Print the first samples; metrics of earlier versions have none."""
     from ..train.report import sample_text
 
     chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:count]
@@ -127,5 +127,5 @@ def _default_output_dir(recipe: str, pair: str | None) -> str:
 
 
 def is_first_process() -> bool:
-    """Whether this is the process of several that writes and prints."""
+    """Return whether this is the one of several processes that writes and prints."""
     return os.environ.get("RANK", "0") == "0"

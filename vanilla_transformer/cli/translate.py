@@ -1,4 +1,4 @@
-"""`vanilla-transformer translate`: lines in, translations out, and a picture of the attention."""
+"""`vanilla-transformer translate`: translate lines, and draw the attention."""
 
 import argparse
 import collections
@@ -39,58 +39,58 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
-With --alignments each line written has a line there, of links such as 0-0 1-2: word of the source,
-word of the translation, from 0, as white space parts them.
-With --split-sentences each line is a paragraph of any number of sentences, and stays one.
-With --tsv each line comes back with its translation as one more column, behind the others.
-A line that is not UTF-8, or longer than 4096 tokens, is refused: in a file before any line is
-translated, in a pipe when it comes.
+With --alignments, FILE gets one line for each line of output, with links such as 0-0 1-2: source
+word, translated word. Words are separated by white space and counted from 0.
+With --split-sentences each line may hold several sentences; their translations stay on one line.
+With --tsv each line is printed with its translation as an additional last column.
+A line that is not UTF-8, or longer than 4096 tokens, is an error: in a file before any line is
+translated, in a pipe when the line arrives.
 """
 _T = TypeVar("_T")
 _SIDES = ("source", "target")
-_PAUSE = 0.2  # seconds without a line after which those that arrived are translated
+_PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command `translate`."""
-    help = "translate a text, one sentence a line"
+    """Add the command `translate`."""
+    help = "translate a text, one sentence per line"
     command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, or user/name of the Hub")
+    command.add_argument("directory", metavar="DIR", help="run directory, or user/name on the Hub")
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
-    text = "branch, tag or commit of a model of the Hub; its code is never run"
+    text = "branch, tag or commit of a model on the Hub; its code is never run"
     command.add_argument("--revision", metavar="NAME", help=text)
-    text = "beams (default: the model's own, 4 if it was made here)"
+    text = "beams (default: the model's own, 4 for models of this package)"
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
-    text = "the N best, with their scores"
+    text = "print the N best translations with their scores"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
-    text = "write which word comes from which, as i-j"
+    text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
-    text = "how each translation begins"
+    text = "begin each translation with TEXT"
     command.add_argument("--prefix", metavar="TEXT", help=text)
-    text = "translate this column (from 1, or by its name in the first line) of a table with tabs"
+    text = "translate this column of a tab-separated table, by number from 1 or by name in line 1"
     command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
-    text = "translate the sentences of each line one by one, and join them again"
+    text = "split each line into sentences, translate them one by one and join them again"
     command.add_argument("--split-sentences", action="store_true", help=text)
-    text = "languages of --split-sentences, such as en-de, where no recipe of the model says them"
+    text = "languages for --split-sentences, such as en-de, if the model has no recipe"
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "tokens in a batch"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
-    text = "run DIR, an export, with CTranslate2 or ONNX Runtime"
+    text = "run the export in DIR with CTranslate2 or ONNX Runtime"
     command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)
-    picture = command.add_argument_group("picture", "attention while the first line is translated")
-    picture.add_argument("--attention", metavar="PNG", help="draw it")
-    text = "who attends to whom (default: cross, from target to source)"
+    picture = command.add_argument_group("picture", "attention for the first line")
+    picture.add_argument("--attention", metavar="PNG", help="draw the attention")
+    text = "kind of attention (default: cross, from target to source)"
     picture.add_argument("--attention-kind", choices=("encoder", "decoder", "cross"), help=text)
-    text = "layer from 1 (default: -1, the last)"
+    text = "layer, from 1 (default: -1, the last)"
     picture.add_argument("--attention-layer", type=_index, metavar="N", help=text)
-    text = "heads from 1, such as 1,4, or mean (default: all)"
+    text = "heads, from 1, such as 1,4; or mean (default: all)"
     picture.add_argument("--attention-heads", type=_heads, metavar="N,...", help=text)
     command.set_defaults(run=_translate, command=command)
 
 
 def whole_number(allowed: Range) -> Callable[[str], int]:
-    """What reads the number of an option, in this range."""
+    """Return a parser of whole numbers in this range, for an option."""
 
     def read(text: str) -> int:
         if re.fullmatch("[0-9]{1,100}", text) and int(text) in allowed:
@@ -116,7 +116,7 @@ def _heads(text: str) -> list[int] | str:
 
 
 def _index(text: str) -> int:
-    """The index of a layer or head that people count from 1; those from the end stay."""
+    """Return the index from 0 of a layer or head given from 1; negative numbers stay."""
     if not re.fullmatch("-?0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(
             f"got {quoted(text)}; it is counted from 1, and -1 is the last"
@@ -139,13 +139,13 @@ def _translate(options: argparse.Namespace) -> int:
     check_folders(options.output, options.alignments, options.attention)
     for name in ("nbest", "alignments", "prefix"):
         if options.engine and getattr(options, name):
-            raise RequestError(f"--{name} is of the paper's search; leave out --engine.")
+            raise RequestError(f"--{name} needs the paper's beam search; leave out --engine.")
     if options.tsv and options.nbest:
-        raise RequestError("--nbest prints lines of its own form; leave out --tsv.")
+        raise RequestError("--nbest prints no table; leave out --tsv.")
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
-        # A pipe or terminal may wait for answers before it sends more; a file does not.
+        # The writer of a pipe or a terminal may wait for answers before it sends more.
         waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
         model = _translator(directory, options.engine)
         tokenizer = load_saved_tokenizer(directory)
@@ -173,7 +173,7 @@ def _translate(options: argparse.Namespace) -> int:
             progress = sys.stderr.isatty() and not target.isatty()
             found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
         warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
-        awaited = options.attention  # the picture that is yet to be drawn
+        awaited = options.attention  # the picture that is not drawn yet
         for number, (row, texts, answers) in enumerate(sources.answers(found)):
             for text, best in zip(texts, answers, strict=True):
                 warnings.look_at(number + 1, text)
@@ -189,25 +189,25 @@ def _translate(options: argparse.Namespace) -> int:
             target.flush()
             if alignments is not None:
                 aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
-                for links in [one.alignment for one in aligned] or [[]]:  # of a head: none
+                for links in [one.alignment for one in aligned] or [[]]:  # none: a heading
                     alignments.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
                 alignments.flush()
     if awaited:
-        raise RequestError("There is no line with text whose attention could be drawn.")
+        raise RequestError("No line has text, so there is no attention to draw.")
     return 0
 
 
 def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
-    """Source and target of the sentences that lines are split into; None if they are not."""
+    """Return the languages for splitting lines into sentences; None if lines are not split."""
     if not options.split_sentences:
         if options.pair:
-            raise RequestError("--pair is for --split-sentences; give both, or neither.")
+            raise RequestError("--pair is for --split-sentences; give both or neither.")
         return None
     for name in ("nbest", "alignments", "prefix"):
         if getattr(options, name):
             raise RequestError(
-                f"--{name} is of one sentence, and --split-sentences makes several of a line; "
-                "leave one of them out."
+                f"--{name} works on single sentences, and --split-sentences makes several of a "
+                "line; leave one of them out."
             )
     from ..data.splitting import split_sentences
 
@@ -220,14 +220,14 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
             f"--split-sentences: {directory} does not say its languages; give --pair, such as "
             "--pair en-de."
         )
-    split_sentences("", source)  # says now, not later, what is not installed
+    split_sentences("", source)  # fails now, not later, if a package is missing
     return source, target
 
 
 def _joined(
     answers: Sequence[Sequence["_Translation"]], languages: tuple[str, str] | None
 ) -> Sequence["_Translation | tuple[str, None]"]:
-    """The translations of a row: those of its one text, or its sentences' together."""
+    """Return the translations of a row; those of its sentences are joined."""
     if languages is None or not answers:
         return answers[0] if answers else []
     from ..data.splitting import join_sentences
@@ -236,7 +236,7 @@ def _joined(
 
 
 def _translator(directory: Path, engine: str | None) -> Any:
-    """The model of a folder, or an engine that runs an export of it."""
+    """Load the model of a folder, or the engine for an exported one."""
     from ..convert.engines import ENGINES, load_engine
     from ..storage.saved_model import load_saved_model
 
@@ -244,16 +244,16 @@ def _translator(directory: Path, engine: str | None) -> Any:
         return load_engine(engine, directory)
     for name, file in ENGINES.items():
         if (directory / file).is_file():
-            raise RequestError(f"{directory} holds an export; give --engine {name}.")
+            raise RequestError(f"{directory} holds an exported model; give --engine {name}.")
     return load_saved_model(directory, device="auto")
 
 
 def _drawn(options: argparse.Namespace) -> dict[str, Any]:
-    """What `plot_attention` is to draw, as far as it was said."""
+    """Return the arguments of `plot_attention` that the options set."""
     values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
     given = {name: value for name, value in values.items() if value is not None}
     if options.engine and options.attention:
-        raise RequestError("--attention looks into the model itself; leave out --engine.")
+        raise RequestError("--attention needs the model itself; leave out --engine.")
     if given and not options.attention:
         raise RequestError(f"--attention-{next(iter(given))} needs --attention PNG, the picture.")
     return given
@@ -272,27 +272,27 @@ def _draw_attention(
 
 
 class _Row(NamedTuple):
-    """A line as it came, and the text in it that is translated; None: it is the table's head."""
+    """An input line and the text in it to translate; None for the heading of a table."""
 
     line: str
     text: str | None
 
     def column_of(self, translations: Sequence[tuple[Any, ...]]) -> str:
-        """The column with the translation, or its head."""
+        """Return the cell of the additional column: the translation, or its heading."""
         if self.text is None:
             return "translation"
         return " ".join(_one_line(translations[0][0]).split("\t"))
 
 
 def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Row]:
-    """The lines with their texts: each whole, or one column of it, by number or name."""
+    """Yield the lines with their texts: the whole line, or one column by number or name."""
     place = column
     for number, line in enumerate(_lines(stream, name), start=1):
         cells = line.split("\t")
         if isinstance(place, str):
             if place not in cells:
                 raise RequestError(
-                    f"{name}, line 1, names no column {quoted(place)}; give one of "
+                    f"{name}, line 1, has no column {quoted(place)}; give one of "
                     f"{quoted(', '.join(cells), 200)}, or a number from 1."
                 )
             place = cells.index(place) + 1
@@ -309,11 +309,11 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
 
 
 class _Sources:
-    """An iterator over the texts of rows, which brings them and their translations together.
+    """The texts of rows, to be translated; `answers` matches the translations to the rows.
 
     Args:
-        rows: each has one text, or its sentences.
-        languages: of source and target, if texts are split into sentences.
+        rows: lines with their texts.
+        languages: of source and target, to split texts into sentences. None does not split.
     """
 
     def __init__(self, rows: Iterator[_Row], languages: tuple[str, str] | None) -> None:
@@ -326,7 +326,7 @@ class _Sources:
             yield from texts
 
     def each(self) -> Iterator[tuple[_Row, list[str]]]:
-        """Each row with its texts, none for a head."""
+        """Yield each row with its texts; a heading has none."""
         for row in self.rows:
             yield row, self._texts(row)
 
@@ -342,7 +342,7 @@ class _Sources:
     def answers(
         self, found: Iterable[list[_T]]
     ) -> Iterator[tuple[_Row, list[str], list[list[_T]]]]:
-        """Each row with its texts and the translations of each of them."""
+        """Yield each row with its texts and their translations."""
         found = iter(found)
         for first in found:
             if not self.waiting[0][1]:
@@ -354,7 +354,7 @@ class _Sources:
 
 
 class _Warnings:
-    """Says once of each what may not be meant: columns in a line, and a very long text."""
+    """Warnings, once each, of what may be a mistake: tabs in a line, and a very long text."""
 
     def __init__(
         self,
@@ -368,11 +368,11 @@ class _Warnings:
         self.tabs = tsv is None
 
     def look_at(self, number: int, text: str) -> None:
-        """Look at one line, counted from 1."""
+        """Check one line, counted from 1."""
         if self.tabs and "\t" in text:
             self.tabs = False
             self._say(number, "has tabs, but is translated as one text; --tsv takes one column")
-        # A character has four bytes at most, and a token one at least.
+        # A character has at most four bytes, and a token at least one.
         if self.longest is None or 4 * len(text) < self.longest:
             return
         tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
@@ -382,29 +382,29 @@ class _Warnings:
             self.longest = None
 
     def _say(self, number: int, text: str) -> None:
-        print(f"{self.name}, line {number}, {text}. (Said once.)", file=sys.stderr)
+        print(f"{self.name}, line {number}, {text}. (Warned once.)", file=sys.stderr)
 
 
 def _longest_in_training(directory: Path) -> int | None:
-    """Tokens of the longest source that a run may have learnt from; None where nothing says it."""
+    """Return the maximum source length of a run's training, in tokens; None if unknown."""
     longest = _said_by_recipe(directory, "max_source_length")
     return longest if longest in COUNT else None
 
 
 def _said_by_recipe(directory: Path, name: str) -> Any:
-    """What the recipe of a run says; None where there is none, or a damaged one."""
+    """Return a value of a run's recipe; None if there is no recipe, or a damaged one."""
     from ..storage.reading import read_yaml
     from ..storage.run_files import RECIPE
 
     recipe = directory / RECIPE
     try:
         return read_yaml(recipe).get(name) if recipe.is_file() else None
-    except RequestError:  # the model translates all the same
+    except RequestError:  # the model can translate without it
         return None
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
-    """Lists of the lines that have arrived; after a pause somebody may be waiting for an answer."""
+    """Yield lists of the lines that arrived; a pause ends a list, for a writer who waits."""
     arrivals = _Arrivals(lines, most)
     try:
         while arrived := arrivals.take(most):
@@ -414,7 +414,7 @@ def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
 
 
 class _Arrivals:
-    """Lines as they arrive: a thread waits for them, so that the reader need not."""
+    """Lines as they arrive: a thread waits for them, so that the consumer can time out."""
 
     def __init__(self, lines: Iterable[str], capacity: int) -> None:
         self.ended = False
@@ -425,12 +425,12 @@ class _Arrivals:
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
     def take(self, size: int) -> list[str]:
-        """At least one line and up to `size`; none at the end."""
+        """Return at least one line and at most `size`; none at the end."""
         taken: list[str] = []
         while len(taken) < size and not self.ended:
             try:
                 item, more = self.queue.get(timeout=_PAUSE if taken else None)
-            except queue.Empty:  # silence: somebody may be waiting for an answer
+            except queue.Empty:  # a pause: somebody may be waiting for an answer
                 break
             if more:
                 taken.append(item)
@@ -440,7 +440,7 @@ class _Arrivals:
         return taken
 
     def stop(self) -> None:
-        """Lets the thread end as soon as its source lets it."""
+        """Let the thread end after the line that it is waiting for."""
         self.stopped.set()
 
     def _read(self, lines: Iterable[str]) -> None:
@@ -448,7 +448,7 @@ class _Arrivals:
             for line in lines:
                 if not self._put(line, True):
                     return
-        except BaseException as error:  # it belongs to the thread that takes, which raises it
+        except BaseException as error:  # `take` raises it in the consuming thread
             self.error = error
         self._put("", False)  # the end
 
@@ -473,11 +473,11 @@ def _translation_lines(
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())  # a line stays one, also when a model emits a break
+    return " ".join(text.splitlines())  # a model may emit line breaks
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    # Only \n ends a line, as for `wc -l`; str.splitlines knows eleven more characters that do.
+    # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
     with errors_naming(name):
         for number, raw in enumerate(read_lines(stream), start=1):
             if len(raw) > LINE_BYTES:
@@ -494,13 +494,13 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
 def _check_texts(
     sources: _Sources, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
 ) -> None:
-    """Refuse lines that cannot be translated, before hours of work on those before them."""
+    """Refuse lines that cannot be translated, before hours of work on earlier lines."""
     from ..batch_translation import encode, longest_source
 
     limit = longest_source(model)
     for number, (_, texts) in enumerate(sources.each(), start=1):
         for text in texts:
-            # A character has four bytes at most, and a token one at least.
+            # A character has at most four bytes, and a token at least one.
             if 4 * len(text) >= limit:
                 encode(model, tokenizer, [text], first=number)
 
@@ -520,21 +520,21 @@ def _input(name: str | None) -> Iterator[BinaryIO]:
                 ) from error
             yield stream
     elif sys.stdin is None:
-        raise RequestError("The standard input is closed; name a FILE.")
+        raise RequestError("The standard input is closed; give a FILE.")
     else:
         yield sys.stdin.buffer
 
 
 def check_folders(*names: str | None) -> None:
-    """Refuse files that could not be written, before any work."""
+    """Refuse output files that could not be written, before any work."""
     for name in filter(None, names):
         folder = Path(name).parent
         if not folder.is_dir():
             raise RequestError(
-                f"{name} cannot be written: there is no folder {folder}; make it first."
+                f"{name} cannot be written: there is no folder {folder}; create it first."
             )
         if Path(name).is_dir():
-            raise RequestError(f"{name} is a folder; name a file in it.")
+            raise RequestError(f"{name} is a folder; give the name of a file.")
 
 
 @contextlib.contextmanager
@@ -558,7 +558,7 @@ def _output(name: str | None) -> Iterator[TextIO]:
 
 
 def _free_name(path: Path) -> Path:
-    """A name beside a file that no file has."""
+    """Return an unused name next to a file."""
     free, number = path.with_name(f"{path.name}.partial"), 1
     while free.exists():
         number += 1

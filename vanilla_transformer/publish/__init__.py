@@ -1,4 +1,4 @@
-"""Publish a directory with a model on the Hub: checks, card, one commit, demo Space."""
+"""Publish a model directory on the Hub: checks, card, one commit, demo Space."""
 
 from .publishing import Publication, publish
 from .space import publish_space

@@ -1,7 +1,7 @@
-"""Model cards from what a run has measured: facts in, Markdown and the Hub's metadata out.
+"""Model cards, as Markdown with the Hub's metadata, from what a run has measured.
 
-`card_facts` gathers, refuses what is missing, and takes paths out; `render_card` is a function of
-those facts alone, so that a published metrics.json gives its card again to the letter.
+`card_facts` collects the facts, refuses a model that lacks some, and removes paths. `render_card`
+depends on nothing else, so that a published metrics.json renders to exactly the same card again.
 """
 
 import dataclasses
@@ -67,10 +67,10 @@ _TOLD = (
     "hardware",
     "versions",
 )
-# Arguments of a training that no recipe has; where the paper has nothing, it says so.
+# The paper's values for training arguments that no recipe has; it has none for the others.
 _PAPERS_ARGUMENTS = {"learning_rate": "Eq. 3", "lr_scheduler_type": "Eq. 3", "optim": "Adam"}
-# Of what a card takes from metrics.json: the types. `?` ends names that may be missing or null, and
-# `*` stands for any name.
+# Types of what a card takes from metrics.json. Names that end in `?` may be missing or null, `*` is
+# any name.
 _NUMBER = (int, float)
 _SAMPLES = [{"source": str, "reference": str}]
 _TYPES = {
@@ -128,16 +128,16 @@ def card_facts(
     data_license: str | None,
     data_source: str | None,
 ) -> Metrics:
-    """What is known of a model, or an error naming what is not.
+    """Collect what a card says about a model; an error names what is missing.
 
     Args:
-        directory: holds metrics.json, as a run or `evaluate --output` writes it.
-        run: run directory with recipe, samples and curves, if `directory` is none.
+        directory: directory with metrics.json, as a run or `evaluate --output` writes it.
+        run: run directory with recipe, samples and curves, if `directory` is not one.
         repo_id: name on the Hub.
         form: `NATIVE`, `WITH_CODE` or `STOCK`.
-        license: of the model.
-        data_license: of the training pairs; the recipe's if None.
-        data_source: of the training pairs; the recipe's if None.
+        license: licence of the model.
+        data_license: licence of the training pairs. None takes the recipe's.
+        data_source: origin of the training pairs. None takes the recipe's.
 
     Returns:
         The content of metrics.json without paths of this machine, and under `published` what
@@ -149,12 +149,12 @@ def card_facts(
     found, scores_of_run = trained_metrics(directory, run)
     if missing := [name for name in _TOLD if name not in found]:
         raise RequestError(
-            f"the metrics of {run or directory} do not tell {', '.join(missing)}; train with this "
+            f"the metrics of {run or directory} lack {', '.join(missing)}; train with this "
             "version of the package."
         )
     metrics = _checked((run or directory) / METRICS, found)
     recipe = metrics["recipe"]
-    earlier = metrics.get("published") or {}  # of a model that comes from the Hub
+    earlier = metrics.get("published") or {}  # if the model comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     license, data_license = check_licenses(license, data_license)
@@ -173,7 +173,7 @@ def card_facts(
     initial = _initial_model(metrics)
     if initial is not None and initial["repo"] is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
-    if recipe.get("dataset") and _is_local(recipe["dataset"]):  # in its place a file, by its name
+    if recipe.get("dataset") and _is_local(recipe["dataset"]):  # name the file instead
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
     samples = samples_of_run(metrics, run or directory)
@@ -186,7 +186,7 @@ def card_facts(
         "samples": _short_samples(samples, run or directory),
         "scores_of_run": scores_of_run,
     }
-    # A card shows a few of the samples; the others are the run's own, and so are the files.
+    # A card shows a few samples; the others, and the files, stay with the run.
     metrics.pop("samples", None)
     metrics.pop("model_files", None)
     metrics.pop("hypotheses", None)
@@ -194,17 +194,17 @@ def card_facts(
 
 
 def _is_local(dataset: str) -> bool:
-    """Whether a data set is a directory rather than a name on the Hub."""
+    """Return whether a data set is a directory rather than a name on the Hub."""
     return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset) or Path(dataset).exists()
 
 
 def is_non_commercial(license: str) -> bool:
-    """Whether a licence, by name or in words, keeps to non-commercial use."""
+    """Return whether a licence, by name or in words, allows only non-commercial use."""
     return bool(_NON_COMMERCIAL.search(license))
 
 
 def render_card(facts: Metrics) -> ModelCard:
-    """The card of a model, from the content of its published metrics.json."""
+    """Render the card of a model from the content of its published metrics.json."""
     published, recipe = facts["published"], facts["recipe"]
     samples = published["samples"]
     right = [sample for sample in samples if sample["translation"] == sample["reference"]]
@@ -242,7 +242,7 @@ def render_card(facts: Metrics) -> ModelCard:
         plain=_plain,
         code=_code,
     )
-    # Optional parts leave blank lines where they are not.
+    # Omitted parts leave blank lines.
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
     return ModelCard(text)
 
@@ -252,18 +252,18 @@ def _one_line(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in a paragraph or a table."""
+    """Escape text so that Markdown shows it unchanged, in a paragraph or a table."""
     return _MARKUP.sub(r"\\\1", _one_line(text))
 
 
 def _code(text: str, *, in_table: bool = False) -> str:
-    """Text between backticks."""
+    """Put text between backticks."""
     text = _one_line(text).replace("`", "'")
     return f"`{text.replace('|', chr(92) + '|') if in_table else text}`"
 
 
 def _as_shipped(facts: Metrics) -> dict[str, Any]:
-    """The recipe with the length penalty that validation pairs have chosen, if they have."""
+    """Return the recipe with the length penalty that was chosen on validation pairs, if any."""
     recipe, chosen = facts["recipe"], facts.get(CHOSEN) or {}
     if "length_penalty" not in chosen:
         return recipe
@@ -278,16 +278,16 @@ def paper_differences(
     """Return the settings that are not the paper's: name, value here, the paper's, meaning.
 
     Args:
-        recipe: of the training.
-        model: fields of the configuration that no recipe has and that are not the paper's.
-        arguments: likewise of the training.
+        recipe: recipe of the training.
+        model: configuration fields that no recipe has and that are not the paper's.
+        arguments: such arguments of the training.
     """
     preset = _preset(recipe)
     options = {field.name: field for field in dataclasses.fields(Recipe)}
     rows = []
     for name, paper in paper_values(preset).items():
         here = recipe.get(name)
-        # How long the run was to be is no setting: the card says how long it was.
+        # The card itself says how long the run was.
         if here is not None and here != paper and name != "max_steps":
             help = options[name].metadata["help"]
             shown = _plain(_number(here))
@@ -308,13 +308,13 @@ def paper_differences(
 
 
 def _preset(recipe: Mapping[str, Any]) -> str:
-    """The paper's model that a recipe is held against."""
+    """Return the paper's model that a recipe is compared with."""
     preset = recipe.get("preset")
     return preset if preset in PRESETS else "base"
 
 
 def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], bool]:
-    """Metrics of a run with the scores of this model, and whether these are the run's too.
+    """Return a run's metrics with this model's scores, and whether those are the run's scores too.
 
     Raises:
         ValueError: there is no run, or this model was never scored.
@@ -323,8 +323,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
     whole = own if run is None else _read(run / METRICS)
     if whole is None or "recipe" not in whole:
         raise RequestError(
-            f"{run or directory} holds no metrics of a training run ({METRICS}), whose facts a "
-            "card needs; name the run directory with --run. A model that was imported, or trained "
+            f"{run or directory} holds no metrics of a training run ({METRICS}), which a "
+            "card needs; give the run directory with --run. A model that was imported, or trained "
             "by another program, has none: push it with model.push_to_hub and "
             "tokenizer.push_to_hub."
         )
@@ -333,22 +333,22 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
     results = scores.values() if isinstance(scores, dict) else ()
     if not any("bleu" in result for result in results if isinstance(result, dict)):
         raise RequestError(
-            f"{directory} was never scored; give it test pairs: vanilla-transformer evaluate "
+            f"{directory} was never scored; score it on test pairs: vanilla-transformer evaluate "
             f"{directory} --test-file FILE --output {directory / METRICS} and publish with "
             "--run."
         )
     if own is not None and run is not None and "recipe" not in own:
-        # Another average of the run, or one checkpoint: of which ones, nobody knows here.
+        # Another average of the run, or one checkpoint; of which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}
         return {**known, **measured, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None
 
 
 def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
-    """Return what was read; refuse metrics that no run has written, and what no card can say.
+    """Return the metrics; refuse values that no run writes or that no card can show.
 
     Raises:
-        ValueError: a value is missing or of another type, NaN, or half of a character.
+        ValueError: a value is missing or of another type, NaN, or half of a surrogate pair.
     """
     if (odd := next(_oddities(metrics, _TYPES, ""), None)) is not None:
         raise RequestError(f"{odd} in {path} is not what a run writes; measure the model again.")
@@ -356,13 +356,13 @@ def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
         json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
         raise RequestError(
-            f"{path} holds what no card can say ({error}); measure the model again."
+            f"{path} holds a value that no card can show ({error}); measure the model again."
         ) from None
     return cast(Metrics, metrics)
 
 
 def _oddities(found: object, types: Any, place: str) -> Iterator[str]:
-    """The places of values that are not of the types that `_TYPES` gives."""
+    """Yield the places of values that are not of the types in `_TYPES`."""
     if isinstance(types, dict) and isinstance(found, dict):
         for name, inner in types.items():
             key = name.removesuffix("?")
@@ -385,26 +385,26 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def check_licenses(license: str | None, data_license: str | None) -> tuple[str, str]:
-    """Return both; raise ValueError unless they are known and agree about commercial use."""
+    """Return both licences; raise ValueError if one is missing or they contradict each other."""
     if not license:
         raise RequestError(
-            "got no licence; name the model's with --license, as the Hub does: apache-2.0, "
+            "got no licence; give the model's with --license, as the Hub names it: apache-2.0, "
             "cc-by-4.0, cc-by-nc-4.0, other ... Only you can know it."
         )
     if not _LICENSE.fullmatch(license):
         raise RequestError(
-            f"got license {license!r}; the Hub writes them in lower case and with hyphens, such as "
+            f"got license {license!r}; the Hub's names are lower case with hyphens, such as "
             "cc-by-4.0 (huggingface.co/docs/hub/repositories-licenses)."
         )
     if not data_license:
         raise RequestError(
-            "the recipe does not say under which licence its training pairs are; say so with "
+            "the recipe does not name the licence of its training pairs; give it with "
             "--data-license, such as 'CC BY 4.0' or 'non-commercial research'."
         )
     if is_non_commercial(data_license) and not (is_non_commercial(license) or license == "other"):
         raise RequestError(
-            f"got license {license!r} for a model of pairs for non-commercial use ({data_license});"
-            " give one that says so, such as cc-by-nc-4.0, or other."
+            f"got license {license!r}, but the training pairs are for non-commercial use "
+            f"({data_license}); give a licence that says so, such as cc-by-nc-4.0, or other."
         )
     return license, data_license
 
@@ -430,10 +430,10 @@ def samples_of_run(metrics: Metrics, run: Path) -> dict[str, list[Sample]]:
 
 
 def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
-    """Choose the first short sources, each test set in turn, with their references.
+    """Choose the first short sources, from each test set in turn, with their references.
 
-    If the run has translated none of them as its reference has it, the first short one that it did
-    translate so comes behind them: the example of a card should not be a mistake of the model.
+    If the run translated none of them exactly like the reference, append the first short one that
+    it did: the example of a card should not be a mistake of the model.
     """
     in_turn = [
         of_one_set[i]
@@ -454,7 +454,7 @@ def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sam
 
 def _template(name: str) -> str:
     package = Path(__file__).resolve().parents[1]
-    # The wheel carries the templates inside the package; a clone has them beside the cards.
+    # A wheel has the templates inside the package, a clone beside the cards.
     for folder in (package / "_model_cards", package.parent / "model_cards"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
@@ -462,7 +462,7 @@ def _template(name: str) -> str:
 
 
 def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
-    """The model that the training went on from: how to show it, and its name on the Hub."""
+    """Return the model that the training started from: how to show it, and its Hub name."""
     name, found = facts["recipe"].get("init_from"), facts.get("data", {}).get("init_from") or {}
     if name is None:
         return None
@@ -492,7 +492,7 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
 
 
 def _hub_datasets(facts: Metrics) -> list[str]:
-    """Names on the Hub of the training pairs: the recipe's, or those its source links to."""
+    """Return Hub names of the training pairs: the recipe's, or those that its source links to."""
     recipe = facts["recipe"]
     if recipe.get("dataset") and not recipe.get("train_file"):
         return [recipe["dataset"]]
@@ -532,7 +532,7 @@ def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
 
 
 def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
-    """The test sets; the validation set where there is no other."""
+    """Return the scores of the test sets, or of the validation set if there are none."""
     return {name: result for name, result in scores.items() if name != "validation"} or scores
 
 

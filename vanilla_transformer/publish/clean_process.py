@@ -1,7 +1,7 @@
 """Load a model directory and translate with it, in a process that knows nothing of the run.
 
-Run by path, not imported: `python -P clean_process.py REQUEST`. It imports nothing of this package;
-the request says whether the package may be found at all.
+Run by path, not imported: `python -P clean_process.py REQUEST`. It imports nothing from this
+package; the request says whether the model may import it.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Comes with this package or its extras, and is not on a machine with only torch and transformers.
+# This package and its extras, which a machine with only torch and transformers does not have.
 _ABSENT = (
     *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib"),
     *("peft", "sacrebleu", "sacremoses"),
@@ -18,7 +18,7 @@ _ABSENT = (
 
 
 def main(request_file: str) -> None:
-    """Load, compute and translate as the request says, and write down what came of it.
+    """Load, compute and translate as the request says, and write the results.
 
     The request, JSON: `folder`; `package`, the directory to import the package from, or null to
     hide it; `trust_remote_code`; `texts` to translate; `logits` and `answer`, files to write.
@@ -43,7 +43,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     options = {"trust_remote_code": request["trust_remote_code"]}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder, **options)
-    # Other shapes are then in the report too, in the place of an error that names none of them.
+    # This puts mismatched shapes into the report; otherwise an error names none of them.
     model, report = AutoModelForSeq2SeqLM.from_pretrained(
         folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
     )

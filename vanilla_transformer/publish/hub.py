@@ -1,4 +1,4 @@
-"""A folder becomes the content of a repository on the Hub: in one commit, or not at all."""
+"""Push a folder to a repository on the Hub, in one commit or not at all."""
 
 import contextlib
 import fnmatch
@@ -19,14 +19,14 @@ _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 @dataclass(frozen=True)
 class Commit:
-    """What a push has made of the Hub: the hash of the new revision, and where people see it."""
+    """A commit on the Hub: its hash, and the address of its page."""
 
     oid: str
     url: str
 
 
 def plan_files(folder: str | os.PathLike[str]) -> dict[str, int]:
-    """The files of a folder that would be pushed: names with forward slashes, sizes in bytes."""
+    """Return the files of a folder to push: names with forward slashes, and sizes in bytes."""
     root = Path(folder)
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
@@ -44,29 +44,29 @@ def push_folder(
     token: str | None = None,
     replaces: Sequence[str] = (),
 ) -> Commit:
-    """Make a folder the content of a repository, in one commit.
+    """Push a folder to a repository, in one commit.
 
     The repository and the branch are created if missing. All files become visible at once or, if
     anything fails, none of them.
 
     Args:
-        folder: all its files are pushed.
+        folder: folder with the files to push.
         repo_id: `user/name`.
-        message: of the commit.
+        message: commit message.
         repo_type: `model` or `space`.
-        space_sdk: of a Space, such as `gradio`.
+        space_sdk: SDK of a Space, such as `gradio`.
         private: make the repository private if it is created.
-        revision: branch; `main` if None.
+        revision: branch. None takes `main`.
         token: see `publish`.
-        replaces: patterns of file names; what the repository holds of them and the folder does not
-            is deleted.
+        replaces: patterns of file names. Files that match are deleted from the repository if the
+            folder does not have them.
 
     Returns:
         The new commit.
 
     Raises:
-        ValueError: the Hub refuses or cannot be reached, or an existing repository is public and
-            was to be private.
+        ValueError: the Hub refuses or cannot be reached, or `private` is set and the repository
+            exists and is public.
     """
     check_repo_id(repo_id)
     api, files = hub_api(token), plan_files(folder)
@@ -84,7 +84,7 @@ def push_folder(
     with hub_errors(repo_id):
         stale = [
             file.rfilename
-            for file in before.siblings or ()  # type: ignore[union-attr]  # it is no kernel
+            for file in before.siblings or ()  # type: ignore[union-attr]  # not a kernel
             if file.rfilename not in files
             and any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in replaces)
         ]
@@ -95,13 +95,13 @@ def push_folder(
             operations=[*additions, *[CommitOperationDelete(name) for name in stale]],
             commit_message=message,
             revision=revision,
-            parent_commit=before.sha,  # nobody else's push is lost in between
+            parent_commit=before.sha,  # refuses if somebody else has pushed since
         )
     return Commit(info.oid, info.commit_url)
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError unless the name is `user/name` and one that the Hub allows."""
+    """Raise ValueError unless the name is `user/name` and the Hub allows it."""
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
@@ -111,21 +111,23 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def hub_api(token: str | None) -> HfApi:
-    """The Hub for the owner of a token; for whoever is logged in if None.
+    """Return the Hub's client for a token. None takes the token of the user who is logged in.
 
     Raises:
-        ValueError: no header can carry the token; the error of the library would show it.
+        ValueError: no header can carry the token. The library's own error would show it.
     """
     token = get_token() if token is None else token
-    token = token.strip() if token else None  # of a file: with the end of its line
+    token = token.strip() if token else None  # read from a file, it has a line end
     if token and not (token.isascii() and token.isprintable() and len(token.split()) == 1):
-        raise RequestError("the token holds white space or other signs that no token has; copy it.")
+        raise RequestError(
+            "the token holds white space or other characters that no token has; copy it again."
+        )
     return HfApi(token=token)
 
 
 @contextlib.contextmanager
 def hub_errors(repo_id: str) -> Iterator[None]:
-    """One line for what the Hub or the way to it has against a push; the token is in none."""
+    """Turn errors of the Hub and of the connection into one line without the token."""
     try:
         yield
     except errors.HfHubHTTPError as error:
@@ -137,22 +139,22 @@ def hub_errors(repo_id: str) -> Iterator[None]:
                 "login`, or give a token that may write there with HF_TOKEN or --token."
             ) from error
         raise RequestError(
-            f"the Hub refuses the push to {repo_id} (HTTP {status}: {said}); it holds what it held "
-            "before."
+            f"the Hub refuses the push to {repo_id} (HTTP {status}: {said}); the repository is "
+            "unchanged."
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalTokenNotFoundError) as error:
         raise RequestError(f"nothing was pushed to {repo_id}: {_told(error)}") from error
-    except ValueError as error:  # of the library: metadata of the card, for one
+    except ValueError as error:  # from the library, such as for metadata of the card
         raise RequestError(f"the Hub refuses the push to {repo_id}: {_told(error)}") from error
     except (errors.HTTPError, ConnectionError, RuntimeError) as error:
-        # RuntimeError: what the library makes of an upload that broke off.
+        # The library raises RuntimeError for an interrupted upload.
         reason = error.__cause__ or error
         raise RequestError(
             f"the push to {repo_id} broke off ({type(reason).__name__}: {_told(reason)}); the "
-            "repository holds what it held before. Push again."
+            "repository is unchanged. Push again."
         ) from error
 
 
 def _told(error: BaseException | str) -> str:
-    """What an error says, on one line and without a token that a library may have put into it."""
+    """Return the message of an error on one line, without any token that a library put into it."""
     return _TOKEN.sub("***", " ".join(str(error).split()))

@@ -1,8 +1,8 @@
-"""From a directory with a model to the Hub: checked, described, and in one commit.
+"""Publish a model directory on the Hub: check it, render its card, and push both in one commit.
 
-What is pushed is assembled in a folder of its own from a list of what may be published, so that
-nothing else of a run (optimizer, arguments, checkpoints, paths) ever leaves the machine. A process
-that knows nothing of the run loads that folder before anybody else has to.
+The files to push are copied into a new folder from a list of what may be published, so that nothing
+else of a run (optimizer, arguments, checkpoints, paths) ever leaves the machine. A process that
+knows nothing of the run loads that folder first.
 """
 
 import json
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# All of a model directory that is published beside its weights.
+# What is published of a model directory beside its weights.
 _SETTINGS = (
     "config.json",
     "generation_config.json",
@@ -70,19 +70,19 @@ _REQUIRED = {
     "generation_config.json": "without one, translations end after 20 tokens; save it with "
     "model.generation_config.save_pretrained",
 }
-# What an earlier push may have left and this one replaces or does without; above all code.
+# Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES),
     *("*.py", "custom_generate/*", "*.bin", "attention-*.png"),
 )
-# Environment variables that hold a secret, or say where one lies; whoever named them.
+# Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
-_LOGITS_TOLERANCE = 1e-4  # of a stock form that computes in another order
+_LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What is, or would be, published: sizes of files in bytes by name; None if not pushed."""
+    """What is published: file sizes in bytes by name; `commit` is None if nothing was pushed."""
 
     files: dict[str, int]
     form: str
@@ -107,25 +107,25 @@ def publish(
     """Check a model, render its card, and push both in one commit.
 
     Args:
-        directory: run directory, average or stock form; anything with model, tokenizer and metrics.
+        directory: run directory, averaged model or Marian export, with its tokenizer.
         repo_id: `user/name` on the Hub.
-        license: of the model, as the Hub names it, such as `cc-by-4.0`.
-        data_license: of the training pairs, in words; that of the run's recipe if None.
-        data_source: where the pairs are from, in words; that of the run's recipe if None.
+        license: licence of the model, as the Hub names it, such as `cc-by-4.0`.
+        data_license: licence of the training pairs, in words. None takes the recipe's.
+        data_source: origin of the training pairs, in words. None takes the recipe's.
         run: run directory that measured this model, if `directory` is not one itself.
-        with_code: whether the model's code travels along, for `trust_remote_code=True`.
-        push: whether to push; otherwise all is done but that.
+        with_code: whether to push the model's code too, for `trust_remote_code=True`.
+        push: whether to push. False does everything else.
         private: make the repository private if it is created.
-        revision: branch; created if missing. `main` if None.
-        token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
-        card_dir: where to write the card with pictures and metrics too.
+        revision: branch, created if missing. None takes `main`.
+        token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
+        card_dir: directory for a copy of the card with pictures and metrics.
 
     Returns:
         Files, form and commit.
 
     Raises:
-        ValueError: the model must not be published as it is, or the Hub refuses; the message says
-            what to do. Nothing has been changed on the Hub then.
+        ValueError: the model cannot be published as it is, or the Hub refuses; the message says
+            what to do. Nothing on the Hub has changed then.
     """
     source, metrics_run = Path(directory), None if run is None else Path(run)
     check_repo_id(repo_id)
@@ -168,15 +168,15 @@ def publish(
 def check_model_files(directory: Path) -> None:
     """Raise ValueError unless config, tokenizer and weights are there and may be published.
 
-    Weights are read as safetensors only, one tensor at a time, and are finite; no file is a link
-    to one outside the directory.
+    Weights must be finite and in safetensors files, and no file may be a link out of the
+    directory.
     """
     for name, advice in _REQUIRED.items():
         if not (directory / name).is_file():
             raise RequestError(f"{directory} holds no {name}; {advice}.")
     if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
         raise RequestError(
-            f"{directory} has a vocabulary for each language; publish takes models with one."
+            f"{directory} has a vocabulary for each language; publish takes only shared ones."
         )
     for path in _model_files(directory):
         if path.suffix == ".safetensors":
@@ -185,7 +185,7 @@ def check_model_files(directory: Path) -> None:
 
 
 def _model_files(directory: Path) -> list[Path]:
-    """What is published of a model; in a format that could run code is none of it."""
+    """Return the files to publish of a model; none is in a format that can run code."""
     weights = weight_files(directory)
     index = [directory / WEIGHTS_INDEX] if weights != [directory / WEIGHTS] else []
     settings = [directory / name for name in _SETTINGS if (directory / name).is_file()]
@@ -198,7 +198,7 @@ def _check_card_dir(
     taken = {path.resolve() for path in (source, run) if path is not None}
     if card_dir is not None and Path(card_dir).resolve() in taken:
         raise RequestError(
-            f"got {card_dir} for the card, whose metrics.json would replace that of the run; give "
+            f"got {card_dir} for the card, whose metrics.json would overwrite the run's; give "
             "another directory."
         )
 
@@ -216,7 +216,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
 
 
 def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
-    """Copy what is published of the model, and set right what training has left in its config."""
+    """Copy the files to publish, and undo what training changed in the config."""
     folder.mkdir(parents=True)
     for path in _model_files(source):
         shutil.copyfile(path, folder / path.name)
@@ -244,27 +244,27 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
     expected = _logits(model, tokenizer, texts[0])
     if not _close(logits, expected):
         raise RequestError(
-            f"what would be published of {source} does not compute what {source} computes; make "
-            "its config.json what it was."
+            f"the files to publish do not compute what {source} computes; restore its original "
+            "config.json."
         )
     if run is not None and published["scores_of_run"]:
         measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
         if not _close(measured, expected):
             raise RequestError(
-                f"the metrics of {run} were measured on another model than {source}; measure its "
-                f"own: vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
+                f"the metrics of {run} were measured on another model than {source}; score it: "
+                f"vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
                 f"{source / METRICS}"
             )
     for sample, text in zip(published["samples"], answer["translations"], strict=True):
         sample["translation"] = text
-        if published["form"] == STOCK:  # which searches in its own way
+        if published["form"] == STOCK:  # which has its own beam search
             continue
-        # Code that travels has no fast path, whose sums may round otherwise.
+        # Published code has no fast path, which may round differently.
         with plain_decoding() if published["form"] == WITH_CODE else nullcontext():
             expected_text = next(translate(model, tokenizer, [sample["source"]]))
         if text != expected_text:
             raise RequestError(
-                f"a clean process translates {sample['source']!r} in another way than this one; is "
+                f"a clean process translates {sample['source']!r} differently than this one; is "
                 "another version of the package installed?"
             )
     _draw(model, tokenizer, folder, facts)
@@ -277,18 +277,18 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
 def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str | None = None
 ) -> tuple[dict[str, Any], torch.Tensor]:
-    """What a process that knows nothing of the run makes of a folder, offline.
+    """Load a folder and translate with it in an offline process that knows nothing of the run.
 
     Only a model in native form may import this package there.
 
     Args:
-        folder: with model and tokenizer.
-        texts: are translated; the first is the teacher-forced target of the logits as well.
+        folder: folder with model and tokenizer.
+        texts: texts to translate. The first is also the teacher-forced target of the logits.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
-        name: what errors call the folder.
+        name: name of the folder in errors.
 
     Returns:
-        The class of the `model` and the `translations`, and the logits (1, T, V).
+        A dict with the class of the `model` and the `translations`, and the logits (1, T, V).
 
     Raises:
         ValueError: the folder does not load, with the reason in one line.
@@ -317,27 +317,27 @@ def load_in_clean_process(
 def run_apart(
     command: Sequence[str], home: Path, *, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a process that loads a model, offline and with a home of its own.
+    """Run a process that loads a model, offline and with its own home directory.
 
-    It is given no token, no cache and nothing to read from, whatever the model's code looks for.
+    It has no token, no cache and no standard input, whatever the model's code looks for.
 
     Args:
         command: program and arguments.
-        home: an empty directory, as far as the process is concerned.
-        cwd: directory to run in; `home` if None.
-        **variables: of the environment, beside those of this process that are no secrets.
+        home: directory that is the process's home.
+        cwd: directory to run in. None takes `home`.
+        **variables: environment variables, added to those of this process that are not secret.
     """
     environment = {
         name: value for name, value in os.environ.items() if not _SECRET.search(name.upper())
     }
     environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
-    environment["PYTHONUSERBASE"] = site.getuserbase()  # where packages may be, by default at home
+    environment["PYTHONUSERBASE"] = site.getuserbase()  # by default in the home
     return subprocess.run(
         command,
         cwd=cwd or home,
         env=environment | variables,
-        stdin=subprocess.DEVNULL,  # the host may ask whether to run code
+        stdin=subprocess.DEVNULL,  # transformers may ask whether to run code
         capture_output=True,
         encoding="utf-8",
         errors="replace",
@@ -347,7 +347,7 @@ def run_apart(
 def _logits(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str
 ) -> torch.Tensor:
-    """As in clean_process.py: the text is source and teacher-forced target, (1, T, V)."""
+    """Return logits (1, T, V) as clean_process.py does: the text is both source and target."""
     inputs = tokenizer(text, return_tensors="pt")
     start = torch.tensor([[model.config.decoder_start_token_id]])
     decoder_input_ids = torch.cat([start, inputs["input_ids"][:, :-1]], dim=1)
@@ -364,7 +364,7 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 def _draw(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, facts: Metrics
 ) -> None:
-    """Where the decoder looks while it writes each sample."""
+    """Draw the cross-attention of each sample."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
     for number, sample in enumerate(facts["published"]["samples"], start=1):
@@ -375,7 +375,7 @@ def _draw(
 
 
 def _copy_card(folder: Path, card_dir: Path) -> None:
-    """The published files beside model and code."""
+    """Copy the card, its pictures and the metrics."""
     card_dir.mkdir(parents=True, exist_ok=True)
     for pattern in ("README.md", METRICS, "*.png"):
         for path in folder.glob(pattern):

@@ -1,8 +1,8 @@
-"""A copy of the model's own code beside its weights, for machines without this package.
+"""Copy the model's own code beside its weights, for machines without this package.
 
 transformers loads such code with `trust_remote_code=True`: `auto_map` in config.json names the
-classes, `custom_pipelines` the pipeline, and the files lie flat beside it. A checkpoint never holds
-code unless it is asked for.
+classes, `custom_pipelines` the pipeline, and the files lie beside it in one folder. A checkpoint
+has no code unless you ask for it.
 """
 
 import shutil
@@ -27,10 +27,10 @@ AUTO_CLASSES = {
 
 
 def code_files() -> list[Path]:
-    """The files that the classes above and the pipeline need, by the loader's own rule.
+    """Return the files that the classes above and the pipeline need, by the loader's own rule.
 
     Returns:
-        Their paths by name: modules and all that they import from this package, at any depth.
+        Sorted paths: their modules and all that these import from this package, at any depth.
     """
     package = Path(__file__).parents[1]
     classes = [*AUTO_CLASSES.values(), VanillaTransformerTranslationPipeline]
@@ -40,7 +40,7 @@ def code_files() -> list[Path]:
 
 
 def embed_code(directory: Path) -> None:
-    """Put the code into a directory with a model and name it in its config.json."""
+    """Copy the code into a model directory and name it in its config.json."""
     for path in code_files():
         shutil.copyfile(path, directory / path.name)
     config_file = directory / "config.json"

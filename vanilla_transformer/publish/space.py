@@ -1,8 +1,8 @@
-"""The demo Space of a published model: a page to try it on, with all that the page needs.
+"""Make the demo Space of a published model: a page to try it, with all that the page needs.
 
-The page itself is model_cards/space (vanilla_transformer/_space in a wheel). It travels with this
-package's source rather than with a requirement: a Space installs its requirements before its own
-files are there, so that a wheel among them is not found, and a release may not exist.
+The page itself is model_cards/space (vanilla_transformer/_space in a wheel). The Space holds this
+package's source instead of requiring the package: a Space installs its requirements before its own
+files are there, so it would not find a wheel among them, and there may be no release.
 """
 
 import os
@@ -20,9 +20,9 @@ from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import Publication, check_model_files, run_apart
 
 FORM = "demo Space"
-# What an earlier push may have left; the settings and secrets of a Space are no files.
+# What an earlier push may have left; the settings and secrets of a Space are not files.
 _REPLACED = ("*.py", "*.txt", "model_id")
-# The page's own functions, once each, in a process that finds the package in the Space alone.
+# Calls each function of the page once, in a process that finds the package only in the Space.
 _TRIAL = """
 import translation as t
 translator = t.load_translator(t.model_name())
@@ -46,12 +46,12 @@ def publish_space(
     """Make a demo Space of a published model, try it here, and push it in one commit.
 
     Args:
-        directory: the run directory or stock form that was published.
-        repo_id: `user/name` of the model, and of the Space.
-        run: run directory whose samples become the examples, if `directory` is not one itself.
-        push: whether to push; otherwise all is done but that.
+        directory: run directory or Marian export that was published.
+        repo_id: `user/name` of both the model and the Space.
+        run: run directory whose samples become the examples. None takes `directory`.
+        push: whether to push. False does everything else.
         private: make the Space private if it is created.
-        token: of an account on the Hub; that of `hf auth login` or HF_TOKEN if None.
+        token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
 
     Returns:
         Files, form and commit.
@@ -87,9 +87,9 @@ def write_space(
     """Write the files of a Space into a new folder.
 
     Args:
-        folder: to be created.
-        model_id: the model on show: `user/name` on the Hub.
-        run: run directory, whose samples become the examples; None for a page without examples.
+        folder: folder to create.
+        model_id: model of the Space, `user/name` on the Hub.
+        run: run directory whose samples become the examples. None leaves the examples out.
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
     shutil.copytree(_page(package), folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -108,7 +108,7 @@ def write_space(
 
 
 def _try_out(folder: Path, directory: Path) -> None:
-    """Let a process of its own do with the model what the page does."""
+    """Do with the model what the page does, in a separate process."""
     command = [sys.executable, "-B", "-c", _TRIAL]
     with tempfile.TemporaryDirectory(prefix="home-") as home:
         result = run_apart(command, Path(home), cwd=folder, MODEL_ID=str(directory.resolve()))
@@ -129,7 +129,7 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
 
 
 def _page(package: Path) -> Path:
-    """Where the page is: inside the package in a wheel, in model_cards in a clone."""
+    """Return the folder of the page: inside the package in a wheel, in model_cards in a clone."""
     folders = (package / "_space", package.parent / "model_cards" / "space")
     for folder in folders:
         if folder.is_dir():
@@ -138,10 +138,10 @@ def _page(package: Path) -> Path:
 
 
 def _examples(run: Path) -> list[str]:
-    """Source sentences among the run's samples, from all of its test sets."""
+    """Return source sentences from the run's samples of all test sets."""
     path = run / METRICS
     metrics: Metrics = read_metrics(own_file(path)) if path.is_file() else {}
-    if "recipe" not in metrics:  # no run: the page does without examples
+    if "recipe" not in metrics:  # not a run: the page has no examples
         return []
     found = samples_of_run(metrics, run).values()
     sources = [sample["source"] for of_one_set in found for sample in of_one_set]

@@ -1,1 +1,1 @@
-"""Files: saved models, and the machine that they were made on."""
+"""Reading and writing files: saved models, metrics, and facts about the machine."""

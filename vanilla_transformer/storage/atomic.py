@@ -1,8 +1,8 @@
-"""Files and folders that appear whole or not at all.
+"""Atomic writes: files and folders appear complete or not at all.
 
-What is written goes into a new temporary folder beside its target, so that no file of a user has
-the same name, and is moved into place once it is whole and on the disk. A process that is killed
-leaves the old file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
+Output goes into a new temporary folder next to its target, so that it cannot overwrite a file of
+the user, and is moved into place once it is complete and on the disk. A killed process leaves the
+old file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
 """
 
 import errno
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from ..errors import RequestError
 
-PARTIAL = ".vanilla-transformer-partial-"  # begins the names of temporary folders
-_SEVERAL = f"{PARTIAL}files-"  # of those for several files of one folder
+PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
+_SEVERAL = f"{PARTIAL}files-"  # prefix of those for several files of one folder
 _DEVICES = (Path("/dev"), Path("/proc"))
-# What a disk says when it takes no more, and what its user can do.
+# Errors of a disk that cannot be written to, and what the user can do.
 _REMEDIES = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room in your quota",
     errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
     errno.EROFS: "make that file system writable",
-    errno.EIO: "see whether that disk is in order",
+    errno.EIO: "check that disk for errors",
 }
-# Libraries in Rust give the number in their text alone, and torch gives none.
+# Rust libraries give the error number only in their message, and torch gives none.
 _RUST = re.compile(r"\(os error (\d+)\)")
 _TORCH = re.compile(
     "PytorchStreamWriter|unexpected pos|iostream error|Parent directory .* not exist"
@@ -37,10 +37,10 @@ _TORCH = re.compile(
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Tell in one line what a disk did not take; errors of any other kind pass as they are.
+    """Turn a failed write to the disk into a one-line error; other errors pass unchanged.
 
     Args:
-        path: the file that the block writes, or the folder for several.
+        path: file that the block writes, or folder if it writes several.
 
     Raises:
         ValueError: the disk is full, read-only or broken, or it limits the size of files.
@@ -61,37 +61,37 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _refusal_of_disk(error: Exception, path: Path) -> tuple[str, str] | None:
-    """What a disk said of a write, and a remedy; None of an error of another kind."""
+    """Return why the disk refused a write, and a remedy; None for any other error."""
     if isinstance(error, OSError):
         if error.errno not in _REMEDIES:
             return None
         named = error.filename if isinstance(error.filename, str) else str(path)
-        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # it reads that one
+        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # it was read
             return None
         return os.strerror(error.errno), _REMEDIES[error.errno]
     if number := _RUST.search(str(error)):
         why = int(number[1])
-        return os.strerror(why), _REMEDIES.get(why, "see to it")
+        return os.strerror(why), _REMEDIES.get(why, "solve that")
     if isinstance(error, RuntimeError) and _TORCH.search(str(error)):
         return "torch could not write all of it", f"{_REMEDIES[errno.ENOSPC]}, or see `ulimit -f`,"
     return None
 
 
 def sync(*paths: Path) -> None:
-    """Have files, and the names in folders, on the disk: a power cut then takes nothing of them."""
+    """Flush files, and the entries of folders, to the disk, so that they survive a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot sync
                 raise
         finally:
             os.close(descriptor)
 
 
 def move_into_place(aside: Path, target: Path) -> None:
-    """Give a whole file or folder its name, on the disk as well."""
+    """Flush a complete file or folder to the disk and rename it to its target."""
     sync(*aside.rglob("*"), aside)
     aside.replace(target)
     sync(target.parent)
@@ -99,13 +99,13 @@ def move_into_place(aside: Path, target: Path) -> None:
 
 @contextmanager
 def file_written_aside(path: Path) -> Iterator[Path]:
-    """Replace a file by what the block writes to the path that it gets; after an error, keep it.
+    """Replace a file with what the block writes to the yielded path; an error keeps the old one.
 
     A link stays, and the file that it points to is replaced. A device or a pipe cannot be replaced:
     the block then writes to it directly.
 
     Args:
-        path: target, in a folder that exists.
+        path: file to replace, in an existing folder.
     """
     # Redirected to a file, /dev/stdout looks like one.
     is_device = any(folder in path.absolute().parents for folder in _DEVICES)
@@ -120,24 +120,24 @@ def file_written_aside(path: Path) -> Iterator[Path]:
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace a file by what a function writes to the path that it gets."""
+    """Replace a file with what a function writes to the path that it gets."""
     with file_written_aside(path) as aside:
         write(aside)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by UTF-8 text."""
+    """Replace a file with UTF-8 text."""
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = False) -> None:
-    """Replace a file by JSON that people can read."""
+    """Replace a file with readable JSON."""
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=sort_keys)
     write_text(path, text + "\n")
 
 
 def check_new_folder(output: Path) -> None:
-    """Refuse a folder that is taken, before any work.
+    """Refuse an output folder that exists and is not empty, before any work.
 
     Raises:
         ValueError: `output` exists and is not an empty directory.
@@ -148,12 +148,12 @@ def check_new_folder(output: Path) -> None:
 
 @contextmanager
 def folder_written_aside(output: Path) -> Iterator[Path]:
-    """Create a folder from what the block writes to the path that it gets; after an error, do not.
+    """Create a folder with what the block writes to the yielded path; an error creates nothing.
 
     Parent folders are created, and removed again after an error.
 
     Args:
-        output: passes `check_new_folder`.
+        output: new or empty folder, as `check_new_folder` demands.
     """
     output = output.absolute()
     created = [folder for folder in output.parents if not folder.exists()]
@@ -171,13 +171,13 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
-    """Replace some files of a folder by those that the block writes to the folder that it gets.
+    """Replace files of a folder with those that the block writes to the yielded folder.
 
     Args:
-        folder: exists, and no other process writes to it; its other files stay.
-        last: name of the file that is moved last, so that whoever waits for it finds the others.
+        folder: existing folder that no other process writes to. Its other files stay.
+        last: name of the file that is moved last, so that who waits for it finds the others.
     """
-    for abandoned in folder.glob(f"{_SEVERAL}*"):  # by a process that was killed
+    for abandoned in folder.glob(f"{_SEVERAL}*"):  # left by a killed process
         shutil.rmtree(abandoned, ignore_errors=True)
     with writing(folder / last), _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
         yield aside
@@ -190,7 +190,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
 
 @contextmanager
 def _folder_inside(parent: Path, *, name: Path, prefix: str = PARTIAL) -> Iterator[Path]:
-    """A temporary folder, on the same file system as its parent so that files can be moved."""
+    """Create a temporary folder in `parent`, so that moves stay on one file system."""
     try:
         aside = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
     except OSError as error:  # say which file cannot be written, not which temporary folder

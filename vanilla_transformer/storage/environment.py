@@ -1,4 +1,4 @@
-"""The machine that a run takes place on: what it is, what is installed, what it computes in."""
+"""Facts about the machine of a run: hardware, installed versions and precision."""
 
 import logging
 import os
@@ -14,12 +14,12 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages named beside a result
+_TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages named with a result
 _MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def resolve_precision(requested: str) -> str:
-    """fp32 or bf16: what was asked for, and for auto bf16 where the hardware computes in it."""
+    """Return fp32 or bf16: as requested, or for auto, bf16 if the hardware computes in it."""
     if torch.cuda.is_available():
         # Older GPUs emulate bfloat16, slower than float32.
         capable = torch.cuda.get_device_capability() >= (8, 0)
@@ -32,7 +32,7 @@ def resolve_precision(requested: str) -> str:
 
 
 def cpu_flags() -> dict[str, str]:
-    """Facts about the first processor as Linux tells them; empty elsewhere."""
+    """Return what Linux says about the first processor; nothing on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
@@ -42,14 +42,14 @@ def cpu_flags() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, cores that this process may use, threads of torch, and GPU."""
+    """Return the processor, the cores that this process may use, torch's threads, and the GPU."""
     facts: dict[str, Any] = {
         "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        # What the name of a processor may hide; matrix products depend on little else.
+        # The name of a processor may not tell these; the speed of matrix products depends on them.
         "instructions": [flag for flag in _MATRIX_FLAGS if flag in cpu_flags().get("flags", "")],
     }
     if torch.cuda.is_available():
@@ -58,14 +58,14 @@ def hardware() -> dict[str, Any]:
 
 
 def cpu_cores(hardware: Mapping[str, Any]) -> str:
-    """Say how many cores of a CPU `hardware` tells of: those in use, where there are more."""
+    """Describe the CPU cores of `hardware`, and how many are in use if not all are."""
     cores = hardware["cores"]
     used = min(hardware.get("threads", cores), cores)
     return f"{used} of {cores} CPU cores" if used < cores else f"{cores} CPU cores"
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that a result may depend on."""
+    """Return the versions of Python and of the packages that a result may depend on."""
     names = ["vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate"]
     names += ["sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime"]
     versions = {"python": platform.python_version()}
@@ -78,10 +78,10 @@ def versions() -> dict[str, str]:
 
 
 def git_commit(*apart_from: str) -> str | None:
-    """Commit of the clone that the package runs from, marked if files differ from it.
+    """Return the commit of the clone that the package runs from, marked if files differ from it.
 
     Args:
-        *apart_from: paths from the top of the clone that may differ, such as results.
+        *apart_from: paths relative to the clone that may differ, such as results.
     """
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
@@ -101,10 +101,10 @@ def git_commit(*apart_from: str) -> str | None:
 
 
 def provenance(*apart_from: str) -> dict[str, Any]:
-    """Tell what a result came from: date, commit, hardware and versions.
+    """Return the provenance of a result: date, commit, hardware and versions.
 
     Args:
-        *apart_from: paths from the top of the clone that may differ from the commit.
+        *apart_from: paths relative to the clone that may differ from the commit.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,7 +115,7 @@ def provenance(*apart_from: str) -> dict[str, Any]:
 
 
 def describe_provenance(result: Mapping[str, Any]) -> list[str]:
-    """Name processor, threads, instructions, GPU, packages, commit and day of a `provenance`."""
+    """Return processor, threads, instructions, GPU, packages, commit and day of a `provenance`."""
     hardware, versions = result.get("hardware", {}), result.get("versions", {})
     parts = [str(hardware.get("cpu", "unknown processor"))]
     parts += [f"{hardware['threads']} threads"] if "threads" in hardware else []

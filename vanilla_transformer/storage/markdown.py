@@ -11,7 +11,7 @@ def markdown_table(
     Args:
         columns: headings.
         rows: cells of each row.
-        right: whether all columns but the first are aligned on the right.
+        right: whether to right-align all columns but the first.
     """
 
     def line(cells: Iterable[object]) -> str:

@@ -1,6 +1,6 @@
-"""Types of `metrics.json`, from which cards, comparisons and reports are made.
+"""Types of `metrics.json`, the source of cards, comparisons and reports.
 
-Any key may be missing: earlier versions wrote fewer, and a trainer without a recipe knows less.
+Any key may be missing: earlier versions wrote fewer, and a trainer without a recipe writes fewer.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ class Perplexity(TypedDict, total=False):
 
 
 class TestScores(Scores, Perplexity, total=False):
-    """Scores of a model on a test set, and what it was searched with."""
+    """Scores of a model on a test set, and the beams that it searched with."""
 
     copy_baseline: Scores  # of the untranslated sources
     by_kind: dict[str, KindScores]
@@ -49,7 +49,7 @@ class TestScores(Scores, Perplexity, total=False):
 
 
 class TestTexts(TestScores, total=False):
-    """The same with the texts, which `metrics.json` leaves out."""
+    """`TestScores` with the texts, which `metrics.json` leaves out."""
 
     sources: list[str]
     references: list[str]
@@ -61,11 +61,11 @@ class Sample(TypedDict):
 
     source: str
     reference: str
-    translation: NotRequired[str]  # of a card's samples: added when the model was tried out
+    translation: NotRequired[str]  # added to a card's samples when the model is tried out
 
 
 class Chosen(TypedDict, total=False):
-    """The end of a run, as validation pairs have chosen it."""
+    """What validation pairs chose at the end of a run: checkpoints and length penalty."""
 
     pairs: int
     averaged: int  # checkpoints
@@ -75,7 +75,7 @@ class Chosen(TypedDict, total=False):
 
 
 class Published(TypedDict, total=False):
-    """What publishing adds."""
+    """What publishing adds to the metrics."""
 
     repo_id: str
     form: str
@@ -83,14 +83,14 @@ class Published(TypedDict, total=False):
     data_license: str
     data_source: str | None
     samples: list[Sample]
-    scores_of_run: bool  # not of another mean of its checkpoints
+    scores_of_run: bool  # false for another mean of its checkpoints
     curves: bool
 
 
 class Metrics(TypedDict, total=False):
     """The whole file; the functions that write `recipe`, `data` and `hardware` describe them."""
 
-    scores: dict[str, TestScores]  # by test set, "validation" among them
+    scores: dict[str, TestScores]  # by test set, including "validation"
     samples: dict[str, list[Sample]]
     recipe: dict[str, Any]  # values of `Recipe`
     data: dict[str, Any]
@@ -108,12 +108,12 @@ class Metrics(TypedDict, total=False):
     devices: int
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
-    model: dict[str, Any]  # fields of the config that no recipe has
-    arguments: dict[str, Any]  # likewise of the training
+    model: dict[str, Any]  # config fields that no recipe has
+    arguments: dict[str, Any]  # training arguments that no recipe has
     hardware: dict[str, Any]
     versions: dict[str, str]
     git_commit: str | None
-    hypotheses: dict[str, str]  # files by test set
+    hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, dict[str, Any]]
     published: Published
 

@@ -1,4 +1,4 @@
-"""Files of `torch.save`, opened without running any code in them."""
+"""Load files of `torch.save` without running any code in them."""
 
 import pickle
 import re
@@ -13,7 +13,7 @@ import torch
 from ..errors import RequestError
 
 _SCALAR: Any = np.float64().__reduce__()[0]
-# Scores and counts in the checkpoints of trainers are numbers of numpy's.
+# Checkpoints of trainers hold scores and counts as NumPy numbers.
 NUMPY_NUMBERS = (
     (_SCALAR, "numpy._core.multiarray.scalar"),
     (_SCALAR, "numpy.core.multiarray.scalar"),
@@ -25,12 +25,12 @@ NUMPY_NUMBERS = (
 def read_pickle(
     path: Path, allowed: Iterable[tuple[type, str]] = (), *, remedy: str | None = None
 ) -> object:
-    """What a file of `torch.save` holds: tensors, plain values and what is allowed beside them.
+    """Return the content of a `torch.save` file: tensors, plain values and allowed classes.
 
     Args:
-        path: of the file.
-        allowed: classes that the format needs, each with the full name that the file has for it.
-        remedy: what the error tells the user to do, if not to save or copy the file anew.
+        path: file to read.
+        allowed: classes that the format needs, each with its full name in the file.
+        remedy: what the error tells the user to do. None says to save or copy the file again.
 
     Raises:
         ValueError: the file names another class or function, or it is damaged.
@@ -38,14 +38,14 @@ def read_pickle(
     """
     try:
         with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch finds odd is refused here
+            warnings.simplefilter("ignore")  # files that torch warns of are refused
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         if named:
             raise RequestError(
-                f"{path} asks for {named[1]}, which could run code; it was not opened. Allowed are "
-                f"tensors and plain values: {remedy or 'save the state_dict alone'}."
+                f"{path} asks for {named[1]}, which could run code; it was not opened. Only "
+                f"tensors and plain values are allowed: {remedy or 'save only the state_dict'}."
             ) from None
         raise _damaged(path, remedy) from error
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
@@ -62,5 +62,5 @@ def read_pickle(
 
 def _damaged(path: Path, remedy: str | None) -> RequestError:
     return RequestError(
-        f"{path} is not a whole file of torch.save; {remedy or 'copy or download it again'}."
+        f"{path} is not a complete torch.save file; {remedy or 'copy or download it again'}."
     )

@@ -1,6 +1,6 @@
-"""Files that were written elsewhere or long ago: read in bounded memory, and checked before use.
+"""Read files from other programs or versions: in bounded memory, and checked before use.
 
-Whatever such a file holds, the caller gets what it expects or one line that names the file.
+Whatever a file holds, the caller gets the expected type or a one-line error that names the file.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from typing import Any, BinaryIO, overload
 
 from ..errors import RequestError
 
-# Far above any file that is read here: vocabularies are the largest JSON, recipes the only YAML.
+# Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML.
 JSON_BYTES = 512 * 2**20
 YAML_BYTES = 2**20
-LINE_BYTES = 2**20  # of a text: what is longer is no sentence, nor a pair of them
-_REASON = 200  # characters of a library's reason that are repeated
+LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
+_REASON = 200  # characters of a library's message that an error repeats
 _COPY = "copy or download it again"
 _MERGED = "tag:yaml.org,2002:merge"
-# Whole numbers and others without quotes in YAML.
+# Integers and floats without quotes in YAML.
 _NUMBERS = (
     r"[-+]?(0|[1-9][0-9_]*)$",
     r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(inf|nan))$",
@@ -45,9 +45,9 @@ def read_json(
     """Read a JSON object, or a list.
 
     Args:
-        path: a file that exists, of at most 512 MiB.
+        path: existing file of at most 512 MiB.
         kind: `dict` or `list`.
-        keys: what the object must hold, and of which type each value is.
+        keys: keys that the object must have, and the types of their values.
         remedy: what the error tells the user to do.
 
     Raises:
@@ -71,10 +71,10 @@ def read_json(
 
 
 def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
-    """Read the `key: value` lines of a YAML file; values are JSON's, dates stay text.
+    """Read the `key: value` lines of a YAML file; values have JSON's types, dates stay text.
 
     Args:
-        path: a file that exists, of at most 1 MiB.
+        path: existing file of at most 1 MiB.
         remedy: what the error tells the user to do.
 
     Raises:
@@ -86,7 +86,7 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     text = _text(path, "YAML", YAML_BYTES, remedy)
     try:
         found = yaml.load(text, Loader=_yaml_loader())
-    # Its constructors trust the tags that a file gives its values: `!!bool abc` is a KeyError.
+    # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise RequestError(f"{path} is not YAML ({_reason(error)}); {remedy}.") from None
     found = {} if found is None else found
@@ -96,21 +96,21 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
-    """Return `key: value` lines that `read_yaml` reads as these values, and so does YAML 1.1."""
+    """Return `key: value` lines that both `read_yaml` and YAML 1.1 read as these values."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
         pass
 
-    _add_numbers(Dumper)  # so that text that looks like one gets its quotes
+    _add_numbers(Dumper)  # quotes text that looks like a number
     return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
 
 
 def read_lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
-    Of a line longer than `LINE_BYTES` no more than its beginning is held or yielded, which is
-    longer than that as well.
+    A line longer than `LINE_BYTES` is cut to a beginning that is still longer than that; the rest
+    is never held in memory at once.
     """
     mark = b"\xef\xbb\xbf"
     while line := file.readline(LINE_BYTES + len(mark) + 2):
@@ -123,7 +123,7 @@ def read_lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
 
 @contextmanager
 def errors_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Let the operating system's errors in the block name a file, as those of opening it do."""
+    """Add a file name to the operating system's errors in the block, if they have none."""
     try:
         yield
     except OSError as error:
@@ -153,7 +153,7 @@ def _text(path: Path, language: str, most: int, remedy: str) -> str:
 
 
 def _yaml_loader() -> type:
-    """The safe loader, for the types that JSON has, and for mappings without a key twice."""
+    """Return a safe loader of JSON's types alone that refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -182,21 +182,21 @@ def _yaml_loader() -> type:
 
 
 def _add_numbers(resolver: type[Any]) -> None:
-    """Read numbers as they look: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
+    """Make numbers read as they look: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
     for name, pattern in zip(("int", "float"), _NUMBERS, strict=True):
         tag = f"tag:yaml.org,2002:{name}"
         resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
 def _is_of(value: object, types: type | tuple[type, ...]) -> bool:
-    """Whether a value is of a type; true and false are no numbers."""
+    """Return whether a value is of a type; true and false are not numbers."""
     if isinstance(value, bool):
         return bool in (types if isinstance(types, tuple) else (types,))
     return isinstance(value, types)
 
 
 def _named(value: object) -> str:
-    """A value's type in JSON's words."""
+    """Return the name of a value's JSON type."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -206,10 +206,10 @@ def _named(value: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What a library says of a file, in one line of bounded length."""
+    """Return a library's message about a file, shortened to one line."""
     reason, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if reason is None or mark is None:
         reason = " ".join(str(error).split()) or type(error).__name__
-    else:  # YAML's own form takes four lines
+    else:  # YAML's message takes four lines
         reason = f"line {mark.line + 1}: {reason}"
     return reason if len(reason) <= _REASON else f"{reason[:_REASON]} ..."

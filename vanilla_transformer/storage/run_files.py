@@ -5,14 +5,14 @@ from typing import Final
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
-# In metrics.json: how many checkpoints and which length penalty, and why.
+# Key in metrics.json: the chosen number of checkpoints and length penalty, and why.
 CHOSEN: Final = "chosen_on_validation"
 SAMPLES = "samples.md"
 CURVES = "curves.png"
 ATTENTION = "attention.png"
 HYPOTHESES = "hypotheses.{}.txt"  # translations of a test set, one line each
-HISTORY = "history.tsv"  # what was logged, a line for each update that was
+HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
 DATA = Path(CHECKPOINTS, "data.json")
-LOCK = Path(CHECKPOINTS, "training.lock")  # held by the process that trains, and gone after it
+LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is

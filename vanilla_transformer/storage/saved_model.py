@@ -1,7 +1,7 @@
-"""A saved model and its tokenizer from a directory, or one line that says why they do not load.
+"""Load a saved model and its tokenizer from a directory, or say in one line why they do not load.
 
-Files are read and checked here before the host library believes them. Weights come from safetensors
-alone, and nothing in the directory chooses code or files elsewhere: nothing is asked either.
+Files are read and checked here before transformers uses them. Weights come only from safetensors,
+and nothing in the directory can choose code or files elsewhere, or make transformers ask for it.
 """
 
 import copy
@@ -36,7 +36,7 @@ from .reading import read_json
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-# Ours is one file; the tokenizers of imported models have others in its place.
+# Our tokenizer is one file; those of imported models have others instead.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
 TOKENIZER_FILES = (
     *VOCABULARY_FILES,
@@ -49,9 +49,9 @@ TOKENIZER_FILES = (
     "source.spm",
     "target.spm",
 )
-# Tokenizers that transformers has, and the package that each needs.
+# Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
-# Fields of a config.json by which the host looks for code, kernels or weights elsewhere.
+# Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
 CHOOSE_CODE = frozenset(
     {
         "attn_implementation",
@@ -69,7 +69,7 @@ _FLOATS = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
-# What the settings of a generation_config.json are that change what is found.
+# Types of the settings in generation_config.json that change translations.
 _LISTS_OF_IDS = ("suppress_tokens", "begin_suppress_tokens", "eos_token_id", "forced_eos_token_id")
 _SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("pad_token_id", "bos_token_id", "decoder_start_token_id"), (int,)),
@@ -85,14 +85,13 @@ _SETTINGS: dict[str, tuple[type, ...]] = {
     "forced_bos_token_id": (int,),
     "early_stopping": (bool, str),
 }
-# What the host's classes raise when a file gives them a value that they do not expect; none of
-# these errors says which file it was.
+# What transformers raises for an unexpected value in a file; none of these errors names the file.
 _UNEXPECTED = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(RuntimeError, MemoryError, OSError, StrictDataclassError),
 )
-_REASON = 200  # characters of the host's reason that are repeated
-_SPARE = 2**24  # numbers that the host computes and older models do not save, such as positions
+_REASON = 200  # characters of a message of transformers that an error repeats
+_SPARE = 2**24  # numbers that are computed and often not saved, such as positions
 
 
 def load_saved_model(
@@ -101,9 +100,9 @@ def load_saved_model(
     """Load the sequence-to-sequence model of a directory, in evaluation mode.
 
     Args:
-        directory: a training run, or what `save_pretrained` has written.
-        dtype: of the weights; as they were saved if None.
-        device: `auto` for the GPU if there is one.
+        directory: run directory, or one that `save_pretrained` wrote.
+        dtype: data type of the weights. None keeps the saved one.
+        device: device of the model; `auto` takes the GPU if there is one.
 
     Raises:
         ValueError: something is missing, damaged, not finite, of another kind, or would run code.
@@ -112,9 +111,9 @@ def load_saved_model(
     config = _read_config(directory)
     generation = read_generation_config(directory)
     tensors = _read_weights(directory)
-    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # the host's types differ
+    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
     _check_fit(directory, kind, config, tensors)
-    # With all of it given, the host opens no file of the directory.
+    # Given all this, transformers opens no file of the directory.
     model, report = kind.from_pretrained(
         None,
         config=config,
@@ -123,7 +122,7 @@ def load_saved_model(
         dtype="auto" if dtype is None else dtype,
         output_loading_info=True,
     )
-    # The host library only warns about these; what is missing it fills with random numbers.
+    # transformers only warns about these, and fills missing weights with random numbers.
     for problem in ("missing_keys", "unexpected_keys"):
         if report[problem]:
             raise RequestError(
@@ -148,8 +147,8 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     there = any((directory / name).is_file() for name in VOCABULARY_FILES)
     if not settings.is_file() or not (there or list(directory.glob("*.model"))):
         raise RequestError(
-            f"{directory} holds no tokenizer, only weights for ids; save the tokenizer beside the "
-            "model with tokenizer.save_pretrained."
+            f"{directory} holds no tokenizer; save the tokenizer beside the model with "
+            "tokenizer.save_pretrained."
         )
     for name in TOKENIZER_FILES:
         if name.endswith(".json") and (directory / name).exists():
@@ -159,7 +158,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         importlib.import_module(package)
     with _said_of(f"the tokenizer in {directory} does not load"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        target_tokenizer(tokenizer)  # which it may hold
+        target_tokenizer(tokenizer)  # load it too, if there is one
         largest = max(tokenizer.get_vocab().values(), default=0)
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
@@ -185,10 +184,10 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def own_file(path: Path) -> Path:
-    """Return the path of a file that is to leave its directory, such as for the Hub.
+    """Return the path of a file that may be copied elsewhere, such as to the Hub.
 
     Raises:
-        ValueError: it is a link to a file outside its directory, whoever made the link.
+        ValueError: it is a link to a file outside its directory.
     """
     target, directory = path.resolve(), path.parent.resolve()
     if target.is_relative_to(directory):
@@ -197,8 +196,8 @@ def own_file(path: Path) -> Path:
     if directory.parent.name == "snapshots" and target.parent == directory.parents[1] / "blobs":
         return path
     raise RequestError(
-        f"{path} is a link to {target}, which lies outside its directory; put a copy in its place "
-        "if it belongs there."
+        f"{path} is a link to {target}, which lies outside its directory; replace the link by a "
+        "copy if the file belongs there."
     )
 
 
@@ -219,17 +218,17 @@ def weight_files(directory: Path) -> list[Path]:
         return indexed_files(directory / WEIGHTS_INDEX)
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
         raise RequestError(
-            f"{directory} holds weights as {PICKLED_WEIGHTS[0]} alone, which could run code; "
+            f"{directory} holds weights only as {PICKLED_WEIGHTS[0]}, which could run code; "
             f"allowed is {WEIGHTS}: save the model again where it is trusted."
         )
     raise RequestError(f"{directory} holds no trained model (no {WEIGHTS}).")
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """Return the files that an index of weights names, which lie beside it.
+    """Return the files that an index of weights names, all in its own directory.
 
     Args:
-        index: such as `model.safetensors.index.json`, whose files end in `.safetensors`.
+        index: file such as `model.safetensors.index.json`, whose files end in `.safetensors`.
 
     Raises:
         ValueError: it is damaged, or names a file that is not there or lies elsewhere.
@@ -255,17 +254,17 @@ def indexed_files(index: Path) -> list[Path]:
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read a safetensors file, one finite tensor at a time.
+    """Read a safetensors file tensor by tensor, and check that each is finite.
 
     Yields:
-        Names and tensors, which are mapped from the file.
+        Names and tensors, memory-mapped from the file.
 
     Raises:
         ValueError: the file is damaged, or a tensor holds NaN or infinity.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, it is no dict
+            for name in file.keys():  # noqa: SIM118, it is not a dict
                 tensor = file.get_tensor(name)
                 check_finite(name, tensor, path)
                 yield name, tensor
@@ -276,15 +275,15 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def check_finite(
     name: str, tensor: torch.Tensor, path: Path, *, remedy: str = "use an earlier checkpoint"
 ) -> None:
-    """Raise ValueError that names a tensor and its file if it holds NaN or infinity.
+    """Raise a ValueError that names the tensor and its file if it holds NaN or infinity.
 
     Args:
-        name: of the tensor.
+        name: name of the tensor.
         tensor: weights; whole numbers are always finite.
-        path: of the file.
+        path: file of the tensor.
         remedy: what the error tells the user to do.
     """
-    # A sum takes one pass and no memory; one that overflows says nothing yet.
+    # A sum takes one pass and no memory. It may overflow, so only then look at each number.
     if (
         tensor.dtype in _FLOATS.values()
         and not tensor.sum().isfinite()
@@ -296,20 +295,20 @@ def check_finite(
 
 
 def read_generation_config(directory: Path) -> GenerationConfig:
-    """How the model of a directory generates, by generation_config.json or else by config.json.
+    """Return the generation settings in generation_config.json, or else in config.json.
 
     Raises:
         ValueError: the file is damaged, or a setting is of another type.
     """
     path = directory / "generation_config.json"
-    if not path.exists():  # as older versions of the host save it
+    if not path.exists():  # saved by an older version of transformers
         with _said_of(f"{directory / 'config.json'} does not say how to generate"):
             return GenerationConfig.from_model_config(read_json(directory / "config.json"))
     found = read_json(path)
     _check_numbers(path, found)
     for name, types in _SETTINGS.items():
         value = found.get(name)
-        # True is an int of Python's, and no number of JSON's.
+        # True is an int in Python, but not a number in JSON.
         fits = bool in types if isinstance(value, bool) else isinstance(value, types)
         if isinstance(value, list) and name in _LISTS_OF_IDS:
             fits = all(type(item) is int for item in value)
@@ -331,7 +330,7 @@ def _read_config(directory: Path) -> PreTrainedConfig:
     name = found.get("model_type")
     if not isinstance(name, str) or name not in CONFIG_MAPPING:
         raise RequestError(
-            f"{path} is of model_type {name!r}, which nothing here knows; code that comes with a "
+            f"{path} is of model_type {name!r}, which is unknown here; code that comes with a "
             "model is not run."
         )
     kind = CONFIG_MAPPING[name]
@@ -339,18 +338,18 @@ def _read_config(directory: Path) -> PreTrainedConfig:
         raise RequestError(
             f"{path} is of model_type {name!r}, which is not a sequence-to-sequence model."
         )
-    dtype = found.pop("torch_dtype", None)  # as older versions of the host call it
+    dtype = found.pop("torch_dtype", None)  # its name in older versions of transformers
     found.setdefault("dtype", dtype)
     if found["dtype"] not in (None, *_FLOATS):
         raise RequestError(
             f"{path} says dtype={found['dtype']!r}; allowed are {', '.join(_FLOATS)}."
         )
-    with _said_of(f"{path} is no configuration of a model"):
+    with _said_of(f"{path} is not a model configuration"):
         return kind.from_dict(_without_code(found, kind))
 
 
 def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a directory by name, each of them finite."""
+    """Return all tensors of a directory by name, checked to be finite."""
     return {name: tensor for path in weight_files(directory) for name, tensor in read_tensors(path)}
 
 
@@ -360,19 +359,19 @@ def _check_fit(
     config: PreTrainedConfig,
     tensors: dict[str, torch.Tensor],
 ) -> None:
-    """Refuse weights that are not those of the configuration, before the host makes room for them.
+    """Refuse weights that do not fit the configuration, before any memory is allocated for it.
 
     Raises:
         ValueError: a tensor has another shape or type, or most of the weights are missing.
     """
     layers = [getattr(config, f"{side}_layers", 0) for side in ("encoder", "decoder")]
-    if sum(layers) > len(tensors):  # not even one tensor for each
+    if sum(layers) > len(tensors):  # less than one tensor per layer
         raise RequestError(
             f"{directory / 'config.json'} describes {sum(layers)} layers, but the weights are "
             f"{len(tensors)} tensors: mismatched weights; give a whole checkpoint."
         )
     with _said_of(f"{directory / 'config.json'} describes no model that can be built"):
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # only shapes
             skeleton = kind(copy.deepcopy(config))
         expected = skeleton.state_dict()
         needed = sum(weight.numel() for weight in skeleton.parameters())
@@ -382,7 +381,7 @@ def _check_fit(
         if tensor.shape != wanted.shape or not fits:
             raise RequestError(
                 f"{directory}: mismatched weights, such as {name}, {tensor.dtype} "
-                f"{list(tensor.shape)} in place of {list(wanted.shape)}; give a whole checkpoint."
+                f"{list(tensor.shape)} instead of {list(wanted.shape)}; give a whole checkpoint."
             )
     held = sum(tensor.numel() for tensor in tensors.values())
     if needed > 2 * held + _SPARE:
@@ -393,7 +392,7 @@ def _check_fit(
 
 
 def _without_code(found: dict[str, object], kind: type) -> dict[str, object]:
-    """The settings of a file, without those that would choose code or replace a method."""
+    """Return a file's settings without those that would choose code or replace a method."""
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else ()
     return {
         name: _without_code(value, object) if isinstance(value, dict) else value
@@ -404,25 +403,25 @@ def _without_code(found: dict[str, object], kind: type) -> dict[str, object]:
 
 
 def _check_numbers(path: Path, found: dict[str, object]) -> None:
-    """Refuse NaN and infinity, which are no numbers of JSON and which nothing can compute with."""
+    """Refuse NaN and infinity, which are not JSON numbers."""
     values: list[object] = [found]
     while values:
         value = values.pop()
         if isinstance(value, dict | list):
             values += value.values() if isinstance(value, dict) else value
         elif isinstance(value, float) and not math.isfinite(value):
-            raise RequestError(f"{path} holds {value} in place of a number; copy or save it again.")
+            raise RequestError(f"{path} holds {value} instead of a number; copy or save it again.")
 
 
 @contextmanager
 def _said_of(problem: str) -> Iterator[None]:
-    """One line, in place of an error of the host's that does not name the file that it is about."""
+    """Replace an error of transformers that names no file by a one-line error that does."""
     try:
         yield
     except (RequestError, ImportError):
         raise
     except Exception as error:
-        # The package tokenizers raises Exception itself, and nothing more special.
+        # The package tokenizers raises Exception itself.
         if not isinstance(error, _UNEXPECTED) and type(error) is not Exception:
             raise
         if isinstance(error, OSError) and error.filename is not None:
