@@ -501,11 +501,15 @@ def test_card_tells_what_was_chosen_on_validation_pairs(tmp_path):
 def test_choice_of_the_run_is_not_told_of_another_average_of_it(tmp_path):
     choice = {"pairs": 200, "averaged": 2}
     run = write_run(tmp_path / "run", metrics={**METRICS, "chosen_on_validation": choice})
-    assert trained_metrics(run, None)[0]["chosen_on_validation"] == choice
+    metrics, scores_of_run = trained_metrics(run, None)
+    assert metrics["chosen_on_validation"] == choice
+    assert scores_of_run
     other = tmp_path / "other"
     other.mkdir()
     (other / "metrics.json").write_text(json.dumps({"test": SCORES}), encoding="utf-8")
-    assert "chosen_on_validation" not in trained_metrics(other, run)[0]
+    metrics, scores_of_run = trained_metrics(other, run)
+    assert "chosen_on_validation" not in metrics
+    assert not scores_of_run
 
 
 def test_metadata_of_the_card_round_trips():

@@ -197,7 +197,8 @@ def paper_beam_search(
     `generate` repeats each source, of which one row is used. Translations end at their source's
     length + 50 tokens, or at the config's bound if that is smaller. Of the other settings of the
     generation config, `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`,
-    `suppress_tokens` and `return_dict_in_generate` are used.
+    `suppress_tokens` and `return_dict_in_generate` are used; as in `generate`, one beam and a
+    penalty of 1.0 if they are not set.
 
     Returns:
         Target ids with the start symbol, (B * n, T + 1), as `generate` returns them, or with

@@ -341,7 +341,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
         # Another average of the run, or one checkpoint; of which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}
         return {**known, **measured, "averaged_checkpoints": []}, False
-    return (whole if own is None else own) | measured, own is None
+    return (whole if own is None else own) | measured, own is None or run is None
 
 
 def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:

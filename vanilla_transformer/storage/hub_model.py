@@ -27,7 +27,8 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     folder = Path(name)
     if folder.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
         if revision is not None:
-            raise RequestError(f"{name} is not a model on the Hub; leave out --revision.")
+            kind = "a local folder" if folder.exists() else "not the name of a model"
+            raise RequestError(f"{name} is {kind}, not a model on the Hub; leave out --revision.")
         if not (folder / "config.json").is_file():
             raise RequestError(
                 f"{name} holds no trained model (no config.json); give a run directory."
