@@ -304,7 +304,7 @@ class Table2(Experiment):
             "This machine": (
                 [
                     "Run",
-                    *(f"target tokens/s as one of {devices} devices" for devices in DEVICES),
+                    *(f"target tokens/s of each of {devices}" for devices in DEVICES),
                     *("optimizer's step, s", "TFLOP/s of one device"),
                     *("checkpoint, s", "checkpoint, MiB"),
                 ],
