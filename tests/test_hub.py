@@ -595,7 +595,9 @@ def test_a_model_of_the_hub_is_translated_with_by_its_name(hub, run, tmp_path, m
     for name in ("user/other", "us..er/x--y"):
         line = translated(name, code=2)
         assert f"There is no folder {name}, and no model of that name on the Hub" in line
-    assert "is a local folder, not a model on the Hub" in translated(run, "--revision", "main", code=2)
+    assert "is a local folder, not a model on the Hub" in translated(
+        run, "--revision", "main", code=2
+    )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert translated(REPO, "--revision", first) == expected  # what was downloaded is there
     line = translated("user/other", code=2)
