@@ -14,6 +14,7 @@ from ..batch_translation import translate
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
+from ..evaluation.significance import SystemScores
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.environment import hardware
@@ -27,13 +28,9 @@ _TURN = 128  # sentences that a model translates before the next model takes ove
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
 
 
-class RunScores(TypedDict):
-    """Scores of a run on a test set, in percent, and the p-values of `paired_bootstrap`."""
+class RunScores(SystemScores):
+    """Scores of a run on a test set."""
 
-    bleu: float
-    bleu_p_value: float | None
-    chrf: float
-    chrf_p_value: float | None
     perplexity: float
     sentences_per_second: float
 
