@@ -493,14 +493,14 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "keys = keys * cross.scaling",
         "keys = keys * 1.0",
-        "test_fused_layer.py::test_search_over_folded_sources_finds_what_it_finds_without"
-        " test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_search_over_folded_sources_finds_the_same"
+        " test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "module.normalized_shape, module.weight, module.bias, module.eps",
         "module.normalized_shape, module.weight, module.bias, 1e-6",
-        "test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     # Packed weights.
     Mutation(
@@ -1650,7 +1650,7 @@ MUTATIONS = [
         "cli/parser.py",
         "hint = f\"in the clone of vanilla_transformer, pip install '.[{extra}]'\"",
         "hint = f\"pip install 'vanilla-transformer[{extra}]'\"",
-        "test_figures.py::test_nobody_is_told_to_install_the_package_by_its_bare_name",
+        "test_figures.py::test_no_text_installs_the_package_by_its_bare_name",
     ),
     Mutation(
         "publish/card.py",
@@ -1795,7 +1795,7 @@ MUTATIONS = [
         "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
-        "test_import_contract.py::test_a_malicious_pickle_does_not_run",
+        "test_import_contract.py::test_malicious_pickles_do_not_run",
     ),
     Mutation(
         "storage/saved_model.py",
@@ -1838,31 +1838,31 @@ MUTATIONS = [
         "convert/importers/state_dict.py",
         'problems["surplus"] = [name for name in tensors if name not in known]',
         'problems["surplus"] = []',
-        "test_import_contract.py::test_a_surplus_tensor_is_named",
+        "test_import_contract.py::test_surplus_tensors_are_named",
     ),
     Mutation(
         "convert/importers/fairseq.py",
         "_FIRST_POSITION = 2",
         "_FIRST_POSITION = 1",
-        "test_import_fairseq.py::test_imported_logits_equal_fairseqs",
+        "test_import_fairseq.py::test_imported_logits_equal_those_of_fairseq",
     ),
     Mutation(
         "convert/importers/fairseq.py",
         '    "layernorm_embedding": "a norm of the embeddings",\n',
         "",
-        "test_import_fairseq.py::test_what_cannot_be_held_is_refused_with_the_reason",
+        "test_import_fairseq.py::test_unsupported_settings_are_refused_with_the_reason",
     ),
     Mutation(
         "convert/importers/marian.py",
         "Piece((place.key,), reordered(place.axis))",
         "Piece((place.key,), reordered(None))",
-        "test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_those_of_marian",
     ),
     Mutation(
         "convert/importers/marian.py",
         '"lm_head_bias": bias is not None and bool(bias.any()),',
         '"lm_head_bias": False,',
-        "test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_those_of_marian",
     ),
     Mutation(
         "convert/importers/torch.py",
@@ -1880,7 +1880,7 @@ MUTATIONS = [
         "convert/importers/joeynmt.py",
         '"self_attn": ("trg_trg_att", "x_layer_norm"),',
         '"self_attn": ("trg_trg_att", "dec_layer_norm"),',
-        "test_import_joeynmt.py::test_imported_logits_equal_joeys",
+        "test_import_joeynmt.py::test_imported_logits_equal_the_equations_of_joeynmt",
     ),
     Mutation(
         "convert/importers/annotated.py",
