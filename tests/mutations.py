@@ -92,7 +92,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask",
         "scores = scores + attention_mask",
-        "test_modeling.py::test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other",
+        "test_modeling.py::test_row_of_padding_gives_no_nan_and_changes_no_other_row",
     ),
     # The model: norms, residuals and dropout (Sections 3.1 and 5.4).
     Mutation(
@@ -203,7 +203,7 @@ MUTATIONS = [
         "loss.py",
         "grad_table += grad_logits.t() @ (states * count.to(states.dtype))",
         "grad_table += grad_logits.t() @ states",
-        "test_loss.py::test_bfloat16_products_and_float32_sums"
+        "test_loss.py::test_loss_in_bfloat16_sums_in_float32"
         " test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
         " test_loss.py::test_loss_compiles_as_one_graph",
         survives="on a CPU the rows without a label are gone before; bfloat16 on a GPU has them",
@@ -469,19 +469,19 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)",
         "mask.zero_()",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "places = (used.cumsum(1) - 1).clamp(min=0)",
         "places = (used.cumsum(1) - 2).clamp(min=0)",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "if 2 * most >= self.kept:",
         "if True:",
-        "test_incremental_decoding.py::test_what_no_living_hypothesis_comes_from_is_forgotten",
+        "test_incremental_decoding.py::test_cache_rows_of_dead_hypotheses_are_dropped",
     ),
     Mutation(
         "beam_search.py",
@@ -525,14 +525,14 @@ MUTATIONS = [
         "fast/onednn.py",
         "if type(module) is not nn.Linear or change_of(module):",
         "if type(module) is not nn.Linear:",
-        "test_onednn.py::test_what_might_compute_otherwise_stays"
-        " test_onednn.py::test_a_forward_of_its_own_stays",
+        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed"
+        " test_onednn.py::test_layers_with_their_own_forward_are_not_packed",
     ),
     Mutation(
         "fast/onednn.py",
         "if not weight.is_contiguous() or weight.is_inference():",
         "if not weight.is_contiguous():",
-        "test_onednn.py::test_what_might_compute_otherwise_stays",
+        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed",
     ),
     # Translating many sentences.
     Mutation(
@@ -546,25 +546,25 @@ MUTATIONS = [
         "input_checks.py",
         "not ((mask == 0) | (mask == 1)).all()",
         "mask.min() < 0",
-        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+        "test_modeling.py::test_masks_of_wrong_type_shape_or_values_are_refused",
     ),
     Mutation(
         "input_checks.py",
         "shape != (rows, shape[1] if length is None else length)",
         "shape[0] != rows",
-        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+        "test_modeling.py::test_masks_of_wrong_type_shape_or_values_are_refused",
     ),
     Mutation(
         "input_checks.py",
         "if ids.dtype not in (torch.int64, torch.int32):",
         "if ids.is_floating_point():",
-        "test_modeling.py::test_ids_of_another_type_or_shape_are_refused_by_name",
+        "test_modeling.py::test_ids_of_wrong_type_or_shape_are_refused_by_name",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "attention_mask.bool().long().cumsum(-1)",
         "attention_mask.long().cumsum(-1)",
-        "test_modeling.py::test_where_values_are_not_looked_at_all_but_zero_is_a_token",
+        "test_modeling.py::test_unchecked_masks_count_any_nonzero_value_as_a_token",
     ),
     Mutation(
         "batch_translation.py",
@@ -1037,8 +1037,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "generation_config.max_new_tokens = min(own, longest)",
         "pass",
-        "test_modeling.py"
-        "::test_generation_ends_where_it_is_told_and_else_50_tokens_behind_the_source",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     # Documents.
     Mutation(
@@ -1059,25 +1058,25 @@ MUTATIONS = [
         "train/initial_model.py",
         "    model.load_state_dict(saved.state_dict())\n",
         "",
-        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+        "test_init_from.py::test_training_starts_with_the_models_weights_and_tokenizer",
     ),
     Mutation(
         "train/run.py",
         "    if start is not None:\n        return load_initial_model(start, recipe)\n",
         "",
-        "test_init_from.py::test_run_resumes_to_the_bit_without_the_model_that_it_began_with",
+        "test_init_from.py::test_run_resumes_bit_by_bit_without_its_initial_model",
     ),
     Mutation(
         "train/run_directory.py",
         "another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)",
         "pass",
-        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+        "test_init_from.py::test_training_starts_with_the_models_weights_and_tokenizer",
     ),
     Mutation(
         "recipes/recipe.py",
         'if field.metadata["inherited"] and value is not None:',
         "if False:",
-        "test_init_from.py::test_what_the_model_brings_is_refused_where_it_is_typed",
+        "test_init_from.py::test_options_fixed_by_the_initial_model_are_refused",
     ),
     # Pictures count from 1.
     Mutation(
@@ -1607,7 +1606,7 @@ MUTATIONS = [
         "                check_finite(name, tensor, path)\n",
         "",
         "test_publishing.py::test_weights_that_are_not_finite_are_refused"
-        " test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        " test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
@@ -1801,31 +1800,31 @@ MUTATIONS = [
         "storage/saved_model.py",
         'for problem in ("missing_keys", "unexpected_keys"):',
         "for problem in ():",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "    _check_fit(directory, kind, config, tensors)\n",
         "",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "return kind.from_dict(_without_code(found, kind))",
         "return kind.from_dict(found)",
-        "test_loading.py::test_nothing_in_a_directory_chooses_code_or_replaces_a_method",
+        "test_loading.py::test_config_files_cannot_choose_code_or_replace_methods",
     ),
     Mutation(
         "storage/saved_model.py",
         "if not isinstance(name, str) or Path(name).name != name or not name.endswith(ending):",
         "if not isinstance(name, str) or not name.endswith(ending):",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "        if value is not None and not fits:\n",
         "        if False:\n",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "batch_translation.py",
@@ -2009,7 +2008,7 @@ MUTATIONS = [
         "../training/paper/notebook.en.py",
         "## 2. Embeddings and their scale (Section 3.4)",
         "## 2. Embeddings (Section 3.4)",
-        "test_notebook.py::test_stored_notebook_is_the_source_and_was_run_from_the_top",
+        "test_notebook.py::test_stored_notebook_equals_its_source_and_was_run_in_order",
     ),
     # Tables 1 and 2 of the paper.
     Mutation(
