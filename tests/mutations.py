@@ -588,7 +588,7 @@ MUTATIONS = [
         "storage/hub_model.py",
         '_FILES = ("config.json",',
         '_FILES = ("*", "config.json",',
-        "test_hub.py::test_a_model_of_the_hub_is_translated_with_by_its_name",
+        "test_hub.py::test_translate_command_uses_models_of_the_hub",
     ),
     Mutation(
         "word_alignment.py",
@@ -1226,7 +1226,7 @@ MUTATIONS = [
         "train/arguments.py",
         'return {**self.__dict__, "hub_token": None}',
         "return {**self.__dict__}",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/trainer.py",
@@ -1281,7 +1281,7 @@ MUTATIONS = [
         "train/trainer.py",
         '            "arguments": self._beside_the_paper,\n',
         "",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/cpu_settings.py",
@@ -1458,7 +1458,7 @@ MUTATIONS = [
         "train/trainer.py",
         '            "samples": choose_samples({"validation": {**result, **texts}}, 20),\n',
         "",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/cpu_settings.py",
@@ -1668,13 +1668,13 @@ MUTATIONS = [
         "publish/publishing.py",
         "if not _SECRET.search(name.upper())",
         "if True",
-        "test_hub.py::test_processes_that_try_a_model_out_find_no_secret",
+        "test_hub.py::test_processes_that_try_out_a_model_find_no_token",
     ),
     Mutation(
         "publish/publishing.py",
         'environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}',
         'environment |= {"HF_HOME": str(home)}',
-        "test_hub.py::test_processes_that_try_a_model_out_find_no_secret",
+        "test_hub.py::test_processes_that_try_out_a_model_find_no_token",
     ),
     Mutation(
         "publish/publishing.py",
@@ -1702,7 +1702,7 @@ MUTATIONS = [
         "publish/hub.py",
         "parent_commit=before.sha,",
         "parent_commit=None,",
-        "test_hub.py::test_what_somebody_pushed_in_between_is_not_lost",
+        "test_hub.py::test_concurrent_push_is_not_overwritten",
     ),
     Mutation(
         "publish/hub.py",
@@ -1714,13 +1714,13 @@ MUTATIONS = [
         "publish/hub.py",
         "*[CommitOperationDelete(name) for name in stale]",
         "*[]",
-        "test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
+        "test_hub.py::test_push_deletes_replaced_files_in_the_same_commit",
     ),
     Mutation(
         "publish/hub.py",
         'return _TOKEN.sub("***", " ".join(str(error).split()))',
         'return " ".join(str(error).split())',
-        "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
+        "test_hub.py::test_token_may_end_with_a_newline_and_is_in_no_error",
     ),
     # Files that appear whole or not at all.
     Mutation(
