@@ -1,7 +1,7 @@
-"""The Hugging Face Hub in miniature, on loopback: what pushing, describing and loading call.
+"""A small Hugging Face Hub on loopback, with the endpoints that pushing and loading call.
 
-Repositories with branches and commits, regular and LFS files, tokens, private repositories, the
-check of cards, and faults on demand. Everything is in memory; standard library only, but for YAML.
+It has repositories with branches and commits, regular and LFS files, tokens, private repositories,
+checks of cards, and faults on demand. Everything is in memory; only YAML is not standard library.
 """
 
 import base64
@@ -21,7 +21,7 @@ DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+")
 
 
 class Refusal(Exception):
-    """An answer that is none of the 200s."""
+    """An answer with a status other than 2xx."""
 
     def __init__(self, status, message, code=None):
         super().__init__(message)
@@ -40,7 +40,7 @@ class Repository:
         parts = [*self.branches.values(), title, *sorted(files), *map(files.get, sorted(files))]
         mark = "".join(map(repr, parts)).encode()
         sha = hashlib.sha1(mark + str(len(self.commits)).encode()).hexdigest()
-        # The files first, the branch last, and each at once.
+        # The branch last: other threads may read at any time.
         self.commits[sha] = dict(files)
         self.branches[branch] = sha
         self.titles.append(title)
@@ -54,13 +54,13 @@ class Repository:
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves until closed; `url` is what HF_ENDPOINT has to be.
+    """A server that runs until it is closed; set HF_ENDPOINT to its `url`.
 
     Attributes:
         tokens: token -> name of the user who may write under that name.
         repositories: (type, id) -> Repository.
         requests: (method, path, token or None) of every call.
-        fault: None, or where the next pushes break: "storage", "commit" or "connection".
+        fault: None, or where the next pushes fail: "storage", "commit" or "connection".
     """
 
     daemon_threads = True
@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    # ------------------------------------------------------------------ who may do what
+    # ---------------------------------------------------------------------- permissions
 
     @property
     def user(self):
@@ -185,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         url = f"{self.server.url}/{'spaces/' if kind == 'space' else ''}{repo_id}"
         if (kind, repo_id) in self.server.repositories:
             return self.send({"error": "You already created this repo", "url": url}, 409)
-        # One field in the library's version 1, the other in version 2.
+        # Version 1 of the library sends the one field, version 2 the other.
         private = bool(asked.get("private")) or asked.get("visibility") == "private"
         repository = Repository(private, asked.get("sdk"))
         repository.commit("main", FIRST_FILES, "initial commit")
@@ -302,7 +302,7 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(content, bytes):
             return self.send(data, headers={**headers, "ETag": f'"{oid[:40]}"'})
         linked = {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(len(data))}
-        # Large files lie on another host, which must not see the token.
+        # Large files are on another host, which must not get the token.
         storage = f"{self.server.url.replace('127.0.0.1', 'localhost')}/storage/{oid}"
         self.send(b"", 302, {**headers, **linked, "Location": storage})
 
@@ -310,13 +310,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send(self.server.storage[oid], headers={"ETag": f'"{oid}"'})
 
     def content(self, stored):
-        """Bytes and SHA-256 of a file, regular or LFS."""
+        """Return bytes and SHA-256 of a file, regular or LFS."""
         data = stored if isinstance(stored, bytes) else self.server.storage[stored[1]]
         return data, hashlib.sha256(data).hexdigest()
 
 
 def complaints(card):
-    """What the Hub has against the metadata of a model card."""
+    """Return the Hub's errors for the metadata of a model card."""
     match = re.match(r"---\n(.*?)\n---\n", card, flags=re.DOTALL)
     data = yaml.safe_load(match.group(1)) if match else {}
     found = []

@@ -1,10 +1,10 @@
-"""The way back from Marian's tensors to ours, for tests of the export."""
+"""Conversion of Marian's tensors back to ours, for tests of the export."""
 
 from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
 
 
 def from_marian_tensors(state_dict, config):
-    """The inverse of `to_marian_tensors`: ours again, bit for bit, all of them copies."""
+    """Invert `to_marian_tensors` bit by bit; return copies."""
     columns = marian_columns(config.d_model).argsort()
     tensors = {}
     for key, place in tensor_map(config).items():

@@ -92,7 +92,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask",
         "scores = scores + attention_mask",
-        "test_modeling.py::test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other",
+        "test_modeling.py::test_row_of_padding_gives_no_nan_and_changes_no_other_row",
     ),
     # The model: norms, residuals and dropout (Sections 3.1 and 5.4).
     Mutation(
@@ -203,7 +203,7 @@ MUTATIONS = [
         "loss.py",
         "grad_table += grad_logits.t() @ (states * count.to(states.dtype))",
         "grad_table += grad_logits.t() @ states",
-        "test_loss.py::test_bfloat16_products_and_float32_sums"
+        "test_loss.py::test_loss_in_bfloat16_sums_in_float32"
         " test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
         " test_loss.py::test_loss_compiles_as_one_graph",
         survives="on a CPU the rows without a label are gone before; bfloat16 on a GPU has them",
@@ -469,19 +469,19 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)",
         "mask.zero_()",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "places = (used.cumsum(1) - 1).clamp(min=0)",
         "places = (used.cumsum(1) - 2).clamp(min=0)",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_whatever_their_ancestors",
+        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "if 2 * most >= self.kept:",
         "if True:",
-        "test_incremental_decoding.py::test_what_no_living_hypothesis_comes_from_is_forgotten",
+        "test_incremental_decoding.py::test_cache_rows_of_dead_hypotheses_are_dropped",
     ),
     Mutation(
         "beam_search.py",
@@ -493,14 +493,14 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "keys = keys * cross.scaling",
         "keys = keys * 1.0",
-        "test_fused_layer.py::test_search_over_folded_sources_finds_what_it_finds_without"
-        " test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_search_over_folded_sources_finds_the_same"
+        " test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "module.normalized_shape, module.weight, module.bias, module.eps",
         "module.normalized_shape, module.weight, module.bias, 1e-6",
-        "test_fused_layer.py::test_a_fused_layer_computes_what_its_modules_do",
+        "test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     # Packed weights.
     Mutation(
@@ -525,14 +525,14 @@ MUTATIONS = [
         "fast/onednn.py",
         "if type(module) is not nn.Linear or change_of(module):",
         "if type(module) is not nn.Linear:",
-        "test_onednn.py::test_what_might_compute_otherwise_stays"
-        " test_onednn.py::test_a_forward_of_its_own_stays",
+        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed"
+        " test_onednn.py::test_layers_with_their_own_forward_are_not_packed",
     ),
     Mutation(
         "fast/onednn.py",
         "if not weight.is_contiguous() or weight.is_inference():",
         "if not weight.is_contiguous():",
-        "test_onednn.py::test_what_might_compute_otherwise_stays",
+        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed",
     ),
     # Translating many sentences.
     Mutation(
@@ -546,25 +546,25 @@ MUTATIONS = [
         "input_checks.py",
         "not ((mask == 0) | (mask == 1)).all()",
         "mask.min() < 0",
-        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+        "test_modeling.py::test_masks_of_wrong_type_shape_or_values_are_refused",
     ),
     Mutation(
         "input_checks.py",
         "shape != (rows, shape[1] if length is None else length)",
         "shape[0] != rows",
-        "test_modeling.py::test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused",
+        "test_modeling.py::test_masks_of_wrong_type_shape_or_values_are_refused",
     ),
     Mutation(
         "input_checks.py",
         "if ids.dtype not in (torch.int64, torch.int32):",
         "if ids.is_floating_point():",
-        "test_modeling.py::test_ids_of_another_type_or_shape_are_refused_by_name",
+        "test_modeling.py::test_ids_of_wrong_type_or_shape_are_refused_by_name",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "attention_mask.bool().long().cumsum(-1)",
         "attention_mask.long().cumsum(-1)",
-        "test_modeling.py::test_where_values_are_not_looked_at_all_but_zero_is_a_token",
+        "test_modeling.py::test_unchecked_masks_count_any_nonzero_value_as_a_token",
     ),
     Mutation(
         "batch_translation.py",
@@ -588,7 +588,7 @@ MUTATIONS = [
         "storage/hub_model.py",
         '_FILES = ("config.json",',
         '_FILES = ("*", "config.json",',
-        "test_hub.py::test_a_model_of_the_hub_is_translated_with_by_its_name",
+        "test_hub.py::test_translate_command_uses_models_of_the_hub",
     ),
     Mutation(
         "word_alignment.py",
@@ -1037,8 +1037,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "generation_config.max_new_tokens = min(own, longest)",
         "pass",
-        "test_modeling.py"
-        "::test_generation_ends_where_it_is_told_and_else_50_tokens_behind_the_source",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     # Documents.
     Mutation(
@@ -1059,25 +1058,25 @@ MUTATIONS = [
         "train/initial_model.py",
         "    model.load_state_dict(saved.state_dict())\n",
         "",
-        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+        "test_init_from.py::test_training_starts_with_the_models_weights_and_tokenizer",
     ),
     Mutation(
         "train/run.py",
         "    if start is not None:\n        return load_initial_model(start, recipe)\n",
         "",
-        "test_init_from.py::test_run_resumes_to_the_bit_without_the_model_that_it_began_with",
+        "test_init_from.py::test_run_resumes_bit_by_bit_without_its_initial_model",
     ),
     Mutation(
         "train/run_directory.py",
         "another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)",
         "pass",
-        "test_init_from.py::test_training_begins_with_the_weights_and_the_tokenizer_of_the_model",
+        "test_init_from.py::test_training_starts_with_the_models_weights_and_tokenizer",
     ),
     Mutation(
         "recipes/recipe.py",
         'if field.metadata["inherited"] and value is not None:',
         "if False:",
-        "test_init_from.py::test_what_the_model_brings_is_refused_where_it_is_typed",
+        "test_init_from.py::test_options_fixed_by_the_initial_model_are_refused",
     ),
     # Pictures count from 1.
     Mutation(
@@ -1227,7 +1226,7 @@ MUTATIONS = [
         "train/arguments.py",
         'return {**self.__dict__, "hub_token": None}',
         "return {**self.__dict__}",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/trainer.py",
@@ -1282,7 +1281,7 @@ MUTATIONS = [
         "train/trainer.py",
         '            "arguments": self._beside_the_paper,\n',
         "",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/cpu_settings.py",
@@ -1459,7 +1458,7 @@ MUTATIONS = [
         "train/trainer.py",
         '            "samples": choose_samples({"validation": {**result, **texts}}, 20),\n',
         "",
-        "test_hub.py::test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else",
+        "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),
     Mutation(
         "train/cpu_settings.py",
@@ -1496,13 +1495,13 @@ MUTATIONS = [
         "evaluation/scores.py",
         '"bleu_signature": str(metric.get_signature())',
         '"bleu_signature": "BLEU"',
-        "test_evaluation.py::test_scores_are_those_of_sacrebleu_called_directly",
+        "test_evaluation.py::test_scores_equal_those_of_sacrebleu",
     ),
     Mutation(
         "evaluation/scores.py",
         '("zh", "zho", "chi", "cmn", "yue"), "zh"',
         '("zh", "zho", "chi", "cmn", "yue"), "13a"',
-        "test_evaluation.py::test_the_bleu_tokenizer_follows_the_target_language",
+        "test_evaluation.py::test_bleu_tokenizer_follows_the_target_language",
     ),
     # Comparing runs, scoring pairs, averaging from the command line.
     Mutation(
@@ -1545,7 +1544,7 @@ MUTATIONS = [
         "evaluation/scores.py",
         "lowercase=lowercase, force=force, smooth_method=smooth_method",
         "lowercase=lowercase, force=force",
-        "test_evaluation.py::test_compound_bleu_is_multi_bleu_of_tokens_with_split_compounds",
+        "test_evaluation.py::test_compound_bleu_equals_multi_bleu_with_split_compounds",
     ),
     Mutation(
         "train/comparing.py",
@@ -1587,7 +1586,7 @@ MUTATIONS = [
         "evaluation/models.py",
         "return loss.item() * tokens, tokens",
         "return loss.item(), 1",
-        "test_evaluation.py::test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches",
+        "test_evaluation.py::test_perplexity_equals_plain_float64_loop_at_any_batch_size",
     ),
     Mutation(
         "train/report.py",
@@ -1607,7 +1606,7 @@ MUTATIONS = [
         "                check_finite(name, tensor, path)\n",
         "",
         "test_publishing.py::test_weights_that_are_not_finite_are_refused"
-        " test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        " test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
@@ -1650,7 +1649,7 @@ MUTATIONS = [
         "cli/parser.py",
         "hint = f\"in the clone of vanilla_transformer, pip install '.[{extra}]'\"",
         "hint = f\"pip install 'vanilla-transformer[{extra}]'\"",
-        "test_figures.py::test_nobody_is_told_to_install_the_package_by_its_bare_name",
+        "test_figures.py::test_no_text_installs_the_package_by_its_bare_name",
     ),
     Mutation(
         "publish/card.py",
@@ -1669,13 +1668,13 @@ MUTATIONS = [
         "publish/publishing.py",
         "if not _SECRET.search(name.upper())",
         "if True",
-        "test_hub.py::test_processes_that_try_a_model_out_find_no_secret",
+        "test_hub.py::test_processes_that_try_out_a_model_find_no_token",
     ),
     Mutation(
         "publish/publishing.py",
         'environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}',
         'environment |= {"HF_HOME": str(home)}',
-        "test_hub.py::test_processes_that_try_a_model_out_find_no_secret",
+        "test_hub.py::test_processes_that_try_out_a_model_find_no_token",
     ),
     Mutation(
         "publish/publishing.py",
@@ -1703,7 +1702,7 @@ MUTATIONS = [
         "publish/hub.py",
         "parent_commit=before.sha,",
         "parent_commit=None,",
-        "test_hub.py::test_what_somebody_pushed_in_between_is_not_lost",
+        "test_hub.py::test_concurrent_push_is_not_overwritten",
     ),
     Mutation(
         "publish/hub.py",
@@ -1715,13 +1714,13 @@ MUTATIONS = [
         "publish/hub.py",
         "*[CommitOperationDelete(name) for name in stale]",
         "*[]",
-        "test_hub.py::test_push_replaces_what_it_does_without_in_the_same_commit",
+        "test_hub.py::test_push_deletes_replaced_files_in_the_same_commit",
     ),
     Mutation(
         "publish/hub.py",
         'return _TOKEN.sub("***", " ".join(str(error).split()))',
         'return " ".join(str(error).split())',
-        "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
+        "test_hub.py::test_token_may_end_with_a_newline_and_is_in_no_error",
     ),
     # Files that appear whole or not at all.
     Mutation(
@@ -1795,37 +1794,37 @@ MUTATIONS = [
         "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
-        "test_import_contract.py::test_a_malicious_pickle_does_not_run",
+        "test_import_contract.py::test_malicious_pickles_do_not_run",
     ),
     Mutation(
         "storage/saved_model.py",
         'for problem in ("missing_keys", "unexpected_keys"):',
         "for problem in ():",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "    _check_fit(directory, kind, config, tensors)\n",
         "",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "return kind.from_dict(_without_code(found, kind))",
         "return kind.from_dict(found)",
-        "test_loading.py::test_nothing_in_a_directory_chooses_code_or_replaces_a_method",
+        "test_loading.py::test_config_files_cannot_choose_code_or_replace_methods",
     ),
     Mutation(
         "storage/saved_model.py",
         "if not isinstance(name, str) or Path(name).name != name or not name.endswith(ending):",
         "if not isinstance(name, str) or not name.endswith(ending):",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "        if value is not None and not fits:\n",
         "        if False:\n",
-        "test_loading.py::test_what_does_not_load_is_said_in_one_line",
+        "test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "batch_translation.py",
@@ -1838,31 +1837,31 @@ MUTATIONS = [
         "convert/importers/state_dict.py",
         'problems["surplus"] = [name for name in tensors if name not in known]',
         'problems["surplus"] = []',
-        "test_import_contract.py::test_a_surplus_tensor_is_named",
+        "test_import_contract.py::test_surplus_tensors_are_named",
     ),
     Mutation(
         "convert/importers/fairseq.py",
         "_FIRST_POSITION = 2",
         "_FIRST_POSITION = 1",
-        "test_import_fairseq.py::test_imported_logits_equal_fairseqs",
+        "test_import_fairseq.py::test_imported_logits_equal_those_of_fairseq",
     ),
     Mutation(
         "convert/importers/fairseq.py",
         '    "layernorm_embedding": "a norm of the embeddings",\n',
         "",
-        "test_import_fairseq.py::test_what_cannot_be_held_is_refused_with_the_reason",
+        "test_import_fairseq.py::test_unsupported_settings_are_refused_with_the_reason",
     ),
     Mutation(
         "convert/importers/marian.py",
         "Piece((place.key,), reordered(place.axis))",
         "Piece((place.key,), reordered(None))",
-        "test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_those_of_marian",
     ),
     Mutation(
         "convert/importers/marian.py",
         '"lm_head_bias": bias is not None and bool(bias.any()),',
         '"lm_head_bias": False,',
-        "test_import_marian.py::test_imported_logits_equal_marians",
+        "test_import_marian.py::test_imported_logits_equal_those_of_marian",
     ),
     Mutation(
         "convert/importers/torch.py",
@@ -1880,7 +1879,7 @@ MUTATIONS = [
         "convert/importers/joeynmt.py",
         '"self_attn": ("trg_trg_att", "x_layer_norm"),',
         '"self_attn": ("trg_trg_att", "dec_layer_norm"),',
-        "test_import_joeynmt.py::test_imported_logits_equal_joeys",
+        "test_import_joeynmt.py::test_imported_logits_equal_the_equations_of_joeynmt",
     ),
     Mutation(
         "convert/importers/annotated.py",
@@ -1893,45 +1892,45 @@ MUTATIONS = [
         "convert/exporters/marian.py",
         'if config.norm_first:\n        yield "norm_first',
         'if False:\n        yield "norm_first',
-        "test_export_marian.py::test_what_marian_cannot_hold_is_refused_by_name",
+        "test_export_marian.py::test_settings_that_marian_lacks_are_refused_by_name",
     ),
     Mutation(
         "convert/exporters/marian.py",
         '"scale_embedding": True,',
         '"scale_embedding": False,',
-        "test_export_marian.py::test_export_computes_the_same_logits",
+        "test_export_marian.py::test_marian_export_computes_the_same_logits",
     ),
     Mutation(
         "convert/exporters/marian.py",
         'return check_equal(got, expected, tolerance=TOLERANCE, name="MarianMTModel")',
         "return 0.0",
-        "test_export_marian.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_marian.py::test_export_that_differs_from_the_model_is_deleted",
     ),
     Mutation(
         "convert/verification.py",
         "if not difference <= tolerance:",
         "if difference > tolerance:",
-        "test_export_marian.py::test_a_difference_that_is_no_number_is_no_proof",
+        "test_export_marian.py::test_nan_differences_fail_the_export_check",
     ),
     Mutation(
         "convert/exporters/ctranslate2.py",
         "differences[stored] = _verify(model, aside, stored)",
         "differences[stored] = 0.0",
-        "test_export_ctranslate2.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_ctranslate2.py::test_export_that_differs_from_the_model_is_deleted",
         needs="ctranslate2",
     ),
     Mutation(
         "convert/exporters/ctranslate2.py",
         "spec.queries_scale = attention.scaling",
         "spec.queries_scale = width**-0.5",
-        "test_export_ctranslate2.py::test_every_variant_scores_and_translates_alike",
+        "test_export_ctranslate2.py::test_every_variant_scores_and_translates_equally",
         needs="ctranslate2",
     ),
     Mutation(
         "convert/exporters/onnx.py",
         "difference = _verify(model, aside)",
         "difference = 0.0",
-        "test_export_onnx.py::test_an_export_that_differs_is_not_left_behind",
+        "test_export_onnx.py::test_export_that_differs_from_the_model_is_deleted",
         needs="onnx onnxscript onnxruntime",
     ),
     # Pictures.
@@ -2009,7 +2008,7 @@ MUTATIONS = [
         "../training/paper/notebook.en.py",
         "## 2. Embeddings and their scale (Section 3.4)",
         "## 2. Embeddings (Section 3.4)",
-        "test_notebook.py::test_stored_notebook_is_the_source_and_was_run_from_the_top",
+        "test_notebook.py::test_stored_notebook_equals_its_source_and_was_run_in_order",
     ),
     # Tables 1 and 2 of the paper.
     Mutation(

@@ -1,10 +1,10 @@
-"""A contender of a benchmark, in a module whose import costs its process nothing."""
+"""A contender of a benchmark, in a module that imports quickly."""
 
 import os
 
 
 def noting(log, name):
-    """Notes its turns in a file, answers with its process, and ends when it is told to."""
+    """Return a contender that logs its turns, returns its process id, and exits on "end"."""
 
     def run(task):
         with open(log, "a") as file:

@@ -1,4 +1,4 @@
-"""Scores: sacreBLEU itself, a plain float64 loop, and counting by hand are the oracles."""
+"""Scores, compared with sacreBLEU itself, a plain float64 loop and counts made by hand."""
 
 import builtins
 import math
@@ -24,7 +24,7 @@ CHINESE = ["我喜欢猫和狗。", "今天天气很好。"], ["我喜欢猫和�
 
 
 def make_tokenizer():
-    """Bytes as tokens, with the special ids of the contract."""
+    """Return a tokenizer whose tokens are bytes, with the usual ids of special tokens."""
     tokens = ["<pad>", "<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     bytewise = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
@@ -74,12 +74,12 @@ def random_pairs(number=23):
         ("ko", "ko-mecab"), ("zhuang", "13a"),
     ],
 )  # fmt: skip
-def test_the_bleu_tokenizer_follows_the_target_language(language, name):
+def test_bleu_tokenizer_follows_the_target_language(language, name):
     assert ours.bleu_tokenizer(language) == name
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_scores_are_those_of_sacrebleu_called_directly(lowercase):
+def test_scores_equal_those_of_sacrebleu(lowercase):
     scores = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de", lowercase=lowercase)
     bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=lowercase)
     chrf = sacrebleu.metrics.CHRF(lowercase=lowercase)
@@ -102,14 +102,14 @@ def test_chinese_is_scored_by_character():
     )
 
 
-def test_a_perfect_translation_has_all_hundreds():
+def test_perfect_translation_scores_100():
     scores = ours.corpus_scores(REFERENCES[:3], REFERENCES[:3], target_language="en")
     assert [round(scores[key], 9) for key in ("bleu", "chrf", "exact_match")] == [100, 100, 100]
 
 
 @pytest.fixture
 def without_mecab(monkeypatch):
-    """SacreBLEU as it is installed without its extras."""
+    """Make SacreBLEU behave as if its extras were not installed."""
     from sacrebleu.metrics import bleu
 
     tokenizer_of = bleu._get_tokenizer
@@ -126,13 +126,11 @@ def without_mecab(monkeypatch):
 
 
 @pytest.mark.parametrize("language", ["ja", "ko"])
-def test_characters_are_scored_where_the_languages_tokenizer_is_not_installed(
-    language, without_mecab, caplog
-):
+def test_missing_mecab_falls_back_to_characters_with_one_warning(language, without_mecab, caplog):
     for _ in range(2):
         scores = ours.corpus_scores(["ねこ"], ["ねこ"], target_language=language)
         assert "tok:char" in scores["bleu_signature"]
-    assert caplog.text.count(f"pip install 'sacrebleu[{language}]'") == 1  # said once
+    assert caplog.text.count(f"pip install 'sacrebleu[{language}]'") == 1
     with pytest.raises(ValueError, match=rf"{language}-mecab.*sacrebleu\[{language}\]"):
         ours.corpus_scores(["a"], ["a"], target_language=language, tokenize=f"{language}-mecab")
 
@@ -150,19 +148,19 @@ def test_characters_are_scored_where_the_languages_tokenizer_is_not_installed(
         lambda h, r: ours.evaluate_model(None, None, h, r, target_language="de"),
     ],
 )
-def test_lists_of_different_lengths_and_empty_lists_are_errors(score):
+def test_different_lengths_and_empty_lists_are_errors(score):
     with pytest.raises(ValueError, match=r"2 .* 1 references"):
         score(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="no sentences"):
         score([], [])
 
 
-def test_an_unknown_tokenizer_is_an_error_that_lists_the_known():
+def test_unknown_bleu_tokenizer_error_lists_known_ones():
     with pytest.raises(ValueError, match=r"tokenize='13b'.*13a"):
         ours.bleu_score(["a"], ["a"], target_language="de", tokenize="13b")
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_missing_sacrebleu_error_says_how_to_install_it(monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **options):
@@ -175,7 +173,7 @@ def test_a_missing_package_is_named(monkeypatch):
         ours.corpus_scores(["a"], ["a"], target_language="de")
 
 
-def test_tokenized_bleu_is_bleu_of_lowercased_moses_tokens():
+def test_tokenized_bleu_uses_lowercased_moses_tokens():
     sacremoses = pytest.importorskip("sacremoses", reason="comes with the extra import")
     moses = sacremoses.MosesTokenizer(lang="de")
 
@@ -198,13 +196,13 @@ def test_tokenized_bleu_is_bleu_of_lowercased_moses_tokens():
     )
 
 
-def test_compound_bleu_is_multi_bleu_of_tokens_with_split_compounds():
+def test_compound_bleu_equals_multi_bleu_with_split_compounds():
     pytest.importorskip("sacremoses", reason="comes with the extra import")
     split = "a rich ##AT##-##AT## text format , e.g. X ##AT##-##AT## Y-Z"
     hypotheses = ["a rich-text format\uff0c e.g. X-Y-Z", "the cat sat on the mat"]
     references = ["a rich-text format, e.g. X-Y-Z", "the cat sat on a mat ."]
     found = ours.compound_bleu(hypotheses, references, target_language="en")
-    # Counted by hand: the first sentence is right, of the second 5, 3, 2 and 1 n-grams are.
+    # Counted by hand: the first sentence is right, and 5, 3, 2 and 1 n-grams of the second are.
     length, right = len(split.split()), (5, 3, 2, 1)
     precisions = [(length - n + right[n]) / (length - n + 6 - n) for n in range(4)]
     brevity = math.exp(1 - (length + 7) / (length + 6))
@@ -212,7 +210,7 @@ def test_compound_bleu_is_multi_bleu_of_tokens_with_split_compounds():
     assert found["compound_bleu"] == pytest.approx(expected)
     assert "case:mixed" in found["compound_bleu_signature"]
     assert "smooth:none" in found["compound_bleu_signature"]
-    # Without smoothing, one precision of zero makes it zero, as in multi-bleu.perl.
+    # Without smoothing, one precision of zero makes the score zero, as in multi-bleu.perl.
     assert ours.compound_bleu(["a b"], ["a c"], target_language="en")["compound_bleu"] == 0
 
 
@@ -236,7 +234,7 @@ def test_exact_match_by_kind_counts_each_sentence_once():
 
 
 def plain_perplexity(model, dataset):
-    """One pair at a time, log softmax of the logits in float64."""
+    """Compute perplexity and number of tokens in float64, one pair at a time."""
     losses = []
     model.eval()
     for pair in dataset:
@@ -249,11 +247,11 @@ def plain_perplexity(model, dataset):
     return math.exp(sum(losses) / len(losses)), len(losses)
 
 
-def test_perplexity_is_that_of_a_plain_float64_loop_in_any_batches(model):
+def test_perplexity_equals_plain_float64_loop_at_any_batch_size(model):
     dataset = random_pairs()
     model.train()
     expected, tokens = plain_perplexity(model, dataset)
-    model.train()  # dropout and smoothing must play no part
+    model.train()  # dropout and label smoothing must not affect the perplexity
     for batch_tokens in (1, 17, 100, 100_000):
         found = ours.perplexity(model, dataset, batch_tokens=batch_tokens)
         assert found["perplexity"] == pytest.approx(expected, rel=1e-12)
@@ -274,13 +272,13 @@ def test_perplexity_reads_one_window_at_a_time(model, monkeypatch):
     assert len(read) == 23
 
 
-def test_labels_of_padding_are_left_out(model):
+def test_perplexity_ignores_padded_labels(model):
     dataset = random_pairs()
     padded = [{**pair, "labels": pair["labels"] + [-100] * 4} for pair in dataset]
     assert ours.perplexity(model, padded) == ours.perplexity(model, dataset)
 
 
-def test_perplexity_holds_no_logits(model, monkeypatch):
+def test_perplexity_keeps_no_logits(model, monkeypatch):
     logits = []
     model.register_forward_hook(lambda module, inputs, output: logits.append(output.logits))
     ours.perplexity(model, random_pairs())
@@ -288,14 +286,14 @@ def test_perplexity_holds_no_logits(model, monkeypatch):
     assert not any(found is not None for found in logits)
 
 
-def test_a_uniform_model_has_the_vocabulary_size_as_perplexity(model):
+def test_perplexity_of_a_uniform_model_is_the_vocabulary_size(model):
     with torch.no_grad():
         model.model.shared.weight.zero_()
     found = ours.perplexity(model, random_pairs())
     assert found["perplexity"] == pytest.approx(len(TOKENIZER), rel=1e-12)
 
 
-def test_a_likelihood_that_is_not_finite_is_an_error(model):
+def test_likelihood_that_is_not_finite_is_an_error(model):
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")
     with pytest.raises(ValueError, match="nan"):
@@ -303,22 +301,22 @@ def test_a_likelihood_that_is_not_finite_is_an_error(model):
 
 
 @pytest.mark.parametrize("dataset", [[], [{"input_ids": [5, 2], "labels": []}]])
-def test_no_target_tokens_are_an_error(model, dataset):
+def test_pairs_without_target_tokens_are_an_error(model, dataset):
     with pytest.raises(ValueError, match="no target tokens"):
         ours.perplexity(model, dataset)
 
 
 @pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5, 2]], [[5], [5, 2]], 5, None, "52"])
 @pytest.mark.parametrize("name", ["input_ids", "labels"])
-def test_an_example_of_something_else_than_ids_is_named(model, name, ids):
+def test_example_that_is_not_a_list_of_ids_is_an_error(model, name, ids):
     dataset = random_pairs(3)
     dataset[1] = {**dataset[1], name: ids}
-    said = f"Example 1 has {name} that are not a list of whole numbers"
-    with pytest.raises(ValueError, match=said):
+    message = f"Example 1 has {name} that are not a list of whole numbers"
+    with pytest.raises(ValueError, match=message):
         ours.perplexity(model, dataset)
 
 
-def test_an_example_without_a_source_is_named_and_ids_may_be_of_any_sequence_type(model):
+def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
     dataset = random_pairs(3)
     expected = ours.perplexity(model, dataset)
     for as_type in (tuple, np.array, torch.tensor):
@@ -328,7 +326,7 @@ def test_an_example_without_a_source_is_named_and_ids_may_be_of_any_sequence_typ
         ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
 
 
-def test_a_source_that_is_too_long_is_refused_before_any_is_translated(model, monkeypatch):
+def test_too_long_source_is_refused_before_translation_starts(model, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
     sources = ["one"] * 40 + ["x" * 70_000]
     with pytest.raises(ValueError, match="Input 41 has 70000 characters, but 65536 are the most"):
@@ -338,7 +336,7 @@ def test_a_source_that_is_too_long_is_refused_before_any_is_translated(model, mo
 # ------------------------------------------------------------------------- the whole evaluation
 
 
-def test_evaluate_model_scores_its_own_translations_beside_a_copy(model):
+def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     sources = ["one", "two", "a longer sentence", "Ä"]
     model.eval()
     options = {"num_beams": 2, "max_new_tokens": 4}
@@ -363,17 +361,17 @@ def test_evaluate_model_scores_its_own_translations_beside_a_copy(model):
     }
 
 
-def test_what_the_scores_lack_is_said_before_the_decoding():
+def test_unknown_tokenizer_is_refused_before_decoding():
     with pytest.raises(ValueError, match="tokenize='13b'"):
         ours.evaluate_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
 
 
-# ----------------------------------------------------------------------------- for a Trainer
+# --------------------------------------------------------------------- metrics for a Trainer
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=5), st.randoms(use_true_random=False))
-def test_padding_of_both_kinds_anywhere_changes_no_text(texts, generator):
+def test_decode_ids_ignores_pad_tokens_and_ignored_labels(texts, generator):
     rows = TOKENIZER(texts)["input_ids"]
     width = max(map(len, rows)) + 6
     padded = []
@@ -386,7 +384,7 @@ def test_padding_of_both_kinds_anywhere_changes_no_text(texts, generator):
         assert ours.decode_ids(TOKENIZER, ids) == texts
 
 
-def test_trainer_metrics_are_the_corpus_scores():
+def test_trainer_metrics_equal_corpus_scores():
     texts = ["one two three four", "fünf", "six seven eight nine ten"]
     labels = TOKENIZER(texts, padding=True)["input_ids"]
     labels = np.where(np.array(labels) == 0, -100, labels)

@@ -1,4 +1,4 @@
-"""The experiments of training/paper: what they share, and each of them in its tiny size."""
+"""The experiments of training/paper: their base class, and each of them at its tiny size."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def squares(tmp_path, monkeypatch):
     )
 
 
-def test_a_row_is_written_when_measured_and_never_measured_again(squares, tmp_path, monkeypatch):
+def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_path, monkeypatch):
     squares("--rows", "3")
     assert (tmp_path / "squares.tiny.png").is_file()
     monkeypatch.setattr(Squares, "broken", True)
@@ -75,7 +75,7 @@ def test_a_row_is_written_when_measured_and_never_measured_again(squares, tmp_pa
     assert "python tests/test_experiments.py --size tiny" in page
 
 
-def test_other_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatch):
+def test_changed_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatch):
     squares()
     with pytest.raises(SystemExit):
         squares("--rows", "2,5")
@@ -86,7 +86,7 @@ def test_other_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatc
     assert "was measured with other settings" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------ translation models of all kinds
+# --------------------------------------------------------------------------- variants of the model
 
 
 def tiny_model(**config):
@@ -97,7 +97,7 @@ def tiny_model(**config):
 
 
 def run_tiny(experiment, tmp_path, *arguments):
-    """The content of the results, and the page."""
+    """Run an experiment at its tiny size; return the rows of its results, and its page."""
     places = ["--results", str(tmp_path / "results")]
     if arguments[:1] != ("--run",):
         places += ["--runs", str(tmp_path / "runs")]
@@ -108,8 +108,8 @@ def run_tiny(experiment, tmp_path, *arguments):
     return results["rows"], path.with_suffix(".md").read_text(encoding="utf-8")
 
 
-def test_formulas_are_those_of_the_paper():
-    """Scaled: the package's own. Additive: one score after the other, by its definition."""
+def test_attention_formulas_follow_the_paper():
+    """Compare scaled attention with the package's own, and additive attention with a loop."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
     mask = torch.zeros(2, 1, 5, 5).masked_fill(torch.ones(5, 5).triu(1) == 1, -1e9)
@@ -131,7 +131,7 @@ def test_formulas_are_those_of_the_paper():
 
 
 def test_block_change_one_formula():
-    """The formula of the page, without the scale, is the package's own at scale 1."""
+    """Compare the page's formula, which has no scale, with the package's own at scale 1."""
     page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "change_one_formula"]
     found: dict[str, object] = {}
@@ -147,8 +147,8 @@ def test_block_change_one_formula():
     assert torch.allclose(model(**inputs).logits, logits, atol=1e-5)
 
 
-def test_scores_and_gradients_follow_the_paper_s_footnote():
-    """Scores have variance d_k, or 1 with the scale; the gradient is the Jacobian's."""
+def test_scores_and_gradients_follow_the_papers_footnote():
+    """Scores have variance d_k, or 1 if scaled; the gradient sums the softmax's Jacobian."""
     for d_k in (16, 256):
         dot = attention.scores_and_gradients("dot-product", 64, d_k)
         scaled = attention.scores_and_gradients("scaled dot-product", 64, d_k)
@@ -161,21 +161,21 @@ def test_scores_and_gradients_follow_the_paper_s_footnote():
     assert jacobian.abs().sum() == pytest.approx((2 * weights * (1 - weights)).sum())
 
 
-def test_memory_is_what_the_backward_pass_keeps():
-    """However often it is measured; additive attention keeps (B, T, L, d_k)."""
+def test_attention_cost_counts_memory_kept_for_backward():
+    """Repeats do not change it; additive attention keeps (B, T, L, d_k)."""
     once, often = (attention.cost("additive", 8, 16, repeats) for repeats in (1, 5))
     assert once["megabytes"] == often["megabytes"] >= round(8 * 8 * 8 * 16 * 4 / 1e6, 2)
     assert attention.cost("scaled dot-product", 8, 16, 1)["megabytes"] < once["megabytes"]
 
 
-def test_attention_is_trained_by_each_formula(tmp_path, own_cache):  # noqa: F811
+def test_attention_experiment_trains_other_formulas(tmp_path, own_cache):  # noqa: F811
     rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
     assert rows["trained additive d_k=4"]["perplexity"] > 1
     assert "| additive | 4 |" in page
     run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "additive d_k=4,dot-product d_k=4")
 
 
-def test_rows_of_table_3_are_the_paper_s_divided():
+def test_table_3_sizes_are_the_papers_scaled_down():
     assert set(table_3.PAPER) == set(table_3.PRESETS)
     base = table_3.scaled("base", 4, 2)
     assert (base["d_model"], base["encoder_ffn_dim"], base["decoder_layers"]) == (128, 512, 3)
@@ -189,7 +189,7 @@ def test_rows_of_table_3_are_the_paper_s_divided():
 
 
 @pytest.mark.parametrize("row", table_3.OF_READERS)
-def test_each_change_of_table_3_is_what_it_says(row):
+def test_table_3_variants_change_what_their_names_say(row):
     change = table_3.OF_READERS[row]
     model = tiny_model(**(change if isinstance(change, dict) else {}))
     if callable(change):
@@ -242,7 +242,7 @@ def test_verdicts_of_table_3():
     assert verdict("C_d1024", 7) == "as in the paper"
     assert verdict("E_learned", 10) == "as in the paper"
     assert verdict("E_learned", 15) == "differs from the paper"
-    alone = table_3.base_of({"base 0": seeds["base 0"]})  # of one seed no spread is known
+    alone = table_3.base_of({"base 0": seeds["base 0"]})  # one seed has no spread
     assert table_3.distance({"perplexity": 100}, alone) == 0
     assert table_3.figures(alone) == ["9.00", "30.0"]
     failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
@@ -253,7 +253,7 @@ def test_verdicts_of_table_3():
     table_3.Table3().draw({**seeds, "A_h1": failed}, settings)
 
 
-def test_table_3_trains_a_row_of_each_sort(tmp_path, own_cache):  # noqa: F811
+def test_table_3_trains_a_row_of_each_kind(tmp_path, own_cache):  # noqa: F811
     rows, page = run_tiny(
         table_3.Table3(), tmp_path, "--rows", "base 0,base 1,D_dropout0.0,BatchNorm"
     )
@@ -262,8 +262,8 @@ def test_table_3_trains_a_row_of_each_sort(tmp_path, own_cache):  # noqa: F811
     assert not list((tmp_path / "runs").glob("*/*"))
 
 
-def test_measures_of_heads():
-    """A head on the previous position, one on itself, and one that spreads its weight evenly."""
+def test_measures_of_attention_heads():
+    """Measure a head on the previous position, one on its own, and one with even weights."""
     previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)
     previous[0, 0] = 1
     special = np.array([False, False, False, True])

@@ -1,4 +1,4 @@
-"""The export to CTranslate2, with CTranslate2 itself: pip install '.[export]'."""
+"""The export to CTranslate2, tested with CTranslate2 itself: pip install '.[export]'."""
 
 import copy
 
@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra export")
 
-# Behind the checks above: these import what may be missing, and then the file is skipped.
+# After the check above, which skips this file where these imports would fail.
 from ctranslate2.converters import TransformersConverter  # noqa: E402
 
 from vanilla_transformer.convert.engines import CTranslate2Engine  # noqa: E402
@@ -47,20 +47,20 @@ def log_probabilities(model, source, mask, target):
 
 
 def until_end(rows):
-    """Lists of ids up to the end symbol; what fills a row after it is each search's own affair."""
+    """Return lists of ids up to the end symbol; searches pad differently after it."""
     return [row[: row.index(2) + 1] if 2 in row else row for row in rows.tolist()]
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The paper's variant: run directory, model, tokenizer, and its export in float32."""
+    """Return run directory, model and tokenizer of the paper's variant, and a float32 export."""
     folder = tmp_path_factory.mktemp("ctranslate2")
     run, model, tokenizer = save(folder, teach=True)
     return run, model, tokenizer, export_ctranslate2(run, folder / "float32")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_scores_and_translates_alike(tmp_path, variant):
+def test_every_variant_scores_and_translates_equally(tmp_path, variant):
     run, model, _ = save(tmp_path, **VARIANTS[variant])
     engine = CTranslate2Engine(export_ctranslate2(run, tmp_path / "out"))
     source, mask, target = batch_of(model)
@@ -82,10 +82,10 @@ def test_greedy_search_gives_the_same_tokens(exported):
     assert len(set((ours != 0).sum(1).tolist())) > 1
 
 
-def test_beam_search_without_length_penalty_finds_the_same(exported):
+def test_beam_search_without_length_penalty_gives_the_same_tokens(exported):
     _, model, _, output = exported
     engine = CTranslate2Engine(output)
-    # CTranslate2 divides by the probability of the tokens that may be produced; we do not.
+    # CTranslate2 renormalizes over the tokens that are not suppressed; we do not.
     model = copy.deepcopy(model)
     model.generation_config.suppress_tokens = None
     engine.generation_config.suppress_tokens = None
@@ -98,7 +98,7 @@ def test_beam_search_without_length_penalty_finds_the_same(exported):
     assert until_end(greedy) != until_end(ours)  # beams made a difference
 
 
-def test_hypotheses_come_in_the_order_of_their_scores(exported):
+def test_hypotheses_are_ordered_by_score(exported):
     _, model, _, output = exported
     source, mask = sequences(4)
     found = CTranslate2Engine(output).generate(
@@ -116,7 +116,7 @@ def test_hypotheses_come_in_the_order_of_their_scores(exported):
 
 
 @pytest.mark.parametrize("quantization", ["bfloat16", "int8", "int8_float32"])
-def test_quantized_exports_are_smaller_and_close(exported, tmp_path, quantization):
+def test_quantized_exports_are_smaller_and_score_closely(exported, tmp_path, quantization):
     run, model, _, reference = exported
     output = export_ctranslate2(run, tmp_path / "out", quantization=quantization)
     size, whole = ((folder / "model.bin").stat().st_size for folder in (output, reference))
@@ -124,8 +124,8 @@ def test_quantized_exports_are_smaller_and_close(exported, tmp_path, quantizatio
     source, mask = sequences()
     target = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=5)
     expected = log_probabilities(model, source, mask, target)
-    # In float32, what is lost is the digits of weights alone: sums of int8 overflow 16 bits on
-    # processors without VNNI, which is oneDNN's doing and none of the export's.
+    # Compute in float32, so that only the rounding of weights counts: on processors without VNNI,
+    # oneDNN's int8 sums overflow 16 bits, whatever was exported.
     found = CTranslate2Engine(output, compute_type="float32").score_ids(source, mask, target)
     lost = (found - expected).abs().mean()
     assert 1e-6 < lost < 0.1
@@ -135,7 +135,7 @@ def test_quantized_exports_are_smaller_and_close(exported, tmp_path, quantizatio
 
 
 def rounded_to_int8(model):
-    """The model with every row of a matrix as multiples of a 127th of its largest number."""
+    """Return a copy with each row of a matrix rounded to multiples of its maximum / 127."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -146,7 +146,7 @@ def rounded_to_int8(model):
     return model
 
 
-def test_a_target_with_its_own_tokenizer(tmp_path):
+def test_export_with_a_target_tokenizer(tmp_path):
     run, model, tokenizer = save(
         tmp_path, decoder_vocab_size=30, share_encoder_decoder_embeddings=False
     )
@@ -167,8 +167,8 @@ def test_a_target_with_its_own_tokenizer(tmp_path):
 
 
 @pytest.mark.parametrize("quantization", ["float32", "bfloat16", "int8"])
-def test_conversion_leaves_the_model_alone(exported, quantization):
-    """The converter scales what it quantizes in place: it must not be the model's own memory."""
+def test_conversion_does_not_change_the_model(exported, quantization):
+    """The converter quantizes in place, which must not happen in the model's own memory."""
     _, model, tokenizer, _ = exported
     before = {key: value.clone() for key, value in model.state_dict().items()}
     spec = VanillaTransformerLoader()(model, tokenizer)
@@ -178,7 +178,7 @@ def test_conversion_leaves_the_model_alone(exported, quantization):
         assert torch.equal(value, before[key]), key
 
 
-def test_the_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
+def test_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
     run, *_, output = exported
     converted = TransformersConverter(str(run)).convert(str(tmp_path / "out"))
     assert (tmp_path / "out/model.bin").read_bytes() == (output / "model.bin").read_bytes()
@@ -189,7 +189,7 @@ def test_the_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
     assert result.hypotheses[0]
 
 
-def test_export_reads_the_run_and_writes_nothing_to_it(tmp_path):
+def test_ctranslate2_export_writes_nothing_to_the_run(tmp_path):
     run, *_ = save(tmp_path)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     output = export_ctranslate2(run, tmp_path / "out", quantization="int8")
@@ -201,7 +201,7 @@ def test_export_reads_the_run_and_writes_nothing_to_it(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 
 
-def test_an_export_that_differs_is_not_left_behind(exported, tmp_path, monkeypatch):
+def test_export_that_differs_from_the_model_is_deleted(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(exporter, "position_table", lambda stack: torch.zeros(50, 24))
     with pytest.raises(ValueError, match="differs from the model by up to"):
         export_ctranslate2(exported[0], tmp_path / "out")
@@ -215,19 +215,19 @@ def test_an_export_that_differs_is_not_left_behind(exported, tmp_path, monkeypat
         ({"vocab_size": VOCAB_SIZE - 1}, f"has id {VOCAB_SIZE - 1} .* ends at {VOCAB_SIZE - 2}"),
     ],
 )
-def test_what_cannot_be_held_is_refused_by_name(tmp_path, overrides, message):
+def test_settings_that_ctranslate2_lacks_are_refused_by_name(tmp_path, overrides, message):
     run, *_ = save(tmp_path, **overrides)
     with pytest.raises(ValueError, match=message):
         export_ctranslate2(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_an_unknown_quantization_is_refused(exported, tmp_path):
+def test_unknown_quantization_is_refused(exported, tmp_path):
     with pytest.raises(ValueError, match="quantization='int4'; allowed are float32, bfloat16"):
         export_ctranslate2(exported[0], tmp_path / "out", quantization="int4")
 
 
-def test_adapters_are_refused(exported):
+def test_exporting_adapters_is_refused(exported):
     _, model, tokenizer, _ = exported
     model = copy.deepcopy(model)
     model.model.encoder.layers[0].self_attn.q_proj.lora_A = torch.nn.Linear(24, 2, bias=False)
@@ -235,7 +235,7 @@ def test_adapters_are_refused(exported):
         VanillaTransformerLoader()(model, tokenizer)
 
 
-def test_vocabulary_has_a_token_for_every_row():
+def test_vocabulary_has_a_distinct_token_for_every_row():
     tokenizer = make_tokenizer()
     tokens = vocabulary(tokenizer, len(tokenizer) + 3)
     assert tokens[: len(tokenizer)] == tokenizer.convert_ids_to_tokens(range(len(tokenizer)))

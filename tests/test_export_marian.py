@@ -25,7 +25,7 @@ VOCAB_SIZE = 60
 
 
 def make_model(seed=0, **overrides):
-    """A tiny model whose biases and norms are not what they are initialized with."""
+    """Return a tiny model with biases and norms away from their initial values."""
     fields = {
         "vocab_size": VOCAB_SIZE,
         "d_model": 24,
@@ -95,7 +95,7 @@ def dialect(request):
     return DIALECTS[request.param]
 
 
-def test_export_computes_the_same_logits(dialect):
+def test_marian_export_computes_the_same_logits(dialect):
     model = make_model(**dialect)
     marian = to_marian(model)
     assert type(marian) is MarianMTModel
@@ -111,7 +111,7 @@ def test_export_computes_the_same_logits(dialect):
         torch.testing.assert_close(theirs_state, ours_state[..., columns], atol=1e-5, rtol=0)
 
 
-def test_export_keeps_ties_untied_tables_and_dtype():
+def test_marian_export_keeps_tied_and_untied_tables_and_dtype():
     tied = to_marian(make_model())
     assert tied.lm_head.weight is tied.model.shared.weight
     assert tied.model.encoder.embed_tokens.weight is tied.model.shared.weight
@@ -133,7 +133,7 @@ def test_export_keeps_ties_untied_tables_and_dtype():
         {"num_beams": 1, "do_sample": True},
     ],
 )
-def test_export_generates_the_same_translations(settings):
+def test_marian_export_generates_the_same_translations(settings):
     model = make_model()
     marian = to_marian(model)
     source, mask, _ = make_batch()
@@ -148,7 +148,7 @@ def test_export_generates_the_same_translations(settings):
     assert results[0][:, 1:].unique().numel() > 4
 
 
-def test_generation_settings_are_carried_over_and_not_shared():
+def test_generation_settings_are_copied_to_the_marian_model():
     model = make_model()
     model.generation_config.length_penalty = 1.7
     marian = to_marian(model)
@@ -159,7 +159,7 @@ def test_generation_settings_are_carried_over_and_not_shared():
     assert marian.config.forced_eos_token_id is None
 
 
-def test_export_leaves_the_model_and_the_random_state_alone():
+def test_marian_export_does_not_change_model_or_random_state():
     model = make_model().train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     config, generation = model.config.to_dict(), model.generation_config.to_dict()
@@ -177,7 +177,7 @@ def test_export_leaves_the_model_and_the_random_state_alone():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_ours_to_marian_to_ours_is_exact(dialect):
+def test_conversion_to_marian_and_back_is_exact(dialect):
     model = make_model(**dialect)
     marian = to_marian(model)
     back = from_marian_tensors(marian.state_dict(), model.config)
@@ -188,13 +188,13 @@ def test_ours_to_marian_to_ours_is_exact(dialect):
     assert all(torch.equal(again[key], marian.state_dict()[key]) for key in again)
 
 
-def test_the_map_covers_every_parameter_of_both_models(dialect):
+def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
     model = make_model(**dialect)
     mapping = tensor_map(model.config)
     ours = dict(model.named_parameters())  # each tied one once
     theirs = dict(to_marian(model).named_parameters())
     if not model.config.tie_word_embeddings:
-        del ours["model.shared.weight"]  # nothing reads it
+        del ours["model.shared.weight"]  # unused
     if model.config.lm_head_bias:
         theirs["final_logits_bias"] = None  # a buffer there
     positions = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
@@ -220,7 +220,7 @@ def test_the_map_covers_every_parameter_of_both_models(dialect):
         ),
     ],
 )
-def test_what_marian_cannot_hold_is_refused_by_name(overrides, named):
+def test_settings_that_marian_lacks_are_refused_by_name(overrides, named):
     model = make_model(**overrides)
     with pytest.raises(ValueError, match="MarianMTModel cannot represent this model") as error:
         to_marian(model)
@@ -228,7 +228,7 @@ def test_what_marian_cannot_hold_is_refused_by_name(overrides, named):
         assert name in str(error.value)
 
 
-def test_explicit_head_dims_of_the_paper_are_no_obstacle():
+def test_explicit_default_head_sizes_are_exported_to_marian():
     to_marian(make_model(encoder_attention_heads=2, d_k=12, d_v=12))
 
 
@@ -270,13 +270,13 @@ def test_exported_directory_loads_with_stock_classes(saved_model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["marian", "run"]
 
 
-def test_weights_may_be_read_by_whoever_may_read_the_config(saved_model, tmp_path):
+def test_exported_weights_and_config_have_the_same_permissions(saved_model, tmp_path):
     export_marian(saved_model[0], tmp_path / "marian")
     modes = {path.stat().st_mode for path in (tmp_path / "marian").iterdir()}
     assert len(modes) == 1
 
 
-def test_a_failed_export_leaves_nothing(saved_model, tmp_path, monkeypatch):
+def test_failed_marian_export_leaves_no_files(saved_model, tmp_path, monkeypatch):
     run, *_ = saved_model
     save = MarianMTModel.save_pretrained
 
@@ -302,12 +302,12 @@ def test_wrong_directories_are_refused(saved_model, tmp_path):
     assert not (tmp_path / "marian").exists()
 
 
-def test_empty_output_directory_is_filled(saved_model, tmp_path):
+def test_empty_output_directory_is_accepted(saved_model, tmp_path):
     (tmp_path / "marian").mkdir()
     assert (export_marian(saved_model[0], tmp_path / "marian") / "model.safetensors").is_file()
 
 
-def test_half_precision_export_stays_close():
+def test_bfloat16_export_rounds_no_worse_than_the_model():
     model = make_model()
     source, mask, target = make_batch()
     half = copy.deepcopy(model).bfloat16()
@@ -321,7 +321,7 @@ def test_half_precision_export_stays_close():
 STRANGER = """
 import sys
 
-sys.modules["vanilla_transformer"] = None  # as where it is not installed: importing it fails
+sys.modules["vanilla_transformer"] = None  # importing it fails, as if it were not installed
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -336,7 +336,7 @@ print(tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9)))
 """
 
 
-def test_command_writes_what_a_stranger_loads(saved_model, tmp_path, capsys):
+def test_command_exports_a_model_that_loads_without_this_package(saved_model, tmp_path, capsys):
     run, model, tokenizer = saved_model
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     assert main(["export", "marian", str(run), str(tmp_path / "marian")]) == 0
@@ -359,18 +359,18 @@ def test_command_writes_what_a_stranger_loads(saved_model, tmp_path, capsys):
     assert stranger.stdout.strip().splitlines()[-1] == str(translations)
 
 
-def test_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys):
+def test_export_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys):
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path / "run")
     make_model(vocab_size=len(tokenizer), norm_first=True).save_pretrained(tmp_path / "run")
     assert main(["export", "marian", str(tmp_path / "run"), str(tmp_path / "marian")]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
-    said = "vanilla-transformer: MarianMTModel cannot represent this model: got norm"
-    assert message.startswith(said)
+    expected = "vanilla-transformer: MarianMTModel cannot represent this model: got norm"
+    assert message.startswith(expected)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_an_export_that_differs_is_not_left_behind(saved_model, tmp_path, monkeypatch):
+def test_export_that_differs_from_the_model_is_deleted(saved_model, tmp_path, monkeypatch):
     save = MarianMTModel.save_pretrained
 
     def save_something_else(self, directory, **kwargs):
@@ -384,7 +384,7 @@ def test_an_export_that_differs_is_not_left_behind(saved_model, tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_difference_that_is_no_number_is_no_proof():
+def test_nan_differences_fail_the_export_check():
     numbers, none = torch.zeros(2), torch.tensor([0.0, torch.nan])
     assert check_equal(numbers, numbers, tolerance=1.0, name="X") == 0
     for on_average in (False, True):
@@ -392,7 +392,7 @@ def test_a_difference_that_is_no_number_is_no_proof():
             check_equal(none, numbers, tolerance=1.0, name="X", on_average=on_average)
 
 
-def test_unsound_checkpoints_are_refused(saved_model, tmp_path):
+def test_exporting_damaged_or_foreign_checkpoints_is_refused(saved_model, tmp_path):
     run, *_ = saved_model
     weights = load_file(run / "model.safetensors")
     fc1 = "model.encoder.layers.0.feed_forward.fc1.bias"

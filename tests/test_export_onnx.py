@@ -1,4 +1,4 @@
-"""The export to ONNX, with ONNX Runtime itself: pip install '.[export]'."""
+"""The export to ONNX, tested with ONNX Runtime itself: pip install '.[export]'."""
 
 import math
 import shutil
@@ -12,7 +12,7 @@ onnx = pytest.importorskip("onnx", reason="comes with the extra export")
 pytest.importorskip("onnxruntime", reason="comes with the extra export")
 pytest.importorskip("onnxscript", reason="comes with the extra export")
 
-# Behind the checks above: these import what may be missing, and then the file is skipped.
+# After the checks above, which skip this file where these imports would fail.
 from vanilla_transformer.convert.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
 from vanilla_transformer.convert.exporters import onnx as exporter  # noqa: E402
 from vanilla_transformer.convert.exporters.onnx import export_onnx  # noqa: E402
@@ -32,7 +32,7 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A run directory, its model, and its export."""
+    """Return a run directory, its model, and its export."""
     folder = tmp_path_factory.mktemp("onnx")
     run, model, _ = save(folder, teach=True, **SMALL)
     return run, model, export_onnx(run, folder / "out")
@@ -44,7 +44,7 @@ def logits_of(model, source, mask, target):
 
 
 def test_logits_are_equal_at_any_length(exported):
-    """Lengths of one, none and many, other than those that were traced."""
+    """Use lengths of 1 and more, other than those that were traced."""
     _, model, output = exported
     engine = OnnxEngine(output)
     for batch, source_length, target_length in ((1, 1, 1), (3, 40, 2), (2, 7, 30)):
@@ -66,7 +66,7 @@ def test_padding_is_masked_on_either_side(exported):
         torch.testing.assert_close(logits_of(engine, *side, target), expected, atol=1e-4, rtol=1e-5)
 
 
-def test_one_decoder_goes_on_from_any_past(exported):
+def test_onnx_decoder_continues_from_any_past(exported):
     _, model, output = exported
     engine = OnnxEngine(output)
     source, mask, target = batch_of(model)
@@ -85,7 +85,7 @@ def test_one_decoder_goes_on_from_any_past(exported):
 @pytest.mark.parametrize(
     "settings", [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "num_return_sequences": 4}]
 )
-def test_whole_translations_are_the_models_own(exported, settings):
+def test_onnx_translations_equal_those_of_the_model(exported, settings):
     _, model, output = exported
     source, mask = sequences()
     ours, theirs = (
@@ -98,8 +98,8 @@ def test_whole_translations_are_the_models_own(exported, settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_is_exported(tmp_path, variant):
-    """The exporter compares by itself; here once more, with a search."""
+def test_onnx_exports_every_variant(tmp_path, variant):
+    """The exporter compares logits itself; this compares translations."""
     run, model, _ = save(tmp_path, **SMALL, **VARIANTS[variant])
     engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
     source, mask, _ = batch_of(model)
@@ -110,7 +110,7 @@ def test_every_variant_is_exported(tmp_path, variant):
     assert torch.equal(ours, theirs)
 
 
-def test_export_writes_nothing_to_the_run_and_each_table_once(exported):
+def test_onnx_export_stores_each_table_once(exported):
     _, model, output = exported
     assert {path.name for path in output.iterdir()} == {
         *(ENCODER, DECODER, "config.json", "generation_config.json"),
@@ -119,7 +119,7 @@ def test_export_writes_nothing_to_the_run_and_each_table_once(exported):
     assert sorted(path.name for path in output.parent.iterdir()) == ["out", "run"]
     decoder = model.model.decoder
     weights = sum(parameter.numel() for parameter in decoder.parameters())
-    cross = [layer.cross_attn for layer in decoder.layers]  # their keys are the encoder's work
+    cross = [layer.cross_attn for layer in decoder.layers]  # the encoder's graph makes their keys
     weights -= sum(
         parameter.numel()
         for attention in cross
@@ -127,18 +127,18 @@ def test_export_writes_nothing_to_the_run_and_each_table_once(exported):
         for parameter in part.parameters()
     )
     stored = onnx.load(output / DECODER).graph.initializer
-    # The frequencies of positions, and a few numbers such as shapes.
+    # The rest: frequencies of the position encoding, and a few numbers such as shapes.
     assert weights < sum(math.prod(tensor.dims) for tensor in stored) < weights + 50
-    assert (output / DECODER).stat().st_size < 4 * weights + 50_000  # no stories of each node
+    assert (output / DECODER).stat().st_size < 4 * weights + 50_000  # no metadata of each node
 
 
-def test_an_export_that_differs_is_not_left_behind(exported, tmp_path, monkeypatch):
+def test_export_that_differs_from_the_model_is_deleted(exported, tmp_path, monkeypatch):
     run, _, output = exported
     other = shutil.copytree(run, tmp_path / "run")
     weights = load_file(other / "model.safetensors")
     weights["model.decoder.layers.1.cross_attn.v_proj.bias"] += 0.5
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
-    monkeypatch.setattr(  # the graphs of the model as it was
+    monkeypatch.setattr(  # writes the graphs of the unchanged model
         exporter,
         "write_graphs",
         lambda model, folder: shutil.copytree(output, folder, dirs_exist_ok=True),
@@ -146,10 +146,10 @@ def test_an_export_that_differs_is_not_left_behind(exported, tmp_path, monkeypat
     with pytest.raises(ValueError, match="differs from the model by up to"):
         export_onnx(other, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    export_onnx(run, tmp_path / "out")  # as it was, they are its own
+    export_onnx(run, tmp_path / "out")  # of the unchanged model, these graphs are right
 
 
-def test_adapters_are_refused(exported, tmp_path):
+def test_exporting_adapters_is_refused(exported, tmp_path):
     run, *_ = exported
     other = shutil.copytree(run, tmp_path / "run")
     weights = load_file(other / "model.safetensors")

@@ -1,4 +1,4 @@
-"""The figures of the pages are those of the files of results, and each can be measured again."""
+"""Figures in the pages equal those in the result files, and each has a command to repeat it."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ def results(name):
 
 
 def row(name, first_cell, table=0):
-    """A row of a file of results, by its columns."""
+    """Return a row of a result file, as a dict by column."""
     found = results(name)["tables"][table]
     (values,) = [row for row in found["rows"] if row[0] == first_cell]
     return dict(zip(found["columns"], values, strict=True))
@@ -56,14 +56,14 @@ def cells(line):
 
 
 def marked_tables():
-    """Page, text before the table, file of the figures and lines of each marked table."""
+    """Yield page, text before the table, result file and lines of each marked table."""
     for path in PAGES:
         page = path.read_text(encoding="utf-8")
         for match in report.MARKED_TABLE.finditer(page):
             yield path, page[: match.start()], match[1], match[2].splitlines()
 
 
-def test_marked_tables_show_what_their_files_hold():
+def test_marked_tables_equal_their_result_files():
     marked = {str(path.relative_to(ROOT)) for path, *_ in marked_tables()}
     assert marked == set(report.PAGES)
     assert sum(page.read_text("utf-8").count("<!-- figures:") for page in PAGES) == len(
@@ -74,7 +74,7 @@ def test_marked_tables_show_what_their_files_hold():
         assert report.filled(page) == page, f"{name}: python training/benchmarks/report.py mends it"
 
 
-def test_the_page_of_the_benchmarks_shows_what_the_files_hold():
+def test_benchmark_page_and_charts_equal_the_result_files():
     found = {path.stem: read(path) for path in (ROOT / RESULTS).glob("*.json")}
     page = (ROOT / "training/benchmarks/README.md").read_text(encoding="utf-8")
     assert report.render(page, found) == page
@@ -85,14 +85,14 @@ def test_the_page_of_the_benchmarks_shows_what_the_files_hold():
 
 
 @pytest.mark.parametrize("figure", ["2479", "1.82", "39.8", "29,000", "96.2", "4.8 minutes"])
-def test_a_figure_that_was_changed_by_hand_is_noticed(figure):
+def test_figures_changed_by_hand_are_noticed(figure):
     changed = README.replace(f"| {figure}", "| 7", 1) if f"| {figure}" in README else None
     changed = changed or README.replace(f"BLEU {figure} |", "BLEU 7 |", 1)
     assert changed != README
     assert report.filled(changed) == README
 
 
-def test_a_row_or_column_that_no_file_has_is_refused():
+def test_marked_tables_with_unknown_rows_or_columns_are_refused():
     mark = f"<!-- figures: {RESULTS}/training_small.json -->\n"
     for column, name in (("target tokens/s", "oors"), ("target token/s", "ours")):
         table = f"| Contender | {column} |\n|---|---|\n| {name} | |\n"
@@ -101,7 +101,7 @@ def test_a_row_or_column_that_no_file_has_is_refused():
 
 
 def test_every_marked_table_has_its_command():
-    """In a column, or in the paragraph before it."""
+    """The command is in a column, or in the section's text before the table."""
     for path, before, file, lines in marked_tables():
         if file == report.CARDS:
             column = cells(lines[0]).index("Command")
@@ -111,7 +111,7 @@ def test_every_marked_table_has_its_command():
             assert f"`python training/benchmarks/{command}`" in before.split("\n## ")[-1], path
 
 
-def test_commands_of_the_benchmarks_have_options_that_the_scripts_know():
+def test_benchmark_commands_use_options_that_the_scripts_have():
     assert set(report.COMMANDS) == {path.stem for path in (ROOT / RESULTS).glob("*.json")}
     for command, _ in report.COMMANDS.values():
         script, *words = command.split()
@@ -120,8 +120,8 @@ def test_commands_of_the_benchmarks_have_options_that_the_scripts_know():
             assert f'"{option}"' in source, command
 
 
-def test_the_command_of_a_run_still_means_the_recipe_that_was_run():
-    # Where the pairs lie, which every user says for himself.
+def test_training_commands_still_give_the_recipe_of_the_run():
+    # Paths and origins of the pairs differ from user to user.
     of_files = {"dataset", "train_file", "validation_file", "test_file", "data_source"}
     of_files |= {"data_license"}
     checked = 0
@@ -136,7 +136,7 @@ def test_the_command_of_a_run_still_means_the_recipe_that_was_run():
             options = dict(zip(words[::2], words[1::2], strict=True))
             values = {k.removeprefix("--").replace("-", "_"): v for k, v in options.items()}
             asked, ran = vars(load_recipe(name, values)), read(f"{card}/metrics.json")["recipe"]
-            # An option that is newer than the run has to be off.
+            # An option that is newer than the run must have its default.
             defaults = vars(Recipe())
             differing = {
                 key for key in asked if asked[key] != ran.get(key, defaults[key])
@@ -147,7 +147,7 @@ def test_the_command_of_a_run_still_means_the_recipe_that_was_run():
 
 
 def close(told, value):
-    """Whether a number is what a value is rounded to as many decimals."""
+    """Return whether rounding a value to the decimals of a printed number gives that number."""
     return round(value, len(told.partition(".")[2])) == float(told)
 
 
@@ -175,7 +175,7 @@ SIZES = ("small", "base")
 ENGINES = ("ours: beam_search", "CTranslate2 float32")
 
 
-def test_the_sentences_on_speed_say_what_the_files_hold():
+def test_sentences_on_speed_agree_with_the_result_files():
     section = " ".join(README.split("## Speed\n")[1].split("\n## ")[0].split())
     for pattern, value in sentences_on_speed().items():
         (told,) = re.findall(pattern, section)
@@ -185,14 +185,14 @@ def test_the_sentences_on_speed_say_what_the_files_hold():
     assert close(told, row("training_small", "Marian")["ours / it"])
     (told,) = re.findall(r"takes ([\d.]+) of the time of its `generate`", first)
     assert close(told, sentences_on_speed()[r"takes ([\d.]+) of the time of a `Marian"])
-    # "at the same BLEU", "as much as CTranslate2"
+    # The README says "at the same BLEU" and "as much as CTranslate2".
     bleu = [r[-1] for r in results("decoding")["tables"][1]["rows"]]
     assert max(bleu) - min(bleu) < 0.1
     ours, theirs = (row("decoding", n)["ratio, batch 1"] for n in ("ours", "CTranslate2 float32"))
     assert ours == pytest.approx(theirs, rel=0.02)
 
 
-def test_what_the_demo_prints_in_the_readme_is_what_its_run_measured():
+def test_demo_output_in_the_readme_is_what_its_run_measured():
     metrics = read("model_cards/demo_en_de/metrics.json")
     assert f"update {metrics['updates']} of" in README
     assert f"{metrics['training_minutes']:.1f} minutes so far" in README
@@ -207,7 +207,7 @@ def test_what_the_demo_prints_in_the_readme_is_what_its_run_measured():
         assert re.search(rf"^ +{key} +{re.escape(text)}$", README, re.MULTILINE)
 
 
-def test_the_readme_tells_the_length_penalty_of_each_headline():
+def test_readme_states_the_length_penalty_of_each_headline_score():
     alphas = {
         path.parent.name: read(path)["recipe"]["length_penalty"] or 0.6
         for path in (ROOT / report.CARDS).glob("*/metrics.json")
@@ -221,7 +221,7 @@ def test_the_readme_tells_the_length_penalty_of_each_headline():
 # ------------------------------------------------------------------ comments of the recipes
 
 RECIPES = {path.stem: path for path in (ROOT / "training" / "recipes").glob("*.yaml")}
-# Counted with the recipe's tokenizer and batches over its training pairs.
+# Counted with each recipe's tokenizer and batches, over its training pairs.
 UPDATES_OF_AN_EPOCH = {
     "multi30k_en_de": 470,
     "tatoeba_zh_en": 506,
@@ -231,7 +231,7 @@ UPDATES_OF_AN_EPOCH = {
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
-def test_comments_of_a_recipe_calculate_right(name):
+def test_calculations_in_recipe_comments_are_right(name):
     text, recipe = RECIPES[name].read_text(encoding="utf-8"), load_recipe(name)
     epoch = UPDATES_OF_AN_EPOCH.get(name)
     for factor, width, steps, peak in re.findall(
@@ -248,7 +248,7 @@ def test_comments_of_a_recipe_calculate_right(name):
         assert close(told, recipe.warmup_steps / epoch)
     for told in re.findall(r"# ([\d.]+) epochs apart", text):
         assert close(told, recipe.save_every_steps / epoch)
-    # The last checkpoint is written where the run ends, up to an interval after the one before it.
+    # The run's end writes the last checkpoint, at most one interval after the one before it.
     longest = (recipe.checkpoints_to_average - 1) * recipe.save_every_steps
     for told, epochs in re.findall(r"span at most ([\d,]+) updates, ([\d.]+) epochs", text):
         assert int(told.replace(",", "")) == longest
@@ -264,12 +264,12 @@ def test_comments_of_a_recipe_calculate_right(name):
 
 
 @pytest.mark.parametrize("name", ["multi30k_en_de", "tatoeba_zh_en", "tatoeba_en_zh"])
-def test_updates_of_an_epoch_are_those_that_the_run_counted(name):
+def test_updates_per_epoch_equal_those_of_the_run(name):
     metrics = read(f"model_cards/{name}/metrics.json")
     assert round(metrics["updates"] / metrics["epochs"]) == UPDATES_OF_AN_EPOCH[name]
 
 
-def test_phrases_of_a_batch_of_the_demo_are_those_that_the_run_counted():
+def test_phrases_per_batch_of_the_demo_equal_those_of_its_run():
     metrics = read("model_cards/demo_en_de/metrics.json")
     pairs = metrics["epochs"] * metrics["data"]["train_pairs_kept"] / metrics["updates"]
     assert f"{pairs:.0f} phrases on average" in RECIPES["demo"].read_text(encoding="utf-8")
@@ -278,8 +278,8 @@ def test_phrases_of_a_batch_of_the_demo_are_those_that_the_run_counted():
 # ------------------------------------------------------------------ how the package is installed
 
 
-def test_nobody_is_told_to_install_the_package_by_its_bare_name():
-    """It is on no index, where a stranger could take the name."""
+def test_no_text_installs_the_package_by_its_bare_name():
+    """The package is on no index, so anybody could register its name there."""
     name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
     folders = ("vanilla_transformer", "model_cards", "training")
     texts = [*PAGES, ROOT / "Makefile"]

@@ -1,4 +1,4 @@
-"""Fine-tuning from the Hub and back, by the README's own blocks, on a Hub on loopback."""
+"""Fine-tuning a model of the Hub, by the README's own blocks, with a Hub on loopback."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def hub():
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A random model as its author has it before publishing."""
+    """Return a directory with a random model, as its author has it before publishing."""
     torch.manual_seed(0)
     texts = [text for pair in PAIRS for text in pair]
     tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
@@ -50,27 +50,27 @@ def directory(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("author")
     model = VanillaTransformerForConditionalGeneration(config)
-    model.generation_config.num_beams = 4  # as a run ships it
+    model.generation_config.num_beams = 4  # as a run saves it
     for part in (model, tokenizer):
         part.save_pretrained(folder)
     return folder
 
 
 def published(hub, directory):
-    """The commit that makes a directory the model user/demo-en-de."""
+    """Publish a directory as the model user/demo-en-de and return the commit."""
     hub.repositories["model", "user/demo-en-de"] = repository = Repository()
     files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
     return repository.commit("main", files, "Publish")
 
 
 def environment(hub, folder, **variables):
-    """That of somebody who is logged in, and has never seen the model."""
+    """Return the environment of a user who is logged in and has an empty cache."""
     return os.environ | {
         "HF_ENDPOINT": hub.url,
         "HF_TOKEN": "token",
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",  # which falls back to plain transfers on the Hub alone
+        "HF_HUB_DISABLE_XET": "1",  # the server has no Xet storage
         **variables,
     }
 
@@ -89,7 +89,7 @@ def run(hub, folder, *command, **variables):
 
 
 def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
-    """From `from_pretrained` to `push_to_hub`, and once more by a reader of what was pushed."""
+    """Run the blocks from `from_pretrained` to `push_to_hub`, then load what was pushed."""
     published(hub, directory)
     before = dict(hub.repositories["model", "user/demo-en-de"].commits)
     code = block("finetune") + block("finetune_lora") + "print(model.device.type)\n"
@@ -115,7 +115,7 @@ def load(folder):
 
 
 def pulled(hub, repo_id, folder):
-    """What the Hub holds of a repository, loaded from a folder of its own."""
+    """Copy a repository of the Hub into a new folder, and load it from there."""
     folder.mkdir()
     for name, content in hub.files(repo_id).items():
         data = content if isinstance(content, bytes) else hub.storage[content[1]]
@@ -128,7 +128,7 @@ def example_checkout():
     return Path(root).resolve() if root and (Path(root) / EXAMPLE).is_file() else None
 
 
-# The example loads its metric from the Hub; this stands in for it there.
+# The example would load this metric from the Hub.
 METRIC = """
 import datasets
 import evaluate
@@ -150,7 +150,7 @@ class Metric(evaluate.Metric):
 @pytest.mark.slow
 @pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT holds no {EXAMPLE}")
 def test_block_finetune_example(hub, directory, tmp_path):
-    """Hugging Face's own example with remote code, on a machine without this package."""
+    """Run Hugging Face's own example with remote code, without this package."""
     from vanilla_transformer.publish.remote_code import embed_code
 
     author = tmp_path / "author"

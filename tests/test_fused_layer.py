@@ -1,4 +1,4 @@
-"""A decoder layer in few calls: what its modules compute, and only where nobody acts on them."""
+"""A decoder layer in few calls: equal to its modules, and not used where modules have hooks."""
 
 import copy
 
@@ -34,7 +34,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aligns", [False, True])
 @pytest.mark.parametrize("folds", [False, True])
-def test_a_fused_layer_computes_what_its_modules_do(smallest, kind, aligns, folds, monkeypatch):
+def test_fused_layer_equals_its_modules(smallest, kind, aligns, folds, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", smallest)
     monkeypatch.setattr(FoldedSource, "is_smaller", lambda cross, keys: folds)
     layer = make_model(**KINDS[kind]).float().model.decoder.layers[1]
@@ -48,7 +48,7 @@ def test_a_fused_layer_computes_what_its_modules_do(smallest, kind, aligns, fold
 
 
 def compare(layer, aligns):
-    """Three positions of 1, 4 and 2 hypotheses, by both ways."""
+    """Compare three positions of 1, 4 and 2 hypotheses, computed both ways."""
     source = torch.randn(3, 5, 16)
     sides = []
     for kind_of in (ModuleLayer, FusedLayer):
@@ -69,14 +69,14 @@ def compare(layer, aligns):
 
 
 @pytest.mark.parametrize(("batch", "length", "folds"), [(1, 8, True), (1, 9, False), (2, 4, True)])
-def test_a_source_is_folded_where_that_is_smaller_than_the_weights(batch, length, folds):
-    # Keys of 2 heads at 8 positions and W^Q are 16 * 16 numbers each, and so are the others.
+def test_source_is_folded_if_smaller_than_the_weights(batch, length, folds):
+    # At 8 positions, folded keys have 2 heads * 8 * 16 numbers, as many as W^Q; so have values.
     layer = make_model().float().model.decoder.layers[0]
     assert FoldedSource.is_smaller(layer.cross_attn, torch.empty(batch, 2, length, 8)) is folds
 
 
 @pytest.mark.parametrize("lengths", [[4, 4], [2, 4], [6]])
-def test_search_over_folded_sources_finds_what_it_finds_without(lengths, monkeypatch):
+def test_search_over_folded_sources_finds_the_same(lengths, monkeypatch):
     folded, keep = [], FoldedSource.keep
     monkeypatch.setattr(FoldedSource, "keep", lambda *a: (folded.append(a[1].numel()), keep(*a)))
     model, batch = make_model().float(), make_sources(lengths)
@@ -90,7 +90,7 @@ def test_search_over_folded_sources_finds_what_it_finds_without(lengths, monkeyp
     assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
-def test_an_activation_that_others_act_on_is_called():
+def test_activation_with_a_hook_is_called():
     model, batch = make_model().float(), make_sources([4, 7])
     calls = []
     activation = model.model.decoder.layers[0].feed_forward.activation
@@ -99,13 +99,13 @@ def test_an_activation_that_others_act_on_is_called():
     assert len(calls) == 3
 
 
-def test_changed_weights_are_seen(monkeypatch):
+def test_fused_layer_sees_changed_weights(monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
     model, batch = make_model().float(), make_sources([4, 7])
     options = {"num_return_sequences": 4, "max_new_tokens": 4}
     beam_search(model, *batch, **options)
     for name, parameter in model.model.decoder.layers[0].named_parameters():
-        parameter.data += 0.5 * torch.randn_like(parameter)  # which no counter sees
+        parameter.data += 0.5 * torch.randn_like(parameter)  # does not raise the version counter
         found = beam_search(model, *batch, **options)
         expected = beam_search(copy.deepcopy(model), *batch, **options, prepack=False)
         assert torch.equal(found.sequences, expected.sequences), name
@@ -113,7 +113,7 @@ def test_changed_weights_are_seen(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_layers_in_other_precisions_are_called(dtype):
+def test_layers_in_other_precisions_are_not_fused(dtype):
     model = make_model().to(dtype)
     with torch.inference_mode():
         assert not is_fusable(model.model.decoder.layers[0])

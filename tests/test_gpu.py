@@ -1,4 +1,4 @@
-"""What must hold on a GPU as it does on a CPU; on a CPU the same tests hold themselves."""
+"""Training and decoding on a GPU, by the same tests as on a CPU, and the GPU benchmark."""
 
 import copy
 
@@ -16,7 +16,7 @@ on_each_device = pytest.mark.parametrize("device", DEVICES)
 
 
 def batch(device, *, padding=0):
-    """Two pairs; `padding` more columns on the right of each side."""
+    """Return two pairs, with `padding` more columns on the right of each side."""
     generator = torch.Generator().manual_seed(0)
     ids, labels = torch.randint(4, 40, (2, 2, 7), generator=generator)
     ids[1, 4:], labels[1, 5:] = 0, -100
@@ -28,7 +28,7 @@ def batch(device, *, padding=0):
 
 @on_each_device
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_bf16_loss_is_that_of_float32_whatever_the_padding(device, attention):
+def test_bf16_loss_is_close_to_float32_at_any_padding(device, attention):
     single = tiny_model(dropout=0.0).to(device).train()
     single.set_attn_implementation(attention)
     expected = single(**batch(device)).loss
@@ -47,7 +47,7 @@ def test_bf16_loss_is_that_of_float32_whatever_the_padding(device, attention):
 
 
 @on_each_device
-def test_logits_and_gradients_are_those_of_the_cpu(device):
+def test_logits_and_gradients_equal_those_on_the_cpu(device):
     results = []
     for place in ("cpu", device):
         copied = tiny_model(dropout=0.0).to(place).train()
@@ -59,8 +59,8 @@ def test_logits_and_gradients_are_those_of_the_cpu(device):
 
 
 @on_each_device
-def test_a_resumed_training_is_that_of_one_go(device, tmp_path):
-    """Losses of all updates; a GPU adds up in another order each time, so not to the bit."""
+def test_resumed_training_equals_uninterrupted_training(device, tmp_path):
+    """Compare the losses of all updates, not bit by bit: a GPU's order of summation varies."""
     losses = []
     for name, stops in (("one go", (12,)), ("stopped", (8, 12))):
         for last in stops:
@@ -75,7 +75,7 @@ def test_a_resumed_training_is_that_of_one_go(device, tmp_path):
 
 
 @on_each_device
-def test_translations_are_those_of_the_cpu(device, model, sources):  # noqa: F811
+def test_translations_equal_those_on_the_cpu(device, model, sources):  # noqa: F811
     moved = copy.deepcopy(model).to(device)
     for start in range(0, len(sources), 16):
         rows = sources[start : start + 16]
@@ -84,19 +84,19 @@ def test_translations_are_those_of_the_cpu(device, model, sources):  # noqa: F81
             assert_same(found, expected)
 
 
-def test_the_suite_runs_in_tiny_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+def test_gpu_suite_runs_at_tiny_size_and_resumes(tmp_path, monkeypatch):
     options = ["--size", "tiny", "--results", str(tmp_path)]
     gpu.Gpu().main([*options, "--rows", "matrix product"])
     page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
     assert "python training/benchmarks/gpu.py --size tiny" in page
-    monkeypatch.setattr(gpu, "product_rate", None)  # it has been measured
+    monkeypatch.setattr(gpu, "product_rate", None)  # fails if it is measured again
     gpu.Gpu().main([*options, "--rows", "matrix product,decode 4 ours"])
     page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
     assert "| 4 | ours |" in page
 
 
 @pytest.mark.slow
-def test_every_row_of_the_suite_is_measured_in_tiny(tmp_path):
+def test_gpu_suite_measures_every_row_at_tiny_size(tmp_path):
     gpu.Gpu().main(["--size", "tiny", "--results", str(tmp_path)])
     page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
     assert page.count("| tiny | ours |") == page.count("| 4 | generate |") == 1

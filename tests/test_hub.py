@@ -1,4 +1,4 @@
-"""From a run to a stranger's machine and back, over HTTP with a Hub on loopback."""
+"""Publishing models and Spaces and loading them elsewhere, over HTTP with a Hub on loopback."""
 
 import functools
 import json
@@ -45,7 +45,7 @@ ABSENT = ("vanilla_transformer", "accelerate", "datasets", "sacrebleu", "matplot
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A Hub of our own, which this process takes for the real one; nobody is logged in."""
+    """Serve a local Hub that this process takes for the real one; nobody is logged in."""
     server = HubServer({TOKEN: "user"})
     for name, value in {
         "ENDPOINT": server.url,
@@ -70,15 +70,15 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def acquainted(monkeypatch):
-    """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
+def quick_publishing(monkeypatch):
+    """Publish without trying the model in a clean process, and without drawing pictures."""
     monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
     monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Something to push that takes no time to make."""
+    """Return a small folder to push."""
     path = tmp_path / "folder"
     (path / "sub").mkdir(parents=True)
     (path / "README.md").write_text("---\nlicense: mit\n---\n# A\n")
@@ -95,7 +95,7 @@ def published(arguments, capsys, code=0):
 
 
 def in_fresh_process(script, hub, home, *, token=None):
-    """Run a script as a machine would that has torch, transformers and nothing of ours."""
+    """Run a script as on a machine with torch and transformers but not our package."""
     home.mkdir()
     head = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
@@ -115,20 +115,20 @@ def in_fresh_process(script, hub, home, *, token=None):
 
 
 def validate(card):
-    """ModelCard.validate, which asks the real Hub, whatever the endpoint, before version 2."""
+    """Call ModelCard.validate, or its equal: before version 2, it always asks the real Hub."""
     if huggingface_hub.__version__ >= "2":
         card.validate()
     else:
         HfApi()._validate_yaml(str(card))
 
 
-# -------------------------------------------------------------------------------- the whole way
+# ------------------------------------------------------------------------- publishing and loading
 
 
 def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
-    hub, run, tmp_path, capsys, acquainted
+    hub, run, tmp_path, capsys, quick_publishing
 ):
-    """Pushed with its code, pulled by a stranger who pins the commit and runs the card's block."""
+    """Push a model with its code; load it by its commit and run the card's block."""
     arguments = [run, "--repo", REPO, "--license", "cc-by-4.0", "--with-code", "--push"]
     text = published([*arguments, "--private", "--token", TOKEN], capsys)
     (commit,) = set(re.findall(r'revision="(\w{40})"', text))
@@ -179,7 +179,9 @@ print(json.dumps(translator("ein Hund", num_beams=1)[0]))
     assert f"# {' '.join(expected[0].split())}\n" in block
 
 
-def test_native_form_is_pulled_by_name_without_any_code(hub, run, capsys, monkeypatch, acquainted):
+def test_native_form_is_pushed_and_loaded_without_code(
+    hub, run, capsys, monkeypatch, quick_publishing
+):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     published([run, "--repo", REPO, "--license", "cc-by-4.0", "--push"], capsys)
     repository = hub.repositories["model", REPO]
@@ -208,11 +210,11 @@ def test_native_form_is_pulled_by_name_without_any_code(hub, run, capsys, monkey
 
 
 @pytest.mark.parametrize("form", ["native", "stock"])
-def test_the_code_on_the_card_prints_what_the_card_says(
-    hub, run, tmp_path, capsys, acquainted, form
+def test_code_on_the_card_prints_what_the_card_says(
+    hub, run, tmp_path, capsys, quick_publishing, form
 ):
     arguments = [run] if form == "native" else [export_marian(run, tmp_path / "out"), "--run", run]
-    name = f"user/{form}"  # the host remembers the commit of a name
+    name = f"user/{form}"  # transformers caches the commit of a name
     more = ["--repo", name, "--license", "cc-by-4.0", "--push", "--token", TOKEN]
     published([*arguments, *more], capsys)
     card = hub.files(name)["README.md"].decode()
@@ -223,10 +225,10 @@ def test_the_code_on_the_card_prints_what_the_card_says(
     assert " ".join(["#", *capsys.readouterr().out.split()]) == " ".join(said.split())
 
 
-def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
-    hub, tmp_path, monkeypatch, acquainted
+def test_only_push_to_hub_of_the_trainer_uploads_a_model(
+    hub, tmp_path, monkeypatch, quick_publishing
 ):
-    """push_to_hub of the host's arguments: no checkpoint, no arguments, no optimizer."""
+    """Training with `push_to_hub=True` uploads nothing, and the push only what a model needs."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
@@ -270,7 +272,7 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     facts = json.loads(hub.files(REPO)["metrics.json"])
     assert facts["updates"] == 2
     assert facts["scores"]["validation"]["num_sentences"] == 3
-    # The card's "all other settings are the paper's" has to be true.
+    # The card's "all other settings are the paper's" must be true.
     card = hub.files(REPO)["README.md"].decode()
     assert "The first short sentences of the validation set," in card
     rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", card, flags=re.M)
@@ -285,8 +287,8 @@ def test_trained_model_is_pushed_by_the_trainer_and_by_nothing_else(
     assert "optim" not in said
 
 
-def test_training_that_is_to_be_pushed_ends_on_the_hub(
-    hub, tmp_path, monkeypatch, capsys, acquainted
+def test_train_command_with_push_to_hub_pushes_the_run(
+    hub, tmp_path, monkeypatch, capsys, quick_publishing
 ):
     def train(recipe, output_dir):
         write_run(Path(output_dir))
@@ -307,7 +309,7 @@ def test_training_that_is_to_be_pushed_ends_on_the_hub(
 
 
 @pytest.mark.parametrize("fault", ["storage", "commit", "connection"])
-def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
+def test_failed_push_leaves_the_old_revision_intact(hub, folder, fault):
     first = push_folder(folder, REPO, token=TOKEN, message="one")
     before = dict(hub.files(REPO))
     (folder / "model.safetensors").write_bytes(b"new weights")
@@ -323,7 +325,7 @@ def test_push_that_breaks_leaves_the_old_revision_whole(hub, folder, fault):
     assert hub.files(REPO)["sub/a.txt"] == b"new"
 
 
-def test_a_token_may_end_its_line_and_is_in_no_error(hub, folder, monkeypatch):
+def test_token_may_end_with_a_newline_and_is_in_no_error(hub, folder, monkeypatch):
     push_folder(folder, REPO, token=f" {TOKEN}\r\n", message="one")
     assert hub.repositories["model", REPO].titles[-1] == "one"
     for token in (f"{TOKEN}\n{TOKEN}", f"{TOKEN}\u00e9"):
@@ -336,7 +338,7 @@ def test_a_token_may_end_its_line_and_is_in_no_error(hub, folder, monkeypatch):
         assert "hf_" not in str(refusal.value)
 
 
-def test_push_replaces_what_it_does_without_in_the_same_commit(hub, folder):
+def test_push_deletes_replaced_files_in_the_same_commit(hub, folder):
     (folder / "old_code.py").write_text("x = 1")
     (folder / "notes.md").write_text("kept")
     push_folder(folder, REPO, token=TOKEN, message="one")
@@ -350,7 +352,7 @@ def test_push_replaces_what_it_does_without_in_the_same_commit(hub, folder):
     assert second.url == f"{hub.url}/{REPO}/commit/{second.oid}"
 
 
-def test_what_somebody_pushed_in_between_is_not_lost(hub, folder, monkeypatch):
+def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
     push_folder(folder, REPO, token=TOKEN, message="one")
     (folder / "sub" / "a.txt").write_text("new")
     repository, create_commit = hub.repositories["model", REPO], HfApi.create_commit
@@ -366,7 +368,7 @@ def test_what_somebody_pushed_in_between_is_not_lost(hub, folder, monkeypatch):
     assert hub.files(REPO)["theirs.txt"] == b"theirs"
 
 
-def test_branch_is_created_and_main_stays(hub, folder):
+def test_push_to_a_new_branch_leaves_main_unchanged(hub, folder):
     push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
     assert "README.md" in hub.files(REPO, revision="smaller")
     assert set(hub.files(REPO)) == {".gitattributes"}
@@ -381,7 +383,7 @@ def test_space_is_pushed_like_a_model(hub, folder):
     assert commit.url == f"{hub.url}/spaces/user/demo/commit/{commit.oid}"
 
 
-def test_metadata_that_the_hub_refuses_stops_the_push_before_any_file(hub, folder):
+def test_invalid_card_metadata_stops_the_push_before_any_upload(hub, folder):
     (folder / "README.md").write_text("---\nlicense: no-such-licence\n---\n# A\n")
     with pytest.raises(ValueError, match=r'refuses the push .*"license" must be one of'):
         push_folder(folder, REPO, token=TOKEN, message="one")
@@ -392,7 +394,7 @@ def test_metadata_that_the_hub_refuses_stops_the_push_before_any_file(hub, folde
 # -------------------------------------------------------------------------- accounts and tokens
 
 
-def test_push_without_a_token_or_with_a_wrong_one_is_one_clear_line(hub, folder):
+def test_push_without_a_valid_token_is_refused_in_one_line(hub, folder):
     for token in (None, "hf_wrong"):
         with pytest.raises(ValueError, match=r"refuses access to user/de-en .*hf auth login") as e:
             push_folder(folder, REPO, token=token, message="one")
@@ -417,7 +419,7 @@ def test_private_repository_stays_private(hub, folder):
     assert hub.repositories["model", REPO].titles == ["initial commit", "one"]
 
 
-def test_hub_that_cannot_be_reached_is_one_clear_line(hub, folder, monkeypatch):
+def test_unreachable_hub_is_a_clear_error(hub, folder, monkeypatch):
     hub.close()
     with pytest.raises(ValueError, match="the push to user/de-en broke off"):
         push_folder(folder, REPO, token=TOKEN, message="one")
@@ -426,7 +428,7 @@ def test_hub_that_cannot_be_reached_is_one_clear_line(hub, folder, monkeypatch):
         push_folder(folder, REPO, token=TOKEN, message="one")
 
 
-def test_token_goes_to_the_hub_alone_and_into_no_file(hub, folder, caplog, capfd, tmp_path):
+def test_token_is_sent_only_to_the_hub_and_written_to_no_file(hub, folder, caplog, capfd, tmp_path):
     caplog.set_level("DEBUG")
     push_folder(folder, REPO, token=TOKEN, message="one")
     assert HfApi(token=TOKEN).model_info(REPO).sha
@@ -441,7 +443,7 @@ def test_token_goes_to_the_hub_alone_and_into_no_file(hub, folder, caplog, capfd
         assert not isinstance(content, bytes) or TOKEN.encode() not in content
 
 
-# What code of a model could try to find a token, short of reading other processes' memory.
+# How code of a model could look for a token, short of reading other processes' memory.
 HUNT = """
 import os, pathlib, sys
 import huggingface_hub
@@ -456,7 +458,7 @@ sys.exit(f"found {found}")
 """
 
 
-def test_processes_that_try_a_model_out_find_no_secret(run, tmp_path, monkeypatch):
+def test_processes_that_try_out_a_model_find_no_token(run, tmp_path, monkeypatch):
     home = tmp_path / "home"
     held = {
         ".cache/huggingface/token": TOKEN,
@@ -480,7 +482,7 @@ def test_processes_that_try_a_model_out_find_no_secret(run, tmp_path, monkeypatc
         monkeypatch.setenv(name, value)
     (tmp_path / "space").mkdir()
     (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")  # what hunts reads all that is there
+    monkeypatch.chdir(tmp_path / "here")  # HUNT reads all files of the current directory
     hunt = functools.partial(hunted, run=subprocess.run)
     assert TOKEN in hunt([], env=dict(os.environ), input="", capture_output=True, text=True).stderr
     monkeypatch.setattr(subprocess, "run", hunt)
@@ -498,7 +500,7 @@ def hunted(command, *, run, **options):
     return run([sys.executable, "-c", HUNT], **options)
 
 
-def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acquainted):
+def test_published_metrics_are_those_of_the_run(hub, run, capsys, quick_publishing):
     published(
         [run, "--repo", REPO, "--license", "mit", "--push", "--token", TOKEN, "--revision", "v1"],
         capsys,
@@ -511,7 +513,7 @@ def test_metrics_of_the_run_are_those_that_are_published(hub, run, capsys, acqua
 # -------------------------------------------------------------------------------- the demo Space
 
 
-# Nothing of our extras is required of a Space, and its package is the one that lies in it.
+# A Space needs none of our extras, and uses its own copy of the package.
 NOT_REQUIRED = ("accelerate", "datasets", "evaluate", "sacrebleu", "babel", "peft")
 STRICTLY = f"""
 import os, sys
@@ -522,9 +524,7 @@ assert "gradio" not in sys.modules
 """
 
 
-def test_the_space_of_a_model_is_tried_and_pushed_in_one_commit(
-    hub, run, folder, capsys, monkeypatch
-):
+def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, monkeypatch):
     monkeypatch.setattr(space, "_TRIAL", STRICTLY.format(trial=space._TRIAL))
     push_folder(folder, REPO, message="A model", token=TOKEN)
     arguments = [run, "--repo", REPO, "--space", "--push", "--private", "--token", TOKEN]
@@ -540,13 +540,13 @@ def test_the_space_of_a_model_is_tried_and_pushed_in_one_commit(
     assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors", "sub/a.txt"}
 
 
-def test_a_space_waits_for_its_model_and_a_dry_run_for_nothing(hub, run, capsys, monkeypatch):
+def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys, monkeypatch):
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     arguments = [run, "--repo", REPO, "--space"]
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
     elsewhere = published([*arguments, "--run", run.parent], capsys)
     assert "examples.txt" in published(arguments, capsys)
-    assert "examples.txt" not in elsewhere  # which holds no samples
+    assert "examples.txt" not in elsewhere  # that directory has no samples
     assert hub.requests == []
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text
@@ -554,22 +554,22 @@ def test_a_space_waits_for_its_model_and_a_dry_run_for_nothing(hub, run, capsys,
 
 
 @pytest.mark.parametrize("option", [["--license", "mit"], ["--revision", "v1"], ["--with-code"]])
-def test_what_is_of_the_model_is_refused_for_a_space(run, capsys, option):
+def test_model_options_are_refused_with_space(run, capsys, option):
     text = published([run, "--repo", REPO, "--space", *option], capsys, code=2)
     assert f"got {option[0]} with --space" in text
 
 
-def test_a_space_that_does_not_work_is_not_pushed(hub, run, capsys, monkeypatch):
+def test_broken_space_is_not_pushed(hub, run, capsys, monkeypatch):
     monkeypatch.setattr(space, "_TRIAL", "raise ValueError('out of order')")
     text = published([run, "--repo", REPO, "--space", "--push", "--token", TOKEN], capsys, code=2)
     assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
     assert hub.requests == []
 
 
-# ------------------------------------------------------------------------------ translating by name
+# ----------------------------------------------------------- translating with models of the Hub
 
 
-def test_a_model_of_the_hub_is_translated_with_by_its_name(hub, run, tmp_path, monkeypatch, capsys):
+def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatch, capsys):
     files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     foreign = {"modeling_other.py": b"raise SystemExit", "pytorch_model.bin": b"code", "x.txt": b""}
     hub.repositories["model", REPO] = repository = Repository()
@@ -599,7 +599,7 @@ def test_a_model_of_the_hub_is_translated_with_by_its_name(hub, run, tmp_path, m
         run, "--revision", "main", code=2
     )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert translated(REPO, "--revision", first) == expected  # what was downloaded is there
+    assert translated(REPO, "--revision", first) == expected  # from the cache
     line = translated("user/other", code=2)
     assert "There is no folder user/other, and the Hub cannot be asked" in line
     assert line.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The Annotated Transformer: its forward pass, written anew from its equations."""
+"""The import from the Annotated Transformer, compared with a forward pass written here."""
 
 import math
 
@@ -13,7 +13,7 @@ ENCODER_LAYERS, DECODER_LAYERS, INNER = 2, 3, 24
 
 
 def make_state(*, embedding_std=None, seed=0):
-    """Tensors under its names, drawn as it draws them (Glorot, also for embeddings)."""
+    """Return tensors under its names, initialized as there (Glorot, also for embeddings)."""
     torch.manual_seed(seed)
     state = {}
 
@@ -58,7 +58,7 @@ def positions(length):
 
 
 def norm(state, name, x):
-    """The deviation is the unbiased one, and epsilon stands outside the root."""
+    """Normalize with the unbiased deviation, and epsilon outside the root."""
     mean, deviation = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
     return state[f"{name}.a_2"] * (x - mean) / (deviation + 1e-6) + state[f"{name}.b_2"]
 
@@ -134,8 +134,8 @@ def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std,
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_the_place_of_epsilon_is_all_that_differs(tmp_path):
-    """In double precision, where rounding hides nothing: of the order of epsilon, and not zero."""
+def test_only_the_position_of_epsilon_differs(tmp_path):
+    """In double precision, where rounding hides nothing, the difference is about epsilon."""
     state = make_state()
     torch.save(state, tmp_path / "a.pt")
     ours = import_annotated(tmp_path / "a.pt", heads=HEADS).model.double()
@@ -146,7 +146,7 @@ def test_the_place_of_epsilon_is_all_that_differs(tmp_path):
     assert 1e-9 < difference < 1e-5
 
 
-def test_generation_starts_from_its_first_symbol(tmp_path):
+def test_generation_starts_from_the_start_symbol(tmp_path):
     torch.save(make_state(), tmp_path / "a.pt")
     ours = import_annotated(tmp_path / "a.pt", heads=HEADS).model
     source, mask, _ = make_batch()
@@ -156,7 +156,7 @@ def test_generation_starts_from_its_first_symbol(tmp_path):
     assert ours.generation_config.suppress_tokens == [0, 2, 3]
 
 
-def test_vocabularies_give_its_ids(tmp_path):
+def test_annotated_vocabularies_give_the_ids_of_the_model(tmp_path):
     torch.save(make_state(), tmp_path / "a.pt")
     special = ["<s>", "</s>", "<blank>", "<unk>"]
     for side, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):

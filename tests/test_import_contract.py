@@ -1,4 +1,4 @@
-"""What every importer promises about files that are not what it expects, system by system."""
+"""What every importer does with files that are not what it expects, tested for each system."""
 
 import os
 import pickle
@@ -32,8 +32,8 @@ class System(NamedTuple):
     Attributes:
         write: writes it into a new folder and returns what to import.
         read: imports what `write` returned, into a directory.
-        file: file that holds the tensors, from the folder on.
-        key: entry of that file that holds them; empty if they are the whole content.
+        file: file with the tensors, relative to the folder.
+        key: entry of that file with the tensors; empty if they are the whole content.
         flags: options of the command line.
     """
 
@@ -45,7 +45,7 @@ class System(NamedTuple):
 
 
 def saved(make_model):
-    """`write` for models of transformers."""
+    """Return `write` for models of transformers."""
 
     def write(folder):
         make_model().save_pretrained(folder)
@@ -55,7 +55,7 @@ def saved(make_model):
 
 
 def torch_file(content):
-    """`write` for a file of `torch.save`."""
+    """Return `write` for a file of `torch.save`."""
 
     def write(folder):
         folder.mkdir()
@@ -106,13 +106,13 @@ SYSTEMS = {
         flags=(f"--heads={annotated.HEADS}",),
     ),
 }
-# What a model may lack: tables of positions, versions of the format, an output bias, and an output
-# table that FSMT ties to the embedding.
+# Tensors that may be missing: tables of positions, versions of the format, an output bias, and an
+# output table that FSMT ties to the embedding.
 OPTIONAL = re.compile(
     r"embed_positions|\.pe$|pos_embedding|\.version$|final_logits_bias|^generator\.bias$"
     r"|output_projection\.weight$"
 )
-# What the importer of `torch.nn.Transformer` asks for where tensors have no fixed name.
+# The option that the importer of `torch.nn.Transformer` names where tensors have no fixed name.
 NAMED_AS = {
     "generator.weight": "generator",
     "src_tok_emb.embedding.weight": "source-embedding",
@@ -124,7 +124,7 @@ systems = pytest.mark.parametrize("system", SYSTEMS)
 
 
 class Source:
-    """A written model, whose files a test damages."""
+    """A model in a folder, with files for a test to damage."""
 
     def __init__(self, name, folder):
         self.system, self.folder = SYSTEMS[name], folder
@@ -133,7 +133,7 @@ class Source:
         self.output = folder / "ours"
 
     def change(self, change):
-        """Change the tensors, a dict by name."""
+        """Apply a function to the dict of tensors by name, and save them."""
         if self.file.name == MODEL:
             content = tensors = load_file(self.file)
         else:
@@ -150,7 +150,7 @@ class Source:
         return self.system.read(self.path, self.output)
 
     def refusal(self):
-        """The text of the error, one line, after which nothing has been written."""
+        """Return the import's error, having checked that it is one line and nothing is written."""
         with pytest.raises(RequestError) as error:
             self.read()
         text = str(error.value)
@@ -165,7 +165,7 @@ def source(system, tmp_path):
 
 
 @systems
-def test_a_missing_tensor_is_named(system, source):
+def test_missing_tensors_are_named(system, source):
     names = [name for name in sorted(source.change(len)) if not OPTIONAL.search(name)]
     whole = source.file.read_bytes()
     for name in random.Random(0).sample(names, 8):
@@ -175,13 +175,13 @@ def test_a_missing_tensor_is_named(system, source):
 
 
 @systems
-def test_a_surplus_tensor_is_named(system, source):
+def test_surplus_tensors_are_named(system, source):
     source.change(lambda tensors: tensors.update({"decoder.note_of_mine": torch.zeros(2)}))
     assert "surplus: decoder.note_of_mine" in source.refusal()
 
 
 @systems
-def test_a_tensor_of_another_shape_is_named_with_both_shapes(system, source):
+def test_wrongly_shaped_tensors_are_named_with_both_shapes(system, source):
     changed = []
 
     def widen(tensors):
@@ -199,7 +199,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(system, source):
     ("system", "legacy"),
     [*((name, False) for name in SYSTEMS), *((name, True) for name in PICKLED)],
 )
-def test_a_truncated_file_is_named(system, source, legacy):
+def test_truncated_files_are_named(system, source, legacy):
     if legacy:  # the format of torch before 1.6
         content = torch.load(source.file, weights_only=False)
         torch.save(content, source.file, _use_new_zipfile_serialization=False)
@@ -210,7 +210,7 @@ def test_a_truncated_file_is_named(system, source, legacy):
 
 
 class Malicious:
-    """Creates a file when it is unpickled in good faith."""
+    """Creates a file when it is unpickled without protection."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -221,7 +221,7 @@ class Malicious:
 
 @systems
 @pytest.mark.parametrize("place", ["among the tensors", "beside them", "in place of the file"])
-def test_a_malicious_pickle_does_not_run(system, source, place, tmp_path_factory):
+def test_malicious_pickles_do_not_run(system, source, place, tmp_path_factory):
     marker = tmp_path_factory.mktemp("ran") / "executed"
     if system not in PICKLED:
         tensors = load_file(source.file)
@@ -239,13 +239,13 @@ def test_a_malicious_pickle_does_not_run(system, source, place, tmp_path_factory
     assert "system, which could run code" in text
     assert source.file.name in text
     assert not marker.exists()
-    if place == "in place of the file":  # the test can fail: the pickle does what it says
+    if place == "in place of the file":  # the marker would show it: unprotected, the pickle runs
         pickle.loads(source.file.read_bytes())
         assert marker.exists()
 
 
 @systems
-def test_a_directory_that_is_not_empty_is_left_alone(system, source):
+def test_output_directories_that_are_not_empty_are_left_alone(system, source):
     source.output.mkdir()
     (source.output / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="not an empty directory"):
@@ -254,7 +254,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(system, source):
 
 
 @systems
-def test_a_failed_write_leaves_nothing(system, source, monkeypatch):
+def test_failed_import_leaves_no_files(system, source, monkeypatch):
     save = VanillaTransformerForConditionalGeneration.save_pretrained
 
     def save_and_fail(self, directory, **kwargs):
@@ -271,7 +271,7 @@ def test_a_failed_write_leaves_nothing(system, source, monkeypatch):
 
 @systems
 @pytest.mark.parametrize("damage", ["a file of noise", "no file"])
-def test_the_command_line_refuses_in_one_line(system, source, damage, capsys):
+def test_import_command_refuses_in_one_line(system, source, damage, capsys):
     source.file.write_bytes(b"no tensors") if damage == "a file of noise" else source.file.unlink()
     command = ["import", system, str(source.path), str(source.output), *source.system.flags]
     assert main(command) == 2

@@ -1,4 +1,4 @@
-"""fairseq checkpoints: the network is that of FSMT in transformers; pre-norm is transcribed."""
+"""The import from fairseq, compared with FSMT of transformers; pre-norm is written out here."""
 
 import argparse
 import math
@@ -45,7 +45,7 @@ def make_fsmt(*, tied=False, target_size=SIZE, scaled=True, activation="relu"):
 
 
 def fairseq_tensors(fsmt):
-    """Under fairseq's names, with what its checkpoints have beside the weights."""
+    """Return the tensors under fairseq's names, with the other tensors of its checkpoints."""
     tensors = OrderedDict(
         (name.removeprefix("model."), tensor.clone())
         for name, tensor in fsmt.state_dict().items()
@@ -105,7 +105,7 @@ def assert_equal_logits(fsmt, ours):
     ],
     ids=str,
 )
-def test_imported_logits_equal_fairseqs(tmp_path, sizes, options, modern):
+def test_imported_logits_equal_those_of_fairseq(tmp_path, sizes, options, modern):
     fsmt = make_fsmt(**sizes)
     tensors = fairseq_tensors(fsmt)
     if sizes.get("tied"):
@@ -119,7 +119,7 @@ def test_imported_logits_equal_fairseqs(tmp_path, sizes, options, modern):
     assert ours.config.activation_dropout == 0.1
 
 
-def test_names_of_early_versions_are_understood(tmp_path):
+def test_tensor_names_of_early_fairseq_versions_are_read(tmp_path):
     fsmt = make_fsmt()
     tensors = fairseq_tensors(fsmt)
     numbers = {"self_attn_layer_norm": 0, "encoder_attn_layer_norm": 1, "final_layer_norm": 2}
@@ -136,7 +136,7 @@ def test_names_of_early_versions_are_understood(tmp_path):
     assert_equal_logits(fsmt, import_fairseq(path).model)
 
 
-# ------------------------------------------------------ pre-norm and learned positions, transcribed
+# ------------------------------------------------------ pre-norm and learned positions, written out
 
 
 def norm(tensors, name, x):
@@ -149,7 +149,7 @@ def linear(tensors, name, x):
 
 
 def attention(tensors, name, x, memory, allowed, heads):
-    """fairseq scales the queries rather than the scores."""
+    """Compute attention as fairseq does, which scales queries rather than scores."""
     width = x.size(-1) // heads
     query = linear(tensors, f"{name}.q_proj", x) * width**-0.5
     query, key, value = (
@@ -167,12 +167,12 @@ def attention(tensors, name, x, memory, allowed, heads):
 
 
 def prenorm_logits(tensors, source, mask, target):
-    """A model of --encoder-normalize-before, --decoder-normalize-before and learned positions."""
+    """Compute the logits of a model with pre-norm layers and learned positions."""
 
     def embed(stack, ids):
         positions = (ids != 1).cumsum(1) * (
             ids != 1
-        ) + 1  # from padding_idx + 1; padding has its own
+        ) + 1  # from padding_idx + 1; padding has a row of its own
         table = tensors[f"{stack}.embed_positions.weight"]
         return 4 * tensors[f"{stack}.embed_tokens.weight"][ids] + table[positions]
 
@@ -212,7 +212,7 @@ PRENORM = {f"{stack}_normalize_before": True for stack in ("encoder", "decoder")
 PRENORM |= {f"{stack}_learned_pos": True for stack in ("encoder", "decoder")}
 
 
-def test_prenorm_with_learned_positions_equals_its_transcription(tmp_path):
+def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
     tensors = prenorm_tensors()
     model = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM)).model
     with torch.no_grad():
@@ -225,7 +225,7 @@ def test_prenorm_with_learned_positions_equals_its_transcription(tmp_path):
 # --------------------------------------------------------------------- dictionaries and generation
 
 
-def test_the_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
+def test_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
     imported = import_fairseq(path, tmp_path / "ours")
@@ -257,14 +257,14 @@ def test_two_dictionaries_give_two_tokenizers(tmp_path):
     assert target("f a").input_ids == [9, 4, 2]
 
 
-def test_without_dictionaries_the_import_says_so(tmp_path):
+def test_import_without_dictionaries_is_noted(tmp_path):
     path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
     assert "weights and ids only" in import_fairseq(path).notes[0]
     with pytest.raises(ValueError, match=r"There is no .*dict\.en\.txt, .*dict\.de\.txt"):
         import_fairseq(path, dictionaries=tmp_path)
 
 
-def test_codes_of_bpe_give_a_tokenizer_of_text(tmp_path):
+def test_bpe_codes_give_a_tokenizer_of_raw_text(tmp_path):
     pytest.importorskip("sacremoses", reason="comes with the extra import")
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
@@ -282,7 +282,7 @@ def test_codes_of_bpe_give_a_tokenizer_of_text(tmp_path):
     (tmp_path / "codes").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
     import_fairseq(path, tmp_path / "ours", bpe_codes=tmp_path / "codes")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    # By hand: Moses parts the full stop, BPE parts "dogs"; "thr" ends in pieces nobody knows.
+    # By hand: Moses splits off the full stop, BPE splits "dogs"; "thr" gives unknown pieces.
     assert tokenizer("the dogs run caf\u00e9.").input_ids == [4, 5, 6, 7, 9, 8, 2]
     assert tokenizer("thr").input_ids == [3, 3, 2]
     decoded = tokenizer.decode([4, 5, 6, 7, 8, 2], skip_special_tokens=True)
@@ -290,7 +290,7 @@ def test_codes_of_bpe_give_a_tokenizer_of_text(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["e </w>", "a b c d", "word"])
-def test_codes_of_another_kind_are_refused(tmp_path, line):
+def test_bpe_codes_of_another_format_are_refused(tmp_path, line):
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
     (tmp_path / "codes").write_text(f"t h 12\n{line}\n")
@@ -308,7 +308,7 @@ def test_codes_of_another_kind_are_refused(tmp_path, line):
         ("<unk> 3 #fairseq:overwrite\n", "replaces <unk>"),
     ],
 )
-def test_a_dictionary_that_does_not_fit_is_refused(tmp_path, text, message):
+def test_dictionaries_that_do_not_fit_are_refused(tmp_path, text, message):
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en")
     (path.parent / "dict.de.txt").write_text(text)
@@ -317,7 +317,7 @@ def test_a_dictionary_that_does_not_fit_is_refused(tmp_path, text, message):
     assert not (tmp_path / "ours").exists()
 
 
-def test_generation_starts_from_the_end_token_and_never_gives_padding(tmp_path):
+def test_generation_starts_with_eos_and_never_gives_padding(tmp_path):
     path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
     import_fairseq(path, tmp_path / "ours")
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
@@ -348,7 +348,7 @@ def test_generation_starts_from_the_end_token_and_never_gives_padding(tmp_path):
         ({"encoder_attention_heads": 3}, "not divisible by 3 encoder heads"),
     ],
 )
-def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, options, message):
+def test_unsupported_settings_are_refused_with_the_reason(tmp_path, options, message):
     path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()), **options)
     with pytest.raises(ValueError, match=message):
         import_fairseq(path, tmp_path / "ours")
@@ -376,7 +376,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
 
 
 @pytest.mark.parametrize("content", [{}, {"weights": {}}, [1, 2]])
-def test_another_file_of_torch_is_refused(tmp_path, content):
+def test_torch_files_of_other_content_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(ValueError, match="is not a fairseq checkpoint; it holds no `model`"):
         import_fairseq(tmp_path / "a.pt")

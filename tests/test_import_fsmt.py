@@ -1,4 +1,4 @@
-"""FSMT directories of transformers, made here with the real library."""
+"""The import from FSMT, with directories made by transformers."""
 
 import json
 
@@ -56,14 +56,14 @@ def make_batch(seed=1):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_imported_logits_equal_fsmts(tmp_path, dialect):
+def test_imported_logits_equal_those_of_fsmt(tmp_path, dialect):
     fsmt = make_fsmt(dialect)
     fsmt.save_pretrained(tmp_path / "fsmt")
     import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     source, mask, target = make_batch()
     with torch.no_grad():
-        # Its masks for the decoder are made only without a cache.
+        # FSMT makes its decoder's masks only without a cache.
         theirs = fsmt(source, mask, target, use_cache=False).logits
         difference = (theirs - ours(source, mask, target).logits).abs().max().item()
     assert difference < 1e-5
@@ -73,7 +73,7 @@ def test_imported_logits_equal_fsmts(tmp_path, dialect):
     assert shared == (dialect == "all tied")
 
 
-def test_generation_is_that_of_the_source(tmp_path):
+def test_generation_equals_that_of_the_imported_model(tmp_path):
     fsmt = make_fsmt()
     fsmt.generation_config.num_beams = 3
     fsmt.save_pretrained(tmp_path / "fsmt")
@@ -81,7 +81,7 @@ def test_generation_is_that_of_the_source(tmp_path):
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     source, mask, _ = make_batch()
     settings = {"max_length": 12, "min_length": 8, "suppress_tokens": [1]}
-    settings["no_repeat_ngram_size"] = 1  # a random model would say one word
+    settings["no_repeat_ngram_size"] = 1  # a random model would repeat one word
     results = [model.generate(source, attention_mask=mask, **settings) for model in (fsmt, ours)]
     assert torch.equal(*results)
     assert (results[0][:, 0] == 2).all()
@@ -89,7 +89,7 @@ def test_generation_is_that_of_the_source(tmp_path):
     assert ours.generation_config.suppress_tokens == [1]
 
 
-def test_the_tokenizer_is_kept_and_works(tmp_path):
+def test_fsmt_tokenizer_is_kept_and_works(tmp_path):
     pytest.importorskip("sacremoses", reason="comes with the extra import")
     fsmt = make_fsmt()
     fsmt.save_pretrained(tmp_path / "fsmt")
@@ -115,7 +115,7 @@ def test_the_tokenizer_is_kept_and_works(tmp_path):
         assert (tmp_path / "ours" / name).read_text() == files[name]
 
 
-def test_a_part_of_a_tokenizer_is_refused(tmp_path):
+def test_incomplete_tokenizer_is_refused(tmp_path):
     make_fsmt().save_pretrained(tmp_path / "fsmt")
     for name in ("vocab-src.json", "vocab-tgt.json", "tokenizer_config.json"):
         (tmp_path / "fsmt" / name).write_text("{}")
@@ -147,7 +147,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
     assert [path.name for path in tmp_path.iterdir()] == ["fsmt"]
 
 
-def test_a_model_without_an_id_of_padding_is_refused(tmp_path):
+def test_model_without_pad_token_id_is_refused(tmp_path):
     make_fsmt().save_pretrained(tmp_path / "fsmt")
     path = tmp_path / "fsmt" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "pad_token_id": None}))

@@ -1,4 +1,4 @@
-"""Joey NMT model directories: its forward pass written anew, and the real one if it is there."""
+"""The import from Joey NMT, compared with a forward pass written here, and Joey if installed."""
 
 import math
 
@@ -39,7 +39,7 @@ def settings(*, layer_norm="post", tied=False, scale=True, activation="relu", **
 
 
 def make_state(*, layer_norm="post", tied=False):
-    """Tensors under Joey's names."""
+    """Return tensors under Joey NMT's names."""
     torch.manual_seed(0)
     state = {}
 
@@ -89,7 +89,7 @@ def save_directory(folder, state, config, *, tied=False):
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     for side, tokens in (("src", SOURCE), ("trg", SOURCE if tied else TARGET)):
         (folder / f"{side}_vocab.txt").write_text("\n".join(tokens) + "\n")
-    # What a training of Joey's stores beside the weights.
+    # What Joey NMT stores besides the weights.
     extra = {"steps": 7, "best_ckpt_score": np.float64(3.5), "optimizer_state": {"state": {}}}
     torch.save({"model_state": state, **extra}, folder / "best.ckpt")
     return folder
@@ -178,7 +178,7 @@ DIALECTS = [
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
-def test_imported_logits_equal_joeys(tmp_path, dialect):
+def test_imported_logits_equal_the_equations_of_joeynmt(tmp_path, dialect):
     options = dict(dialect)
     tied = options.pop("tied")
     state = make_state(layer_norm=options["layer_norm"], tied=tied)
@@ -194,7 +194,7 @@ def test_imported_logits_equal_joeys(tmp_path, dialect):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=str)
-def test_imported_logits_equal_those_of_the_real_library(tmp_path, dialect):
+def test_imported_logits_equal_those_of_joeynmt(tmp_path, dialect):
     pytest.importorskip("joeynmt", reason="no dependency of ours")
     from types import SimpleNamespace
 
@@ -234,7 +234,7 @@ def test_imported_logits_equal_those_of_the_real_library(tmp_path, dialect):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
+def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     import_joeynmt(folder, tmp_path / "ours")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
@@ -248,9 +248,9 @@ def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
     assert target.decode([2, 4, 5, 6, 7, 3], skip_special_tokens=True) == "die Hunde laufen"
 
 
-def test_translations_are_written_in_the_targets_vocabulary(tmp_path):
+def test_translations_use_the_target_vocabulary(tmp_path):
     state = make_state()
-    state["decoder.layers.2.feed_forward.layer_norm.weight"].zero_()  # whatever comes, "und"
+    state["decoder.layers.2.feed_forward.layer_norm.weight"].zero_()  # the output is always "und"
     state["decoder.output_layer.weight"].zero_()
     direction = state["decoder.layers.2.feed_forward.layer_norm.bias"]
     state["decoder.output_layer.weight"][TARGET.index("und")] = 9 * direction / direction.norm()
@@ -273,15 +273,15 @@ def test_translations_are_written_in_the_targets_vocabulary(tmp_path):
         ({"activation": "relu6"}, "'relu6' is unknown"),
     ],
 )
-def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, change, message):
+def test_unsupported_settings_are_refused_with_the_reason(tmp_path, change, message):
     folder = save_directory(tmp_path / "joey", make_state(), settings(**change))
     with pytest.raises(ValueError, match=message):
         import_joeynmt(folder, tmp_path / "ours")
     assert [entry.name for entry in tmp_path.iterdir()] == ["joey"]
 
 
-def test_the_default_of_layer_norm_is_refused_where_it_is_two_things(tmp_path):
-    """Joey then builds a pre-norm encoder without a last norm beside a post-norm decoder."""
+def test_default_layer_norm_is_refused_where_it_differs_by_stack(tmp_path):
+    """Joey then builds a pre-norm encoder without a last norm, and a post-norm decoder."""
     config = settings()
     for name in LAYERS:
         del config["model"][name]["layer_norm"]
@@ -290,7 +290,7 @@ def test_the_default_of_layer_norm_is_refused_where_it_is_two_things(tmp_path):
         import_joeynmt(folder)
 
 
-def test_an_early_model_with_its_last_norms_is_pre_norm(tmp_path):
+def test_default_layer_norm_with_last_norms_is_pre_norm(tmp_path):
     config = settings()
     for name in LAYERS:
         del config["model"][name]["layer_norm"]
@@ -298,7 +298,7 @@ def test_an_early_model_with_its_last_norms_is_pre_norm(tmp_path):
     assert import_joeynmt(folder).model.config.norm_first
 
 
-def test_files_that_are_not_there_are_refused_by_name(tmp_path):
+def test_missing_files_are_refused_by_name(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     with pytest.raises(ValueError, match=r"holds no other\.ckpt"):
         import_joeynmt(folder, checkpoint="other.ckpt")

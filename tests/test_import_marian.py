@@ -1,4 +1,4 @@
-"""MarianMT and OPUS-MT directories of transformers, made here with the real library."""
+"""The import from MarianMT and OPUS-MT, with directories made by transformers."""
 
 import json
 
@@ -20,7 +20,7 @@ from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.convert.importers.marian import import_marian
 
 VOCAB_SIZE, TARGET_SIZE = 40, 46
-# As OPUS-MT has it: `</s>` first, `<pad>` last, where the decoder starts.
+# As in OPUS-MT: `</s>` is first, and `<pad>` is last and starts the decoder.
 OPUS = {"eos_token_id": 0, "bos_token_id": 0, "forced_eos_token_id": 0}
 OPUS |= {"activation_function": "swish", "scale_embedding": True}
 DIALECTS = {
@@ -86,19 +86,19 @@ def largest_difference(theirs, ours):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_imported_logits_equal_marians(tmp_path, dialect):
+def test_imported_logits_equal_those_of_marian(tmp_path, dialect):
     marian = make_marian(**DIALECTS[dialect])
     marian.save_pretrained(tmp_path / "marian")
     import_marian(tmp_path / "marian", tmp_path / "ours")
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     assert largest_difference(marian, ours) < 1e-5
-    # What is tied stays tied where the scale allows it.
+    # Tied tables stay tied if embeddings are scaled.
     tied = marian.config.tie_word_embeddings and marian.config.scale_embedding
     assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_both_formats_of_the_host_are_read(tmp_path, safe):
+def test_both_weight_formats_of_transformers_are_read(tmp_path, safe):
     marian = make_marian()
     marian.save_pretrained(tmp_path / "marian")
     if not safe:
@@ -107,7 +107,7 @@ def test_both_formats_of_the_host_are_read(tmp_path, safe):
     assert largest_difference(marian, import_marian(tmp_path / "marian").model) < 1e-5
 
 
-def test_a_checkpoint_in_several_files_is_read(tmp_path):
+def test_sharded_checkpoints_are_read(tmp_path):
     marian = make_marian()
     marian.save_pretrained(tmp_path / "marian", max_shard_size="20KB")
     assert len(list((tmp_path / "marian").glob("model-*.safetensors"))) > 2
@@ -127,7 +127,7 @@ def test_a_checkpoint_in_several_files_is_read(tmp_path):
     ],
     ids=str,
 )
-def test_ours_to_marian_to_ours_is_bit_exact(tmp_path, fields):
+def test_export_to_marian_and_import_is_bit_exact(tmp_path, fields):
     torch.manual_seed(0)
     config = VanillaTransformerConfig(
         **{"vocab_size": VOCAB_SIZE, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1},
@@ -147,7 +147,7 @@ def test_ours_to_marian_to_ours_is_bit_exact(tmp_path, fields):
 
 
 @pytest.mark.parametrize("own_file", [True, False])
-def test_generation_is_that_of_the_source(tmp_path, own_file):
+def test_generation_equals_that_of_the_imported_model(tmp_path, own_file):
     marian = make_marian()
     marian.generation_config.bad_words_ids = [[VOCAB_SIZE - 1]]
     marian.generation_config.num_beams = 3
@@ -172,7 +172,7 @@ def test_generation_is_that_of_the_source(tmp_path, own_file):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_stays_what_it_is(tmp_path, dtype):
+def test_half_precision_is_kept(tmp_path, dtype):
     marian = make_marian().to(dtype)
     marian.save_pretrained(tmp_path / "marian")
     (tmp_path / "marian" / "model.safetensors").unlink()
@@ -183,7 +183,7 @@ def test_half_precision_stays_what_it_is(tmp_path, dtype):
     assert torch.equal(marian.state_dict()[names[0]], ours.state_dict()[names[1]])
 
 
-def test_pad_is_never_generated_where_the_source_forgot_to_say_so(tmp_path):
+def test_pad_is_never_generated_even_if_marian_does_not_forbid_it(tmp_path):
     marian = make_marian()
     with torch.no_grad():
         marian.final_logits_bias[0, VOCAB_SIZE - 1] = 100.0
@@ -196,7 +196,7 @@ def test_pad_is_never_generated_where_the_source_forgot_to_say_so(tmp_path):
     assert (generated[:, 1] != VOCAB_SIZE - 1).all()
 
 
-def test_the_tokenizer_is_kept_and_told_its_class(tmp_path):
+def test_marian_tokenizer_files_are_kept_and_name_their_class(tmp_path):
     make_marian().save_pretrained(tmp_path / "marian")
     files = {"source.spm": b"\x0a\x0e", "target.spm": b"\x0b", "vocab.json": b'{"</s>": 0}'}
     files["tokenizer_config.json"] = b'{"source_lang": "en", "target_lang": "de"}'
@@ -213,7 +213,7 @@ def test_the_tokenizer_is_kept_and_told_its_class(tmp_path):
     }
 
 
-def test_the_kept_tokenizer_works(tmp_path):
+def test_kept_marian_tokenizer_works(tmp_path):
     spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
     folder = tmp_path / "marian"
     make_marian().save_pretrained(folder)
@@ -223,7 +223,7 @@ def test_the_kept_tokenizer_works(tmp_path):
             sentence_iterator=iter(sentences),
             model_prefix=str(folder / side),
             vocab_size=30,
-            hard_vocab_limit=False,  # so few sentences do not give so many pieces
+            hard_vocab_limit=False,  # four sentences give fewer pieces
         )
         (folder / f"{side}.model").rename(folder / f"{side}.spm")
     pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
@@ -253,7 +253,7 @@ def test_the_kept_tokenizer_works(tmp_path):
     ],
     ids=str,
 )
-def test_parts_of_a_tokenizer_and_damaged_settings_are_refused(tmp_path, files, message):
+def test_incomplete_tokenizers_and_damaged_settings_are_refused(tmp_path, files, message):
     make_marian().save_pretrained(tmp_path / "marian")
     whole = {
         "source.spm": "s",
@@ -269,13 +269,13 @@ def test_parts_of_a_tokenizer_and_damaged_settings_are_refused(tmp_path, files, 
     assert [path.name for path in tmp_path.iterdir()] == ["marian"]
 
 
-def test_no_tensor_loses_digits_to_the_dtype_of_another(tmp_path):
+def test_mixed_precision_checkpoints_load_in_the_highest_precision(tmp_path):
     marian = make_marian()
     tensors = {name: tensor.clone() for name, tensor in marian.state_dict().items()}
     halves = {name: tensor.half() for name, tensor in tensors.items() if "encoder.layers" in name}
     marian.save_pretrained(tmp_path / "marian")
     (tmp_path / "marian" / "model.safetensors").unlink()
-    # The first tensor is a half, the rest are single.
+    # The first tensors are in half precision, the rest in single.
     torch.save({**halves, **tensors, **halves}, tmp_path / "marian" / "pytorch_model.bin")
     ours = import_marian(tmp_path / "marian").model
     names = "model.decoder.layers.1.fc1.bias", "model.decoder.layers.1.feed_forward.fc1.bias"
@@ -283,7 +283,7 @@ def test_no_tensor_loses_digits_to_the_dtype_of_another(tmp_path):
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
 
 
-def test_without_a_tokenizer_the_import_says_so(tmp_path):
+def test_import_without_a_tokenizer_is_noted(tmp_path):
     make_marian().save_pretrained(tmp_path / "marian")
     assert import_marian(tmp_path / "marian").notes == (
         "The directory has no tokenizer; these are weights and ids only.",
@@ -329,7 +329,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
     assert [path.name for path in tmp_path.iterdir()] == ["marian"]
 
 
-def test_every_missing_and_surplus_tensor_is_counted(tmp_path):
+def test_missing_and_surplus_tensors_are_counted(tmp_path):
     make_marian().save_pretrained(tmp_path / "marian")
 
     def rename(tensors):
@@ -352,7 +352,7 @@ def test_every_missing_and_surplus_tensor_is_counted(tmp_path):
         ('{"model_type": "mar', "is not JSON"),
     ],
 )
-def test_another_architecture_is_refused(tmp_path, text, message):
+def test_other_architectures_and_broken_configs_are_refused(tmp_path, text, message):
     make_marian().save_pretrained(tmp_path / "marian")
     (tmp_path / "marian" / "config.json").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -382,7 +382,7 @@ def test_block_import_python(documented_code, capsys):
     assert capsys.readouterr().out.startswith(f"{VOCAB_SIZE} (")
 
 
-def test_an_option_that_a_system_needs_is_asked_for(capsys):
+def test_import_command_asks_for_required_options(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["import", "torch", "model.pt", "ours"])
     assert exit.value.code == 2

@@ -1,4 +1,4 @@
-"""OpenNMT-py's checkpoints: its forward pass, written anew."""
+"""The import from OpenNMT-py, compared with a forward pass written here."""
 
 import argparse
 import math
@@ -26,7 +26,7 @@ OPTIONS = {
 
 
 def make_state(*, bias=True, concatenated=False, tied=False):
-    """Tensors of model and generator under OpenNMT-py's names."""
+    """Return tensors of model and generator under OpenNMT-py's names."""
     torch.manual_seed(0)
     state = {}
 
@@ -158,7 +158,7 @@ def test_imported_logits_equal_the_equations(tmp_path, dialect):
     assert (ours.config.dropout, ours.config.attention_dropout) == (0.1, 0.2)
 
 
-def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
+def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
     path = save_checkpoint(tmp_path / "a.pt", *make_state())
     import_opennmt(path, tmp_path / "ours")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
@@ -188,7 +188,7 @@ def test_vocabularies_give_tokenizers_and_generation_starts_right(tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_held_is_refused_with_the_reason(tmp_path, options, message):
+def test_unsupported_settings_are_refused_with_the_reason(tmp_path, options, message):
     path = save_checkpoint(tmp_path / "a.pt", *make_state(), **options)
     with pytest.raises(ValueError, match=message):
         import_opennmt(path, tmp_path / "ours")
@@ -216,7 +216,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path, name, tensor, mes
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
 
 
-def test_another_file_of_torch_is_refused(tmp_path):
+def test_torch_files_of_other_content_are_refused(tmp_path):
     torch.save({"model": {}}, tmp_path / "a.pt")
     with pytest.raises(ValueError, match="it holds no generator, opt, vocab"):
         import_opennmt(tmp_path / "a.pt")

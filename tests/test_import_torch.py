@@ -1,4 +1,4 @@
-"""State dicts around torch.nn.Transformer, made with the real one."""
+"""The import of models around torch.nn.Transformer, made with the real one."""
 
 import math
 
@@ -18,7 +18,7 @@ GIVEN = {"heads": 4, **IDS}
 
 
 class PositionalEncoding(nn.Module):
-    """A buffer of sinusoids, computed in single precision as in PyTorch's tutorials."""
+    """Sinusoids in a buffer, computed in single precision as in PyTorch's tutorials."""
 
     def __init__(self, d_model, length=50):
         super().__init__()
@@ -43,7 +43,7 @@ class TokenEmbedding(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """As PyTorch's tutorial on translation has it, but for batches first."""
+    """The model of PyTorch's tutorial on translation, but with the batch first."""
 
     def __init__(self, *, target_size=TARGET_SIZE, learned=False, output_bias=True, **options):
         super().__init__()
@@ -128,7 +128,7 @@ def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
 
 
 class TwoTables(Seq2Seq):
-    """Learned positions of the source and others of the target, as many write it."""
+    """A model with one table of learned positions for the source and one for the target."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -142,7 +142,7 @@ class TwoTables(Seq2Seq):
         return super().forward(source, mask, target)
 
 
-def test_each_stack_may_have_learned_positions_of_its_own(tmp_path):
+def test_stacks_may_have_separate_learned_positions(tmp_path):
     torch.manual_seed(0)
     theirs = TwoTables().eval()
     state = theirs.state_dict()
@@ -163,7 +163,7 @@ def test_each_stack_may_have_learned_positions_of_its_own(tmp_path):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 
-def test_given_names_find_tables_of_any_name(tmp_path):
+def test_given_names_find_the_tables(tmp_path):
     theirs = make_model()
     renamed = {"src_tok_emb.embedding": "a", "tgt_tok_emb.embedding": "b", "generator": "c"}
     path = save(theirs, tmp_path / "model.pt", transformer="net.core", **renamed)
@@ -191,7 +191,7 @@ def test_unscaled_embeddings_and_tied_tables(tmp_path):
     assert difference < 1e-5
 
 
-def test_vocabularies_give_tokenizers_of_words(tmp_path):
+def test_vocabularies_give_word_tokenizers(tmp_path):
     path = save(make_model(), tmp_path / "model.pt")
     special = ["<unk>", "<pad>", "<bos>", "<eos>"]
     for name, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):
@@ -218,7 +218,7 @@ def test_vocabularies_give_tokenizers_of_words(tmp_path):
     ],
     ids=str,
 )
-def test_pieces_become_text_again(pieces, text):
+def test_word_tokenizer_joins_pieces_into_text(pieces, text):
     special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
     tokens = [*special.values(), *pieces]
     tokenizer = word_tokenizer(tokens, special, "$A eos", origin="a test")
@@ -267,7 +267,7 @@ def drop(ending):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(tmp_path, change, given, message):
+def test_tensors_and_options_that_do_not_fit_are_refused_by_name(tmp_path, change, given, message):
     state = make_model().state_dict()
     change(state)
     torch.save(state, tmp_path / "model.pt")
@@ -276,7 +276,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, change, given, message):
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.pt"]
 
 
-def test_a_whole_pickled_module_is_refused(tmp_path):
+def test_pickled_modules_are_refused(tmp_path):
     torch.save(make_model(), tmp_path / "model.pt")
     with pytest.raises(
         ValueError, match=r"Seq2Seq, which could run code.*save only the state_dict"
@@ -284,7 +284,7 @@ def test_a_whole_pickled_module_is_refused(tmp_path):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 
-def test_a_torchscript_program_is_refused_with_the_way_to_its_tensors(tmp_path):
+def test_torchscript_programs_are_refused_with_the_remedy(tmp_path):
     torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
     with pytest.raises(ValueError, match=r"TorchScript program.*torch\.jit\.load\(PATH\)"):
         import_torch(tmp_path / "model.pt", **GIVEN)

@@ -1,4 +1,4 @@
-"""One position at a time: equal to the whole decoder, and what a step may cost."""
+"""Decoding one position at a time: equal to the whole decoder, and cheap at each step."""
 
 import pytest
 import torch
@@ -17,9 +17,9 @@ LAYERS, WIDTH = 2, 128
 
 
 @pytest.mark.parametrize("forget_every", [1, 3, 100])
-def test_steps_equal_the_whole_decoder_whatever_their_ancestors(forget_every, monkeypatch):
-    """Hypotheses branch and die at random; each is decoded whole as well."""
-    monkeypatch.setattr(incremental_decoding, "FIRST_POSITIONS", 2)  # so that all that grows does
+def test_steps_equal_the_whole_decoder_for_random_histories(forget_every, monkeypatch):
+    """Let hypotheses branch and die at random, and compare each with a full decoding."""
+    monkeypatch.setattr(incremental_decoding, "FIRST_POSITIONS", 2)  # so that all buffers grow
     monkeypatch.setattr(incremental_decoding, "FORGET_EVERY", forget_every)
     model, (ids, mask) = make_model(), make_sources([5, 3])
     with torch.inference_mode():
@@ -50,7 +50,7 @@ def test_steps_equal_the_whole_decoder_whatever_their_ancestors(forget_every, mo
 
 
 @pytest.mark.parametrize("forget_every", [1, 2, 5])
-def test_a_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monkeypatch):
+def test_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monkeypatch):
     model, batch = make_model(), make_sources([9, 3, 5, 7, 1])
     options = {"num_return_sequences": 4, "return_alignments": True, "max_new_tokens": 30}
     found = []
@@ -62,13 +62,13 @@ def test_a_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monk
     torch.testing.assert_close(found[0].alignments, found[1].alignments)
 
 
-def test_what_no_living_hypothesis_comes_from_is_forgotten():
+def test_cache_rows_of_dead_hypotheses_are_dropped():
     model, (ids, _) = make_model(), make_sources([5, 5])
     with torch.inference_mode():
         source = model.model.encoder(ids).last_hidden_state
         decoder = IncrementalDecoder(model, source, None, width=4, length=60)
         decoder.step(torch.ones(2, 1, dtype=torch.long), torch.empty(2, 1, 0, dtype=torch.long))
-        for position in range(1, 60):  # all come from the first hypothesis of each position
+        for position in range(1, 60):  # all hypotheses extend the first one of each position
             line = torch.tensor([max(4 * n - 3, 0) for n in range(position)])
             decoder.step(torch.full((2, 4), 5 + position % 20), line.expand(2, 4, -1))
             kept = [layer.memory.rows.length for layer in decoder.layers]
@@ -77,7 +77,7 @@ def test_what_no_living_hypothesis_comes_from_is_forgotten():
     assert decoder.rows == 1 + 4 * 59
 
 
-def test_rows_grow_and_are_kept():
+def test_growing_rows_append_select_and_compact():
     torch.manual_seed(0)
     rows, whole = GrowingRows(3), torch.empty(4, 2, 0, 5)
     for length in (1, 2, 2, 7, 1):
@@ -113,7 +113,7 @@ class Meter(TorchDispatchMode):
 
     @staticmethod
     def storage(value):
-        """Where a tensor lies; None for what is no tensor or has a layout of oneDNN's own."""
+        """Return a tensor's address; None for other values and for oneDNN's own layout."""
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return None
         return value.untyped_storage().data_ptr()
@@ -121,7 +121,7 @@ class Meter(TorchDispatchMode):
 
 @pytest.fixture(scope="module", params=["fused", "plain"])
 def costs(request):
-    """Operators and bytes of a whole search for each length of translation, 8 sentences, beam 4."""
+    """Measure operators and bytes of a search by translation length, 8 sentences, beam 4."""
     if request.param == "fused" and not torch.inference_mode()(onednn._can_pack)():
         pytest.skip("oneDNN packs nothing here")
     with pytest.MonkeyPatch.context() as patch:
@@ -132,7 +132,7 @@ def costs(request):
 def measured_costs(**options):
     model, batch = make_model(d_model=WIDTH).float(), make_sources([6] * 8)
     found = {}
-    for length in (1, 35, 36, 53, 54):  # the first packs the weights; all others have equal room
+    for length in (1, 35, 36, 53, 54):  # the first packs the weights; the others' buffers are equal
         with Meter() as meter:
             beam_search(
                 model, *batch, max_new_tokens=length, suppress_tokens=[0, 1, 2, 3], **options
@@ -141,15 +141,15 @@ def measured_costs(**options):
     return found
 
 
-def test_a_step_makes_few_calls_and_as_many_at_any_length(costs):
-    """The host library's beam search makes some 2,000 for the six layers of the base model."""
+def test_step_makes_equally_few_calls_at_any_length(costs):
+    """transformers' beam search makes some 2,000 for the six layers of the base model."""
     step = costs[36].calls - costs[35].calls
     assert costs[54].calls - costs[53].calls == step
     assert step <= 50 + {"fused": 26, "plain": 39}[costs["kind"]] * LAYERS  # 100, 126 as measured
 
 
-def test_a_step_copies_no_keys_or_values(costs):
-    """What grows with the length is a column of scores, mask and histories, not of the cache."""
+def test_step_copies_no_keys_or_values(costs):
+    """Scores, mask and histories grow with the length, by less than copies of the cache would."""
     early = costs[36].bytes - costs[35].bytes
     late = costs[54].bytes - costs[53].bytes
     growth = (late - early) / 20  # bytes that each further position adds to a step
@@ -158,11 +158,11 @@ def test_a_step_copies_no_keys_or_values(costs):
     assert 0 < growth < gathered / 3
 
 
-def test_a_step_allocates_little(costs):
-    """Of 8 sentences with 4 hypotheses each: activations, scores of candidates, histories."""
+def test_step_allocates_little_memory(costs):
+    """For 8 sentences with 4 hypotheses: activations, scores of candidates, histories."""
     early, late = costs[36].bytes - costs[35].bytes, costs[54].bytes - costs[53].bytes
     if costs["kind"] == "fused":
-        assert early <= 490_000  # 467,066 where it was measured
+        assert early <= 490_000  # 467,066 when measured
         assert late <= 520_000  # 497,786
     else:
         assert early <= 730_000  # 698,490

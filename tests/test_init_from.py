@@ -1,4 +1,4 @@
-"""A training that goes on from a trained model: its weights, its tokenizer, new pairs."""
+"""Training that starts from a trained model: its weights, its tokenizer, new pairs."""
 
 import json
 import logging
@@ -21,15 +21,15 @@ RATE = 1e-3
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model of another shape than the recipes below have."""
+    """Return the run of a model with another shape than the recipes below."""
     folder = tmp_path_factory.mktemp("trained")
     values = {"d_model": 8, "vocab_size": 270, "dropout": 0.3, "split_digits": "true"}
     run_recipe(load_recipe(str(tiny_recipe(folder, **values))), folder / "first")
     return folder / "first"
 
 
-def going_on(folder, model, **overrides):
-    """A recipe with pairs of its own that goes on from a model."""
+def continuing_recipe(folder, model, **overrides):
+    """Return a recipe with its own pairs that starts from a model."""
     path = tiny_recipe(folder)
     write_pairs(folder / "train.jsonl", 90, 7)
     given = {"init_from": str(model), "learning_rate": RATE, **overrides}
@@ -39,54 +39,52 @@ def going_on(folder, model, **overrides):
 @pytest.fixture(scope="module")
 def finished(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
-    recipe = going_on(folder, trained)
+    recipe = continuing_recipe(folder, trained)
     return recipe, folder / "run", run_recipe(recipe, folder / "run")
 
 
-class Begun(Exception):
-    """Ends a run where its training would begin."""
+class TrainingStarted(Exception):
+    """Ends a run where its training would start."""
 
 
 @pytest.fixture
-def beginnings(monkeypatch):
-    """The models that trainings would begin with."""
+def initial_models(monkeypatch):
+    """Collect the models that trainings would start with."""
     seen = []
 
-    def begin(trainer, *args, **kwargs):
+    def start(trainer, *args, **kwargs):
         seen.append(trainer.model)
-        raise Begun
+        raise TrainingStarted
 
-    monkeypatch.setattr(VanillaTransformerTrainer, "train", begin)
+    monkeypatch.setattr(VanillaTransformerTrainer, "train", start)
     return seen
 
 
-def test_training_begins_with_the_weights_and_the_tokenizer_of_the_model(
-    trained, tmp_path, beginnings
-):
+def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path, initial_models):
     model = shutil.copytree(trained, tmp_path / "model")
-    recipe = going_on(tmp_path, model, dropout=0.25)
-    with pytest.raises(Begun):
+    recipe = continuing_recipe(tmp_path, model, dropout=0.25)
+    with pytest.raises(TrainingStarted):
         run_recipe(recipe, tmp_path / "run")
-    (begun,) = beginnings
-    weights = begun.state_dict()
+    (initial,) = initial_models
+    weights = initial.state_dict()
     expected = AutoModelForSeq2SeqLM.from_pretrained(trained).state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert (begun.config.d_model, begun.config.vocab_size) == (8, 270)
-    assert begun.config.dropout == begun.model.encoder.dropout.p == 0.25
+    assert (initial.config.d_model, initial.config.vocab_size) == (8, 270)
+    assert initial.config.dropout == initial.model.encoder.dropout.p == 0.25
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "run" / name).read_bytes() == (trained / name).read_bytes()
 
-    # Nothing is trained yet, and the model is another one now.
+    # No update has been made, so the run starts again, from the changed model.
     settings = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
     settings["model_max_length"] = 77
     (model / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(Begun):
+    with pytest.raises(TrainingStarted):
         run_recipe(recipe, tmp_path / "run")
     assert AutoTokenizer.from_pretrained(tmp_path / "run").model_max_length == 77
 
 
-def test_run_says_what_it_began_with(finished, trained):
+def test_run_records_its_initial_model(finished, trained):
     recipe, run, metrics = finished
     assert recipe.d_model is recipe.dropout is None
     assert metrics["recipe"]["init_from"] == str(trained)
@@ -107,11 +105,11 @@ def test_run_says_what_it_began_with(finished, trained):
     assert max(rates) == pytest.approx(RATE * 9 / 10)  # the warm-up has 10 updates
 
 
-def test_run_resumes_to_the_bit_without_the_model_that_it_began_with(finished, trained, tmp_path):
+def test_run_resumes_bit_by_bit_without_its_initial_model(finished, trained, tmp_path):
     _, run, _ = finished
     model = shutil.copytree(trained, tmp_path / "model")
-    recipe = going_on(tmp_path / "pairs", model)
-    run_recipe(going_on(tmp_path / "pairs", model, max_steps=6), tmp_path / "run")
+    recipe = continuing_recipe(tmp_path / "pairs", model)
+    run_recipe(continuing_recipe(tmp_path / "pairs", model, max_steps=6), tmp_path / "run")
     shutil.rmtree(model)
     metrics = run_recipe(recipe, tmp_path / "run")
     assert metrics["updates"] == 9
@@ -121,7 +119,7 @@ def test_run_resumes_to_the_bit_without_the_model_that_it_began_with(finished, t
     assert run_recipe(recipe, tmp_path / "run") == metrics
 
 
-def test_another_model_to_begin_with_is_another_run(finished, trained, tmp_path):
+def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_path):
     recipe, run, _ = finished
     folder = recipe.train_file.rpartition("/")[0]
     for values in ({"init_from": "none"}, {"init_from": str(tmp_path)}, {"learning_rate": 1e-4}):
@@ -138,7 +136,7 @@ def test_another_model_to_begin_with_is_another_run(finished, trained, tmp_path)
         *[("attention_heads", 4), ("norm_first", True), ("position_encoding", "learned")],
     ],
 )
-def test_what_the_model_brings_is_refused_where_it_is_typed(tmp_path, name, value):
+def test_options_fixed_by_the_initial_model_are_refused(tmp_path, name, value):
     message = f"{name}: got .* beside init_from, whose model has .*; leave {name} out"
     with pytest.raises(RequestError, match=message) as caught:
         load_recipe("demo", {"init_from": "runs/mine", name: value})
@@ -149,7 +147,7 @@ def test_what_the_model_brings_is_refused_where_it_is_typed(tmp_path, name, valu
         load_recipe(str(own))
 
 
-def test_rates_of_a_file_stay_and_its_shape_goes(monkeypatch):
+def test_named_recipe_keeps_dropout_but_not_its_model_size(monkeypatch):
     messages = []
     logger = logging.getLogger("vanilla_transformer.recipes.recipe")
     monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
@@ -162,7 +160,7 @@ def test_rates_of_a_file_stay_and_its_shape_goes(monkeypatch):
     ]
 
 
-def test_the_rate_that_is_typed_takes_the_place_of_the_other(tmp_path):
+def test_learning_rate_and_its_factor_replace_each_other(tmp_path):
     typed = load_recipe("demo", {"learning_rate": "2e-4"})
     assert (typed.learning_rate, typed.learning_rate_factor) == (2e-4, 1.0)
     own = tmp_path / "own.yaml"
@@ -174,10 +172,10 @@ def test_the_rate_that_is_typed_takes_the_place_of_the_other(tmp_path):
         load_recipe("demo", {"learning_rate": 2e-4, "learning_rate_factor": 2})
 
 
-def test_a_rate_as_for_a_training_from_nothing_is_warned_of(trained, tmp_path, caplog, beginnings):
+def test_learning_rate_for_training_from_scratch_warns(trained, tmp_path, caplog, initial_models):
     logging.getLogger("vanilla_transformer").propagate = True
-    with pytest.raises(Begun):
-        run_recipe(going_on(tmp_path, trained, learning_rate=None), tmp_path / "run")
+    with pytest.raises(TrainingStarted):
+        run_recipe(continuing_recipe(tmp_path, trained, learning_rate=None), tmp_path / "run")
     (warning,) = {text for text in caplog.messages if "learning rate rises" in text}
     assert "rises to 1.1e-01, as in a training from scratch" in warning  # (8 * 10)^-0.5
     assert "--learning-rate 2e-4" in warning
@@ -198,17 +196,17 @@ def spoil(folder, **changes):
         (lambda model: (model / "config.json").unlink(), "holds no trained model"),
     ],
 )
-def test_what_no_training_can_begin_with_is_refused_before_any_work(
-    trained, tmp_path, change, message
-):
+def test_unusable_initial_models_are_refused_before_any_work(trained, tmp_path, change, message):
     model = shutil.copytree(trained, tmp_path / "model")
     change(model)
     with pytest.raises(RequestError, match=message):
-        run_recipe(going_on(tmp_path / "pairs", model), tmp_path / "run")
+        run_recipe(continuing_recipe(tmp_path / "pairs", model), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_of_the_hub_is_known_by_its_commit(trained, tmp_path, monkeypatch, beginnings):
+def test_initial_model_of_the_hub_is_pinned_to_its_commit(
+    trained, tmp_path, monkeypatch, initial_models
+):
     snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")
     asked = []
 
@@ -217,8 +215,8 @@ def test_a_model_of_the_hub_is_known_by_its_commit(trained, tmp_path, monkeypatc
         return str(snapshot)
 
     monkeypatch.setattr(hub_model, "snapshot_download", download)
-    with pytest.raises(Begun):
-        run_recipe(going_on(tmp_path, "user/en-de"), tmp_path / "run")
+    with pytest.raises(TrainingStarted):
+        run_recipe(continuing_recipe(tmp_path, "user/en-de"), tmp_path / "run")
     data = json.loads((tmp_path / "run/checkpoints/data.json").read_text(encoding="utf-8"))
     assert data["init_from"]["revision"] == "c0ffee"
     assert asked[0] == ("user/en-de", None)
@@ -233,7 +231,7 @@ def card_of(run):
     return render_card(facts)
 
 
-def test_the_card_says_what_the_model_was_before(finished, trained, tmp_path):
+def test_card_names_the_initial_model(finished, trained, tmp_path):
     _, run, metrics = finished
     card = card_of(run)
     digest = metrics["data"]["init_from"]["files"][0]["sha256"]

@@ -1,4 +1,4 @@
-"""Directories whose model does not load: every command says so in one line."""
+"""Directories with a model that does not load: every command gives a one-line error."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_old_streams():
-    """What an earlier command of this process logs to may be closed."""
+    """Remove log handlers of earlier commands, whose streams may be closed."""
     logging.getLogger("vanilla_transformer").handlers.clear()
 
 
@@ -84,7 +84,7 @@ def set_generation(**changes):
 
 
 def name_a_shard(name):
-    """Weights in two files, of which the index names one as `name`."""
+    """Return a change after which an index of weights names a file `name`."""
 
     def change(run):
         tensors = load_file(run / "model.safetensors")
@@ -155,7 +155,7 @@ def error_of(words, capsys):
     ("command", "damage"),
     [(command, damage) for command, (_, known) in COMMANDS.items() for damage in known],
 )
-def test_what_does_not_load_is_said_in_one_line(run, capsys, command, damage):
+def test_files_that_do_not_load_give_a_one_line_error(run, capsys, command, damage):
     words, known = COMMANDS[command]
     change, message = known[damage]
     change(run)
@@ -170,9 +170,7 @@ def test_what_does_not_load_is_said_in_one_line(run, capsys, command, damage):
         ("MarianTokenizer", "sentencepiece", "vocab.json"),
     ],
 )
-def test_a_tokenizer_that_needs_a_package_names_it(
-    run, monkeypatch, capsys, kind, package, vocabulary
-):
+def test_missing_tokenizer_package_is_named(run, monkeypatch, capsys, kind, package, vocabulary):
     lose_the_tokenizer(run)
     change_json(run / "tokenizer_config.json", tokenizer_class=kind)
     change_json(run / vocabulary, a=0)
@@ -182,7 +180,7 @@ def test_a_tokenizer_that_needs_a_package_names_it(
     assert "pip install '.[import]'" in line
 
 
-def test_code_in_a_directory_is_neither_run_nor_asked_about(run, monkeypatch):
+def test_code_in_a_model_directory_is_not_run(run, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked"))
     expected = load_saved_model(run).state_dict()
     embed_code(run)
@@ -196,8 +194,8 @@ def test_code_in_a_directory_is_neither_run_nor_asked_about(run, monkeypatch):
         load_saved_model(run)
 
 
-def test_nothing_in_a_directory_chooses_code_or_replaces_a_method(run, monkeypatch):
-    """Kernels, quantizers and weights elsewhere, by every name that the host has for them."""
+def test_config_files_cannot_choose_code_or_replace_methods(run, monkeypatch):
+    """Try every setting by which transformers loads kernels, quantizers or other weights."""
     expected = load_saved_model(run)
     loaded = []
     monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", loaded.append)
@@ -226,7 +224,7 @@ def refuse_a_quantizer(config, quantization_config, device_map, *others, **more)
     return None, config, device_map
 
 
-def test_weights_in_several_files_load_as_those_in_one(run, tmp_path):
+def test_sharded_weights_load_like_a_single_file(run, tmp_path):
     model = load_saved_model(run)
     model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
     assert len(weight_files(tmp_path / "shards")) > 1
@@ -234,8 +232,8 @@ def test_weights_in_several_files_load_as_those_in_one(run, tmp_path):
     assert all(torch.equal(found[name], weight) for name, weight in model.state_dict().items())
 
 
-def test_large_finite_weights_of_half_precision_are_sound(run):
-    """Their sum is infinite in that precision."""
+def test_large_finite_half_precision_weights_are_accepted(run):
+    """Their sum overflows in that precision."""
     tensors = {name: weight.half() for name, weight in load_file(run / "model.safetensors").items()}
     tensors["model.shared.weight"].fill_(60_000)
     save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
@@ -243,14 +241,14 @@ def test_large_finite_weights_of_half_precision_are_sound(run):
     assert load_saved_model(run).dtype == torch.float16
 
 
-def test_a_tokenizer_of_another_model_is_refused(run):
+def test_tokenizer_larger_than_the_vocabulary_is_refused(run):
     change_json(run / "config.json", vocab_size=20)
     with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
         load_saved_tokenizer(run)
 
 
-def test_a_file_of_the_hubs_cache_is_its_own(run, tmp_path):
-    """There every file of a snapshot is a link."""
+def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):
+    """In the cache, every file of a snapshot is a link to a blob."""
     snapshot, blobs = tmp_path / "cache" / "snapshots" / "c0", tmp_path / "cache" / "blobs"
     snapshot.mkdir(parents=True)
     shutil.copytree(run, blobs)
@@ -263,7 +261,7 @@ def test_a_file_of_the_hubs_cache_is_its_own(run, tmp_path):
         own_file(snapshot / "notes")
 
 
-# ------------------------------------------------------------------------------- damaged at random
+# ---------------------------------------------------------------------------------- random damage
 
 NUM_DAMAGES = 100
 ODD = [None, True, -1, 10**30, 1.5, math.inf, "x", [], ["a"], {"a": 1}]
@@ -279,7 +277,7 @@ ODD_TEXTS = [
 
 
 def damages(run):
-    """Pairs of a file's name and what it holds instead: bytes, or None for a directory."""
+    """Yield the name of a file and its new content: bytes, or None for a directory."""
     chance = random.Random(0)
     for path in sorted(run.iterdir()):
         whole = path.read_bytes()
@@ -307,7 +305,7 @@ def damages(run):
 
 
 def headers(header, body):
-    """A safetensors file whose header says what is not so."""
+    """Yield safetensors files with wrong headers."""
     for length in (0, len(header) - 1, len(header) + 1, 2**40, 2**64 - 1):
         yield struct.pack("<Q", length) + header + body
     tensors = json.loads(header)
@@ -316,15 +314,15 @@ def headers(header, body):
     lies += [{"shape": shape} for shape in ([], [0], [-1], [10**18], [10**18] * 2, "x")]
     lies += [{"data_offsets": offsets} for offsets in ([0, 0], [4, 8], [8, 4], [0, 10**18], "x")]
     for lie in lies:
-        said = json.dumps({**tensors, name: tensors[name] | lie}).encode()
-        yield struct.pack("<Q", len(said)) + said + body
-    whole = {"dtype": "I32"}  # as wide as before, and of every tensor
-    said = json.dumps({key: {**value, **whole} for key, value in tensors.items()}).encode()
-    yield struct.pack("<Q", len(said)) + said + body
+        wrong = json.dumps({**tensors, name: tensors[name] | lie}).encode()
+        yield struct.pack("<Q", len(wrong)) + wrong + body
+    whole = {"dtype": "I32"}  # for every tensor; as many bytes as float32
+    wrong = json.dumps({key: {**value, **whole} for key, value in tensors.items()}).encode()
+    yield struct.pack("<Q", len(wrong)) + wrong + body
 
 
 def refusal(directory):
-    """What the library says of a directory; None if it translates."""
+    """Return the error for a directory; None if its model translates."""
     try:
         model, tokenizer = load_saved_model(directory), load_saved_tokenizer(directory)
         list(translate(model, tokenizer, ["ein Hund"], max_new_tokens=2, num_beams=2))
@@ -335,7 +333,7 @@ def refusal(directory):
     return None
 
 
-def test_a_damaged_directory_works_or_is_refused_in_one_line(run):
+def test_randomly_damaged_directories_work_or_are_refused(run):
     for part in ("special_tokens_map.json", "added_tokens.json"):
         (run / part).write_text("{}")
     refused = 0
@@ -361,7 +359,7 @@ def test_a_damaged_directory_works_or_is_refused_in_one_line(run):
         ("onnx", ["decoder.onnx", "encoder.onnx", "config.json"], "holds no generation_config"),
     ],
 )
-def test_an_export_that_is_not_whole_is_refused(tmp_path, engine, files, message):
+def test_incomplete_exports_are_refused(tmp_path, engine, files, message):
     for name in files:
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match=message):
@@ -375,7 +373,7 @@ def test_an_export_that_is_not_whole_is_refused(tmp_path, engine, files, message
         ("onnx", "onnxruntime", ["encoder.onnx", "decoder.onnx"]),
     ],
 )
-def test_a_damaged_export_is_refused(run, capsys, engine, package, files):
+def test_damaged_exports_are_refused(run, capsys, engine, package, files):
     pytest.importorskip(package, reason="comes with an extra")
     for name in files:
         (run / name).write_bytes(b"cut off")

@@ -50,9 +50,7 @@ def test_value_and_gradient_equal_the_plain_formula(dtype, tolerance, label_smoo
 )
 @pytest.mark.parametrize("chunk_size", [8, 1000])
 @pytest.mark.parametrize("num_items", [None, 101])
-def test_loss_of_given_logits_equals_the_loss_of_their_factors(
-    dtype, tolerance, chunk_size, num_items
-):
+def test_loss_from_logits_equals_loss_from_hidden_states(dtype, tolerance, chunk_size, num_items):
     hidden, weight, labels = sample(dtype=dtype)
     options = {"label_smoothing": 0.1, "chunk_size": chunk_size, "num_items": num_items}
     expected = smoothed_cross_entropy(hidden, weight, labels, **options)
@@ -65,7 +63,7 @@ def test_loss_of_given_logits_equals_the_loss_of_their_factors(
         assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
-def test_a_scaled_loss_scales_its_gradients():
+def test_scaled_loss_scales_its_gradients():
     hidden, weight, labels = sample()
     ours = 3 * smoothed_cross_entropy(hidden, weight, labels, label_smoothing=0.1) ** 2
     expected = 3 * plain(hidden, weight, labels, label_smoothing=0.1) ** 2
@@ -89,7 +87,7 @@ def test_gradient_equals_finite_differences(label_smoothing):
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
-def test_a_frozen_side_gets_no_gradient_and_the_other_the_same(frozen):
+def test_frozen_inputs_get_no_gradient(frozen):
     hidden, weight, labels = sample()
     _, grad_hidden, grad_weight = value_and_gradients(plain(hidden, weight, labels), hidden, weight)
     hidden.requires_grad_(frozen == "weight")
@@ -116,7 +114,7 @@ def test_ignored_labels_have_neither_loss_nor_gradient():
     assert (hidden.grad.abs().sum(-1) > 0).tolist() == kept.tolist()
 
 
-def test_another_ignore_index_may_be_chosen():
+def test_ignore_index_can_be_changed():
     hidden, weight, labels = sample()
     ours = smoothed_cross_entropy(hidden, weight, labels.where(labels != -100, 0), ignore_index=0)
     expected = F.cross_entropy(hidden @ weight.T, labels.where(labels != -100, 0), ignore_index=0)
@@ -142,7 +140,7 @@ def test_without_labels_loss_and_gradients_are_zero():
         assert not grad_weight.any()
 
 
-def test_leading_dimensions_are_free():
+def test_inputs_may_have_several_leading_dimensions():
     hidden, weight, labels = sample(tokens=12, ignored=(0, 5))
     expected = smoothed_cross_entropy(hidden, weight, labels)
     ours = smoothed_cross_entropy(hidden.view(3, 4, 12), weight, labels.view(3, 4))
@@ -156,7 +154,7 @@ def test_large_logits_do_not_overflow():
 
 
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_bfloat16_products_and_float32_sums(mode):
+def test_loss_in_bfloat16_sums_in_float32(mode):
     hidden, weight, labels = sample(tokens=200, dtype=torch.float32, ignored=())
     expected = value_and_gradients(
         plain(hidden, weight, labels, label_smoothing=0.1), hidden, weight
@@ -182,7 +180,7 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-def test_no_tensor_of_tokens_by_vocabulary_ever_exists():
+def test_loss_never_allocates_all_logits():
     hidden, weight, labels = sample(tokens=400, width=4, vocab_size=300)
     with LargestTensor() as largest:
         smoothed_cross_entropy(
@@ -191,7 +189,7 @@ def test_no_tensor_of_tokens_by_vocabulary_ever_exists():
     assert largest.elements == 16 * 300
     with LargestTensor() as largest:
         plain(hidden, weight, labels).backward()
-    assert largest.elements == 400 * 300  # the measure sees it where it is
+    assert largest.elements == 400 * 300  # the plain formula does allocate them
 
 
 def test_loss_compiles_as_one_graph():
@@ -207,7 +205,7 @@ def test_loss_compiles_as_one_graph():
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-# ------------------------------------------------- the model's loss, however a batch is cut up
+# ------------------------------------------------- the model's loss, with batches accumulated
 
 
 def tiny_model(**overrides):
@@ -221,7 +219,7 @@ def tiny_model(**overrides):
 
 
 def examples(count=8):
-    """Pairs whose targets differ much in length, so that a mean of means would show."""
+    """Return pairs with targets of very different lengths, which would reveal a mean of means."""
     generator = torch.Generator().manual_seed(1)
     rows = []
     for i in range(count):
@@ -244,7 +242,7 @@ def gradients(model):
 
 
 def assert_same_update(actual, expected):
-    """Loss and gradient to 1e-6, the gradient as one vector: a part of it is zero but for noise."""
+    """Compare to 1e-6, gradients as one vector, since some are zero up to rounding."""
     (loss, parts), (expected_loss, expected_parts) = actual, expected
     assert loss == pytest.approx(expected_loss, rel=1e-6)
     assert parts.keys() == expected_parts.keys()
@@ -261,7 +259,7 @@ def one_batch(rows):
     return loss.item(), gradients(model)
 
 
-def test_one_batch_is_the_mean_over_its_labels():
+def test_loss_of_a_batch_is_the_mean_over_its_labels():
     model, rows = tiny_model(), examples()
     sums = [model(**collate([row])).loss.item() * len(row["labels"]) for row in rows]
     assert one_batch(rows)[0] == pytest.approx(sum(sums) / sum(len(r["labels"]) for r in rows))
@@ -281,7 +279,7 @@ def test_accumulated_batches_equal_one_large_batch(size):
 
 
 def trainer_update(output_dir, *, batch_size, accumulation=1):
-    """Loss and gradients of one update of the eight examples under a stock Seq2SeqTrainer."""
+    """Return loss and gradients of one update on the eight examples with Seq2SeqTrainer."""
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
     seen = {}
@@ -310,6 +308,6 @@ def trainer_update(output_dir, *, batch_size, accumulation=1):
 
 
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(8, 1), (2, 4)])
-def test_accumulation_under_a_stock_trainer(tmp_path, batch_size, accumulation):
+def test_accumulation_in_seq2seq_trainer_equals_one_batch(tmp_path, batch_size, accumulation):
     update = trainer_update(tmp_path, batch_size=batch_size, accumulation=accumulation)
     assert_same_update(update, one_batch(examples()))

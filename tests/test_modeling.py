@@ -1,6 +1,6 @@
-"""The model as a guest of transformers: attention, caches, generation, formats, and bad input.
+"""The model within transformers: attention, caches, generation, formats, and bad input.
 
-What the model computes is tested in test_paper.py; here, that every way to it gives the same.
+test_paper.py tests what the model computes; these tests check that every way gives the same.
 """
 
 import copy
@@ -64,7 +64,7 @@ def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrid
     )
     config._attn_implementation = attention
     model = model_class(config).eval()
-    with torch.no_grad():  # far from uniform attention and from a repetition of the input
+    with torch.no_grad():  # avoid uniform attention and outputs that repeat the input
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) / 4)
@@ -74,7 +74,7 @@ def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrid
 
 
 def batch(*, rows=3, target_length=5, padded=True):
-    """Sources of different lengths, padded on the right, and targets."""
+    """Return sources of different lengths, padded on the right, and targets."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(4, 31, (rows, 7), generator=generator)
     lengths = torch.tensor([7, 4, 2][:rows] if padded else [7] * rows)
@@ -94,7 +94,7 @@ def assert_close(actual, expected, tolerance=1e-5):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-# ------------------------------------------------------------------------- attention, one and many
+# --------------------------------------------------------------------------------------- attention
 
 
 @pytest.mark.parametrize("variant", ["paper", "other widths"])
@@ -102,7 +102,7 @@ def test_flex_attention_equals_eager(variant):
     model = tiny_model(**VARIANTS[variant])
     eager = model(**batch()).logits
     model.set_attn_implementation("flex_attention")
-    # Its formula without its compiler, which takes minutes.
+    # Run eagerly, since compiling it takes minutes.
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         assert_close(model(**batch()).logits, eager)
 
@@ -132,7 +132,7 @@ def test_attentions_and_hidden_states(variant):
     assert plain.encoder_attentions is plain.decoder_hidden_states is plain.cross_attentions is None
     as_tuple = model(**batch(), return_dict=False)
     assert torch.equal(as_tuple[0], plain.logits)
-    model.set_attn_implementation("sdpa")  # which has no weights to give
+    model.set_attn_implementation("sdpa")  # does not return weights
     assert model(**batch()).cross_attentions is None
 
 
@@ -167,7 +167,7 @@ def test_cached_decoding_equals_full_decoding(variant, cache):
 
 
 def reversal_batch(rows, generator):
-    """Sources of 3 to 6 symbols; the target is the source backwards."""
+    """Return sources of 3 to 6 symbols, with the reversed source as target."""
     ids = torch.zeros(rows, 7, dtype=torch.long)
     labels = torch.full((rows, 7), -100)
     for row, length in enumerate(torch.randint(3, 7, (rows,), generator=generator).tolist()):
@@ -179,7 +179,7 @@ def reversal_batch(rows, generator):
 
 @pytest.fixture(scope="module")
 def reverser():
-    """A model that has learned something, so that its translations end and differ."""
+    """Train a small model, so that its translations end and differ."""
     torch.manual_seed(0)
     model = VanillaTransformerForConditionalGeneration(
         VanillaTransformerConfig(
@@ -200,11 +200,11 @@ def reverser():
 
 
 def translations(ids):
-    """What stands between the start and the end of each row."""
+    """Return the tokens between the start and the end of each row."""
     return [[*row[1:].tolist(), 2][: [*row[1:].tolist(), 2].index(2)] for row in ids]
 
 
-def test_a_model_learns_to_reverse_and_generates_whole_translations(reverser):
+def test_trained_model_generates_reversed_sequences(reverser):
     model, inputs, labels = reverser
     expected = [[*row.tolist()][: row.tolist().index(2)] for row in labels]
     found = translations(model.generate(**inputs))
@@ -220,25 +220,25 @@ WAYS = {
 
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_generate_gives_the_same(reverser, num_beams, way):
+def test_ways_to_generate_give_the_same(reverser, num_beams, way):
     model, inputs, _ = reverser
     expected = model.generate(**inputs, num_beams=num_beams)
     found = model.generate(**inputs, num_beams=num_beams, **WAYS[way])
     assert torch.equal(getattr(found, "sequences", found), expected)
 
 
-def test_generation_continues_from_its_cache(reverser):
+def test_generation_continues_from_a_cache(reverser):
     model, inputs, _ = reverser
-    # Without its end no translation is over before it is continued.
+    # Without the end symbol, no translation ends before it is continued.
     options = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3], "return_dict_in_generate": True}
     start = model.generate(**inputs, **options, max_new_tokens=2)
     kept = {"decoder_input_ids": start.sequences, "past_key_values": start.past_key_values}
-    kept["decoder_attention_mask"] = torch.ones_like(start.sequences)  # else all are new
+    kept["decoder_attention_mask"] = torch.ones_like(start.sequences)  # otherwise all count as new
     found = model.generate(**inputs, **kept, **options, max_new_tokens=2).sequences
     assert torch.equal(found, model.generate(**inputs, **options, max_new_tokens=4).sequences)
 
 
-def test_greedy_search_takes_the_likeliest_token(reverser):
+def test_greedy_search_takes_the_most_likely_token(reverser):
     model, inputs, _ = reverser
     found = model.generate(**inputs, num_beams=1)
     logits = model(**inputs, decoder_input_ids=found[:, :-1]).logits
@@ -247,7 +247,7 @@ def test_greedy_search_takes_the_likeliest_token(reverser):
     assert torch.equal(logits.argmax(-1)[inside], found[:, 1:][inside])
 
 
-def test_a_new_model_streams_what_it_generates(reverser):
+def test_generation_can_be_streamed(reverser):
     model, inputs, _ = reverser
     shown = []
     streamer = SimpleNamespace(put=lambda ids: shown.append(ids.flatten()), end=lambda: None)
@@ -294,7 +294,7 @@ def test_sampling_follows_its_seed_and_the_distribution(reverser):
     assert torch.equal(cold, model.generate(**inputs, num_beams=1))
 
 
-def test_generation_starts_from_what_the_encoder_gave(reverser):
+def test_generation_accepts_encoder_outputs_and_embeddings(reverser):
     model, inputs, _ = reverser
     expected = model.generate(**inputs)
     mask = inputs["attention_mask"]
@@ -305,7 +305,7 @@ def test_generation_starts_from_what_the_encoder_gave(reverser):
 
 
 def test_generate_without_arguments_gives_whole_translations():
-    """Never cut at the host's 20 tokens, never <pad>, <s> or <unk>."""
+    """Not cut at transformers' default of 20 tokens, and without <pad>, <s> and <unk>."""
     model = tiny_model()
     options = {"return_dict_in_generate": True, "output_scores": True}
     out = model.generate(batch()["input_ids"], eos_token_id=30, **options)  # </s> never comes
@@ -317,13 +317,13 @@ def test_generate_without_arguments_gives_whole_translations():
 
 
 @pytest.mark.parametrize("variant", ["paper", "learned positions"])
-def test_generation_runs_to_the_end_of_a_learned_table(variant):
+def test_generation_runs_to_the_end_of_learned_positions(variant):
     model = tiny_model(**VARIANTS[variant], max_position_embeddings=9)
     assert model.generate(batch()["input_ids"], suppress_tokens=[0, 1, 2, 3]).size(1) == 1 + 9
 
 
-def test_generation_ends_where_it_is_told_and_else_50_tokens_behind_the_source():
-    """Section 6.1, for a young model that knows no end."""
+def test_generated_length_is_limited_by_default_to_source_plus_50():
+    """Section 6.1; with </s> suppressed, only the bound ends a translation."""
     model = tiny_model(max_position_embeddings=1024)
     never, ids = {"suppress_tokens": [0, 1, 2, 3]}, batch()["input_ids"]
     length = ids.size(1)
@@ -377,7 +377,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(dropout):
         assert_close(found[name], expected[name], 1e-6)
 
 
-def test_logits_are_left_out_in_training_unless_asked_for():
+def test_training_returns_logits_only_on_request():
     model = tiny_model()
     inputs = training_batch()
     assert model(**inputs).logits.shape == (3, 5, 31)
@@ -392,7 +392,7 @@ def test_logits_are_left_out_in_training_unless_asked_for():
     with_logits, without = gradients(model, return_logits=True), gradients(model)
     for name, gradient in without.items():
         assert_close(with_logits[name], gradient)
-    assert model(**batch()).logits.shape == (3, 5, 31)  # no labels, as under the stock smoother
+    assert model(**batch()).logits.shape == (3, 5, 31)  # no labels, as with Trainer's own smoothing
 
 
 @implementations
@@ -409,7 +409,7 @@ def test_model_compiles_as_one_graph(attention):
         assert_close(parameter.grad, expected[name])
 
 
-def test_lora_trains_adapters_only_and_comes_back(tmp_path):
+def test_lora_trains_only_adapters_and_reloads(tmp_path):
     peft = pytest.importorskip("peft", reason="an option of its users")
     lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
     model = peft.get_peft_model(tiny_model(), lora)
@@ -456,14 +456,14 @@ def test_resized_embeddings_stay_tied_and_keep_their_rows(tmp_path, size):
     assert torch.equal(loaded(**inputs).logits, model.eval()(**inputs).logits)
 
 
-def test_resizing_an_untied_model_keeps_what_it_computes():
+def test_resizing_an_untied_model_keeps_its_logits():
     model = tiny_model(tie_word_embeddings=False)
     before = model(**batch()).logits
     model.resize_token_embeddings(40)
     assert_close(model(**batch()).logits[..., :31], before)
 
 
-def test_a_source_with_a_vocabulary_of_its_own_keeps_its_size():
+def test_resizing_a_model_with_two_vocabularies_is_refused():
     model = tiny_model(share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
     with pytest.raises(ValueError, match="vocabulary of its own"):
         model.resize_token_embeddings(35)
@@ -474,7 +474,7 @@ def test_a_source_with_a_vocabulary_of_its_own_keeps_its_size():
     assert model.model.shared.num_embeddings == 40
 
 
-def test_output_bias_is_in_the_loss_and_gets_its_gradient():
+def test_output_bias_is_in_the_loss_and_gets_a_gradient():
     model = tiny_model(lm_head_bias=True, label_smoothing=0.1).train()
     inputs = training_batch()
     loss = model(**inputs).loss
@@ -500,7 +500,7 @@ def test_adapter_on_the_softmax_gets_a_gradient():
 
 
 @variants
-def test_embeddings_given_equal_ids_given(variant):
+def test_inputs_embeds_give_the_same_logits_as_ids(variant):
     model = tiny_model(**VARIANTS[variant])
     inputs = batch()
     expected = model(**inputs).logits
@@ -546,7 +546,7 @@ def test_base_model_and_head_load_each_others_checkpoints(tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["paper", "learned positions", "norm first"])
-def test_stacks_stand_alone(tmp_path, variant):
+def test_encoder_and_decoder_load_separately(tmp_path, variant):
     model = tiny_model(**VARIANTS[variant])
     inputs = batch()
     for name, stack_class in (("encoder", Encoder), ("decoder", Decoder)):
@@ -568,7 +568,7 @@ def test_half_precision_is_close_and_finite(attention, dtype):
     expected = model(**batch())
     out = model.to(dtype)(**batch())
     assert out.logits.dtype == dtype
-    # norms bound the states: errors are a few units of the eighth (eleventh) bit
+    # Layer norms bound the states, so errors are a few units of the 8th (11th) bit.
     error = (out.logits.float() - expected.logits).abs().max() / expected.logits.abs().max()
     assert error < (0.1 if dtype == torch.bfloat16 else 0.02)
     model.train()(**training_batch()).loss.backward()
@@ -592,7 +592,7 @@ def test_positions_stay_exact_in_a_model_loaded_in_bfloat16(tmp_path, style):
 
 @implementations
 @dtypes
-def test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other(attention, dtype):
+def test_row_of_padding_gives_no_nan_and_changes_no_other_row(attention, dtype):
     model = tiny_model(attention=attention).to(dtype)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):  # all scores near -128: float16 ends at -65504
@@ -609,7 +609,7 @@ def test_a_row_that_is_all_padding_gives_no_nan_and_harms_no_other(attention, dt
 
 
 def shifted_left(inputs):
-    """The same sources, padded on the left."""
+    """Return the same sources, padded on the left."""
     lengths = inputs["attention_mask"].sum(-1)
     rows = [
         torch.roll(row, 7 - int(n)) for row, n in zip(inputs["input_ids"], lengths, strict=True)
@@ -618,13 +618,13 @@ def shifted_left(inputs):
     return {**inputs, "input_ids": torch.stack(rows), "attention_mask": torch.stack(mask)}
 
 
-def test_generation_from_left_padded_sources(reverser):
+def test_left_padded_sources_give_the_same_translations(reverser):
     model, inputs, _ = reverser
     expected = translations(model.generate(**inputs))
     assert translations(model.generate(**shifted_left(inputs))) == expected
 
 
-def test_a_source_beyond_a_learned_table_is_refused():
+def test_sequences_beyond_learned_positions_are_refused():
     model = tiny_model(position_encoding="learned", max_position_embeddings=6)
     with pytest.raises(ValueError, match=r"has 7 tokens.*max_position_embeddings=6"):
         model(**batch(target_length=2))
@@ -636,7 +636,7 @@ def test_a_source_beyond_a_learned_table_is_refused():
         model(**inputs)
 
 
-def test_padding_beyond_a_learned_table_is_served():
+def test_padding_may_extend_beyond_learned_positions():
     model = tiny_model(position_encoding="learned", max_position_embeddings=6)
     inputs = {name: value[1:] for name, value in batch().items()}  # 4 and 2 of 7 are tokens
     narrow = {**inputs, **{k: inputs[k][:, :4] for k in ("input_ids", "attention_mask")}}
@@ -716,7 +716,7 @@ WRONG_MASKS = {
 
 @pytest.mark.parametrize("wrong", WRONG_IDS)
 @pytest.mark.parametrize("name", ["input_ids", "decoder_input_ids", "labels"])
-def test_ids_of_another_type_or_shape_are_refused_by_name(name, wrong):
+def test_ids_of_wrong_type_or_shape_are_refused_by_name(name, wrong):
     arguments = {**GOOD, name: WRONG_IDS[wrong](GOOD[name])}
     with pytest.raises(RequestError, match=r"^(Encoder |Decoder |labels)\S* .*; (allowed|give)"):
         tiny_model()(**arguments)
@@ -724,7 +724,7 @@ def test_ids_of_another_type_or_shape_are_refused_by_name(name, wrong):
 
 @pytest.mark.parametrize("wrong", WRONG_MASKS)
 @pytest.mark.parametrize("name", ["attention_mask", "decoder_attention_mask"])
-def test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused(name, wrong):
+def test_masks_of_wrong_type_shape_or_values_are_refused(name, wrong):
     model = tiny_model()
     arguments = {**GOOD, name: WRONG_MASKS[wrong](GOOD[name])}
     side = "Decoder" if name.startswith("decoder") else "Encoder"
@@ -750,7 +750,7 @@ def test_masks_of_anything_but_ones_and_zeros_for_these_ids_are_refused(name, wr
     ],
     ids=["integers", "another width", "two dimensions", "no token", "an array"],
 )
-def test_embeddings_of_another_type_or_shape_are_refused(name, wrong):
+def test_embeddings_of_wrong_type_or_shape_are_refused(name, wrong):
     ids = {k: v for k, v in GOOD.items() if k in ("input_ids", "decoder_input_ids")}
     ids.pop(name.replace("inputs_embeds", "input_ids"))
     with pytest.raises(RequestError, match=r"coder inputs_embeds is of .*; (allowed|give)"):
@@ -759,7 +759,7 @@ def test_embeddings_of_another_type_or_shape_are_refused(name, wrong):
 
 @pytest.mark.parametrize("as_type", [torch.bool, torch.int32, torch.uint8, torch.float32])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_ones_and_zeros_of_any_type_are_a_mask(attention, as_type):
+def test_masks_may_have_any_dtype(attention, as_type):
     model = tiny_model(attention=attention)
     masks = {name: mask.to(as_type) for name, mask in GOOD.items() if "mask" in name}
     ids = {name: ids.to(torch.int32) for name, ids in GOOD.items() if name.endswith("ids")}
@@ -767,7 +767,7 @@ def test_ones_and_zeros_of_any_type_are_a_mask(attention, as_type):
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_mask_of_four_dimensions_is_taken_as_it_is(attention):
+def test_four_dimensional_masks_are_used_unchanged(attention):
     model = tiny_model(attention=attention)
     memory = model.model.encoder(GOOD["input_ids"]).last_hidden_state
     seen = torch.ones(2, 1, 4, 4).tril().bool()
@@ -778,7 +778,7 @@ def test_a_mask_of_four_dimensions_is_taken_as_it_is(attention):
     torch.testing.assert_close(found, expected)
 
 
-def test_the_mask_of_a_cached_step_holds_the_earlier_tokens_too():
+def test_decoder_mask_of_a_cached_step_covers_earlier_tokens():
     model = tiny_model()
     first = model(**{**GOOD, "labels": None}, use_cache=True)
     step = {**GOOD, "labels": None, "decoder_input_ids": torch.tensor([[3], [5]])}
@@ -793,8 +793,8 @@ def test_the_mask_of_a_cached_step_holds_the_earlier_tokens_too():
 
 
 @pytest.mark.parametrize("token", [2, 0.5, -1, math.nan])
-def test_where_values_are_not_looked_at_all_but_zero_is_a_token(token):
-    """As on a GPU, and in a graph; the host reads masks of attention so, too."""
+def test_unchecked_masks_count_any_nonzero_value_as_a_token(token):
+    """Values are not checked on a GPU and in a graph; transformers reads masks this way, too."""
     model = tiny_model()
     ones = torch.tensor([[0, 0, 1, 1, 1]])
     x, mask = torch.zeros(1, 5, 16), torch.where(ones == 1, token, 0)
@@ -806,19 +806,19 @@ def test_where_values_are_not_looked_at_all_but_zero_is_a_token(token):
     assert torch.equal(found, expected)
 
 
-def test_a_decoder_without_a_source_is_refused():
+def test_decoder_without_encoder_hidden_states_is_refused():
     with pytest.raises(ValueError, match="no encoder_hidden_states"):
         tiny_model(Decoder)(TARGET["decoder_input_ids"])
 
 
-def test_labels_of_32_bits_are_labels():
+def test_labels_may_be_int32():
     model = tiny_model().eval()
     expected, found = model(**GOOD), model(**{**GOOD, "labels": GOOD["labels"].int()})
     assert torch.equal(found.loss, expected.loss)
 
 
 @pytest.mark.parametrize("return_logits", [True, False])
-def test_labels_of_one_sentence_do_not_serve_two(return_logits):
+def test_labels_with_fewer_rows_than_the_batch_are_refused(return_logits):
     model = tiny_model().eval()
     one = {**GOOD, "labels": GOOD["labels"][:1]}
     with pytest.raises(RequestError, match="one label for each"):
@@ -833,7 +833,7 @@ def test_labels_that_are_all_ignored_give_zero_loss():
         assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
-def test_a_callers_cache_may_be_given():
+def test_caller_may_pass_a_cache():
     model = tiny_model()
     cache = EncoderDecoderCache(
         DynamicCache(config=model.config), DynamicCache(config=model.config)

@@ -1,4 +1,4 @@
-"""The notebook of the paper: the same code in both languages, run, and stored with its outputs."""
+"""The paper's notebook: the same code in both languages, stored with its outputs."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ LANGUAGES = ("en", "zh")
 
 
 def cells(language):
-    """Kind and text of each cell of a source in jupytext's percent format."""
+    """Return kind and text of each cell of a source in jupytext's percent format."""
     text = (FOLDER / f"notebook.{language}.py").read_text(encoding="utf-8")
     _, *parts = re.split(r"^# %%(.*)\n", text, flags=re.MULTILINE)
     kinds = ["markdown" if "[markdown]" in mark else "code" for mark in parts[::2]]
@@ -41,14 +41,14 @@ def test_both_languages_have_the_same_code():
 
 
 def test_both_languages_have_the_same_formulas():
-    """Those on lines of their own; quotations, sections and figures in the text may move."""
+    """Displayed formulas only; those within the text may move."""
     displayed = [re.findall(r"\$\$.+?\$\$", str(cells(language))) for language in LANGUAGES]
     assert displayed[0] == displayed[1]
     assert len(displayed[0]) > 10
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_stored_notebook_is_the_source_and_was_run_from_the_top(language):
+def test_stored_notebook_equals_its_source_and_was_run_in_order(language):
     stored = notebook(language)["cells"]
     written = [as_in_a_notebook(kind, body) for kind, body in cells(language)]
     assert ["".join(cell["source"]) for cell in stored] == written
@@ -66,7 +66,7 @@ def test_stored_notebooks_are_small():
         assert (FOLDER / f"notebook.{language}.ipynb").stat().st_size < 1_500_000
 
 
-def test_pairs_are_few_and_name_their_authors():
+def test_notebook_pairs_are_few_and_attributed():
     with (FOLDER / "tatoeba_en_zh.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     assert len(rows) <= 200
@@ -79,8 +79,8 @@ def test_pairs_are_few_and_name_their_authors():
 
 
 @pytest.mark.slow
-def test_notebook_runs_and_all_its_assertions_hold():
-    """The source is a script too; the cells of the other language are the same."""
+def test_notebook_runs_and_its_assertions_hold():
+    """Run the English source as a script; the Chinese one has the same code."""
     environment = os.environ | {"MPLBACKEND": "agg"}
     command = [sys.executable, "notebook.en.py"]
     done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True)

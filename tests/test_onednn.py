@@ -1,4 +1,4 @@
-"""Packed weights: the same numbers, from the weights as they are now, and no trace afterwards."""
+"""Packed weights: same results, repacked when weights change, and modules restored afterwards."""
 
 import copy
 import gc
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _small_ones_too(monkeypatch):
+def _pack_small_layers_too(monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
 
 
@@ -43,12 +43,12 @@ def packed_output(module, x):
 
 @pytest.mark.parametrize("rows", [(1,), (4,), (2, 3), (33,), (200,), (0,)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_packed_layers_compute_what_plain_ones_do(rows, bias):
+def test_packed_layers_equal_plain_ones(rows, bias):
     layer, x = nn.Linear(24, 40, bias=bias), torch.randn(*rows, 24)
     torch.testing.assert_close(packed_output(layer, x), layer(x), atol=1e-5, rtol=1e-5)
 
 
-def test_the_search_finds_the_same_with_and_without():
+def test_beam_search_with_packed_layers_finds_the_same():
     model, batch = make_model().float(), make_sources([9, 3, 5, 9, 1, 7, 2])
     plain = beam_search(model, *batch, prepack=False, num_return_sequences=4)
     packed = beam_search(model, *batch, num_return_sequences=4)
@@ -57,7 +57,7 @@ def test_the_search_finds_the_same_with_and_without():
 
 
 class Products(TorchDispatchMode):
-    """Notes the rows of each product with packed weights."""
+    """Records the rows of each product with packed weights."""
 
     def __init__(self):
         super().__init__()
@@ -71,15 +71,15 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize(("beams", "rows"), [(2, [1, 2, 2]), (1, [1, 1, 1])])
 @pytest.mark.parametrize(("length", "products_of_a_layer"), [(9, 6), (3, 4)])
-def test_the_search_uses_packed_layers(beams, rows, length, products_of_a_layer):
+def test_beam_search_uses_packed_layers(beams, rows, length, products_of_a_layer):
     model = make_model().float()
     options = {"num_beams": beams, "max_new_tokens": 3, "suppress_tokens": [2]}
     with Products() as products:
         beam_search(model, *make_sources([length]), **options)
-    # of the source: 2 layers of q, k, v, out, fc1 and fc2; for the decoder 2 of keys and values
+    # Source: 2 layers of q, k, v, out, fc1 and fc2, and keys and values for 2 decoder layers.
     assert products.rows[:16] == [length] * 16
-    # 2 layers of q with k and v, out, q, out, fc1 and fc2; the softmax; 3 positions. A short source
-    # has q and the second out folded into it.
+    # At each of 3 positions: 2 layers of q with k and v, out, q, out, fc1 and fc2, and the softmax.
+    # Short sources have the second q and out folded into them.
     each = 2 * products_of_a_layer + 1
     assert products.rows[16:] == [row for row in rows for _ in range(each)]
     with Products() as products:
@@ -87,21 +87,21 @@ def test_the_search_uses_packed_layers(beams, rows, length, products_of_a_layer)
     assert not products.rows
 
 
-def test_many_rows_are_multiplied_by_the_weight_as_it_is(layer, monkeypatch):
+def test_inputs_of_many_rows_use_the_plain_weight(layer, monkeypatch):
     monkeypatch.setattr(onednn, "MOST_ROWS", 6)
     for shape, expected in [((7, 24), []), ((2, 4, 24), []), ((6, 24), [6]), ((2, 3, 24), [6])]:
         x = torch.randn(shape)
         with Products() as products:
             found = packed_output(layer, x)
         assert products.rows == expected
-        assert (layer in onednn._PACKED) == bool(expected), "packed before it is of use"
+        assert (layer in onednn._PACKED) == bool(expected), "packed before it is needed"
         torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (300,)])
-def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypatch):
+def test_packed_products_fuse_relu_and_residual(smallest, layers, rows, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", smallest)
     torch.manual_seed(0)
     parts = [nn.Linear(24, width) for width in (40, 8, 16)[:layers]]
@@ -126,20 +126,20 @@ def test_what_follows_a_product_is_done_with_it(smallest, layers, rows, monkeypa
 @pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
 @pytest.mark.parametrize("name", ["weight", "bias"])
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_product_of_several_layers_sees_a_change_of_any(smallest, name, number, monkeypatch):
+def test_joint_product_sees_changes_of_each_layer(smallest, name, number, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", smallest)
     parts, x = [nn.Linear(24, 40), nn.Linear(24, 8)], torch.randn(2, 24)
     owner = nn.Sequential(*parts)
     with torch.inference_mode():
         first = packed_together(owner, parts, torch.cat)
         assert packed_together(owner, parts, torch.cat) is first
-        getattr(parts[number], name).data[5] += 1  # which no counter sees
+        getattr(parts[number], name).data[5] += 1  # does not raise the version counter
         expected = torch.cat([part(x) for part in parts], dim=-1)
         product = packed_together(owner, parts, torch.cat)
         torch.testing.assert_close(product(x), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_new_bias_is_used_with_the_old_weight(layer):
+def test_new_bias_is_used_with_the_packed_weight(layer):
     x = torch.randn(2, 24)
     packed_output(layer, x)
     layer.bias = nn.Parameter(torch.randn(40))
@@ -152,7 +152,7 @@ def change_in_place(layer):
 
 
 def change_data_row(layer):
-    layer.weight.data[7] += 1  # which no counter sees
+    layer.weight.data[7] += 1  # does not raise the version counter
 
 
 def change_data_column(layer):
@@ -164,7 +164,7 @@ def change_data_entry(layer):
 
 
 def exchange_data_columns(layer):
-    layer.weight.data[:, [2, 8]] = layer.weight.data[:, [8, 2]]  # which leaves the sums of rows
+    layer.weight.data[:, [2, 8]] = layer.weight.data[:, [8, 2]]  # keeps the sums of rows
 
 
 def replace_parameter(layer):
@@ -206,7 +206,7 @@ def test_changed_weights_are_packed_again(layer, change):
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(24, 40), (40, 24), (24, 24), (7, 40)])
-def test_a_change_of_any_row_or_column_is_seen(inputs, outputs):
+def test_changes_of_any_row_or_column_are_noticed(inputs, outputs):
     layer, x = nn.Linear(inputs, outputs), torch.randn(2, inputs)
     columns = [(slice(None), column) for column in range(inputs)]
     for place in [*range(outputs), *columns]:
@@ -222,8 +222,8 @@ def test_unchanged_weights_are_packed_once(layer, monkeypatch):
     assert onednn._PACKED[layer].product.packed is first
 
 
-def test_copies_are_freed_with_the_module_or_by_release():
-    layer = nn.Linear(24, 40)  # which nobody else holds
+def test_packed_copies_are_freed_with_the_module_or_by_release():
+    layer = nn.Linear(24, 40)  # not the fixture, which pytest keeps alive
     packed_output(layer, torch.ones(1, 24))
     assert layer in onednn._PACKED
     release(nn.Sequential(layer))
@@ -236,7 +236,7 @@ def test_copies_are_freed_with_the_module_or_by_release():
     assert kept() is None
 
 
-def test_modules_are_left_as_they_were(layer):
+def test_packed_linears_restores_the_modules(layer):
     with torch.inference_mode(), packed_linears(layer):
         assert is_packed(layer)
     assert not is_packed(layer)
@@ -264,7 +264,7 @@ def owned():
 
 @torch.inference_mode()
 def made_for_inference():
-    return nn.Linear(24, 40)  # nothing counts the writes to its weights
+    return nn.Linear(24, 40)  # inference tensors have no version counter
 
 
 @pytest.mark.parametrize(
@@ -275,12 +275,12 @@ def made_for_inference():
     ],
     ids=["subclass", "hooked", "float64", "float16", "inference"],
 )
-def test_what_might_compute_otherwise_stays(module):
+def test_layers_that_may_compute_otherwise_are_not_packed(module):
     with torch.inference_mode(), packed_linears(module):
         assert not is_packed(module)
 
 
-def test_a_forward_of_its_own_stays():
+def test_layers_with_their_own_forward_are_not_packed():
     layer = owned()
     own = layer.forward
     with torch.inference_mode(), packed_linears(layer):
@@ -288,14 +288,14 @@ def test_a_forward_of_its_own_stays():
     assert layer.forward is own
 
 
-def test_nothing_is_packed_where_gradients_or_autocast_are_wanted(layer):
+def test_nothing_is_packed_with_gradients_or_autocast(layer):
     with packed_linears(layer):
         assert not is_packed(layer)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), packed_linears(layer):
         assert not is_packed(layer)
 
 
-def test_small_weights_stay(monkeypatch):
+def test_small_weights_are_not_packed(monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 24 * 40)
     small, large = nn.Linear(24, 39), nn.Linear(24, 40)
     with torch.inference_mode(), packed_linears(nn.Sequential(small, large)):
@@ -303,7 +303,7 @@ def test_small_weights_stay(monkeypatch):
         assert is_packed(large)
 
 
-def test_without_the_operators_layers_compute_plainly(layer, monkeypatch):
+def test_layers_stay_plain_without_the_onednn_operators(layer, monkeypatch):
     monkeypatch.setattr(onednn, "_can_pack", lambda: False)
     x = torch.randn(2, 24)
     with torch.inference_mode(), packed_linears(layer):

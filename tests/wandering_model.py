@@ -1,4 +1,4 @@
-"""A random model whose translations differ in length, and sources for it: what searches need."""
+"""A random model with translations of different lengths, and sources, for tests of search."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ PAD, START, END, UNKNOWN = range(4)
 
 
 def make_model(vocab_size=32, *, seed=0, sharpness=0.6, end=1.2, **options):
-    """A random model in float64 that wanders, and ends its sentences at various lengths."""
+    """Return a random float64 model whose outputs vary in tokens and length."""
     torch.manual_seed(seed)
     sizes = {
         **{"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.5},
@@ -20,7 +20,7 @@ def make_model(vocab_size=32, *, seed=0, sharpness=0.6, end=1.2, **options):
     model = VanillaTransformerForConditionalGeneration(config).double().eval()
     width = config.d_model
     with torch.no_grad():
-        # Tied embeddings make a random model repeat its last token; drawn apart, it wanders.
+        # Tied embeddings make a random model repeat its last token; separate ones do not.
         for module, scale in ((model.model.decoder.embed_tokens, 1.0), (model.lm_head, sharpness)):
             table = scale * torch.randn(config.target_vocab_size, width, dtype=torch.float64)
             module.weight = nn.Parameter(table)
@@ -29,7 +29,7 @@ def make_model(vocab_size=32, *, seed=0, sharpness=0.6, end=1.2, **options):
 
 
 def make_sources(lengths, vocab_size=32, seed=1):
-    """Random sources of these lengths, (B, S), and their mask."""
+    """Return random sources of these lengths, (B, S), and their mask."""
     torch.manual_seed(seed)
     lengths = torch.tensor(lengths)
     ids = torch.randint(4, vocab_size, (len(lengths), int(lengths.max())))

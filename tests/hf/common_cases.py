@@ -1,8 +1,8 @@
-"""Marian and ours wired into the common tests of transformers; `run_common_tests.py` runs this.
+"""Marian and our model as cases of transformers' common tests; `run_common_tests.py` runs this.
 
 The tests themselves come from a checkout of transformers on the path, as the package `tests`. A
-source distribution lacks a part of them: a class that is missing is replaced by one without tests,
-and `MISSING` names it, since a list of results says nothing of the tests that it lacks.
+source distribution lacks some of them: a missing class is replaced by one without tests, and
+`MISSING` names it, since the results do not show which tests were absent.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ MISSING = []
 
 
 def stand_in(module_name, **attributes):
-    """Put a module with these attributes in the place of one that the checkout does not have."""
+    """Create a module with these attributes if the checkout lacks it."""
     parent = module_name.rpartition(".")[0]
     found = importlib.util.find_spec(parent) and importlib.util.find_spec(module_name)
     if found:
@@ -47,7 +47,7 @@ for module, mixin in (
     stand_in(module, **{mixin: type(mixin, (), {})})
 stand_in(
     "tests.utils.test_configuration_utils",
-    # Fields of every configuration, with values that are not their defaults.
+    # Fields of every configuration, with values other than the defaults.
     config_common_kwargs={
         "output_hidden_states": True,
         "return_dict": False,
@@ -62,24 +62,24 @@ stand_in(
 if not (
     Path(importlib.util.find_spec("tests").submodule_search_locations[0]) / "__init__.py"
 ).exists():
-    # It would import transformers through that file.
+    # That function would import transformers through the missing file.
     transformers.utils.direct_transformers_import = lambda path: sys.modules["transformers"]
 
-# Many tests pass over a class that transformers does not list.
+# Many tests skip classes that transformers does not list.
 model_type = VanillaTransformerConfig.model_type
 modeling_auto.MODEL_MAPPING_NAMES[model_type] = VanillaTransformerModel.__name__
 modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES[model_type] = (
     VanillaTransformerForConditionalGeneration.__name__
 )
 
-# After what is set above: these modules read it when they are imported.
+# After the settings above, which these modules read when they are imported.
 from tests.generation.test_utils import GenerationTesterMixin  # noqa: E402
 from tests.test_configuration_common import ConfigTester  # noqa: E402
 from tests.test_modeling_common import ModelTesterMixin  # noqa: E402
 
 
 class TinyModelTester:
-    """What the mixins ask for: a tiny configuration and inputs, the same for both models."""
+    """The tiny configuration and inputs that the mixins need, the same for both models."""
 
     batch_size = 13
     seq_length = encoder_seq_length = decoder_seq_length = key_length = 7

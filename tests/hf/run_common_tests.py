@@ -29,7 +29,7 @@ SEVERITY = ("passed", "skipped", "failed")
 
 
 def checkout():
-    """The directory that HF_TESTS_ROOT names, if it fits what is installed."""
+    """Return HF_TESTS_ROOT; exit unless it is a checkout of the installed version."""
     root = os.environ.get("HF_TESTS_ROOT")
     if not root or not (Path(root) / "tests" / "test_modeling_common.py").is_file():
         sys.exit(
@@ -49,10 +49,10 @@ def checkout():
 
 
 def run(root, class_name, directory):
-    """Run the tests of one class; outcomes by test name, and the modules that are missing."""
+    """Run the tests of one class; return outcomes by name, missing test classes, and output."""
     results, missing = directory / f"{class_name}.xml", directory / f"{class_name}.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
-    # A configuration of its own, so that the options of this repository's tests do not apply.
+    # An empty configuration, so that the options of this repository's tests do not apply.
     command += ["-c", str(directory / "pytest.ini"), "--rootdir", str(directory)]
     command += ["--tb=short", f"--junitxml={results}", f"{HERE / 'common_cases.py'}::{class_name}"]
     environment = os.environ | {
@@ -69,7 +69,7 @@ def run(root, class_name, directory):
 
 
 def outcomes(path):
-    """Outcome and reason of each test; the worst one where subtests report several."""
+    """Return outcome and reason of each test; the worst one if subtests report several."""
     found = {}
     for case in ElementTree.parse(path).iter("testcase"):
         outcome, reason = "passed", ""
@@ -84,7 +84,7 @@ def outcomes(path):
 
 
 def report_text(marian, ours, missing, worse):
-    """The list, as Markdown."""
+    """Return the comparison as Markdown."""
     lines = ["# Common model tests of transformers", ""]
     lines += [f"transformers {transformers.__version__}, Python {sys.version.split()[0]}", ""]
     for name, results in (("MarianMTModel", marian), ("ours", ours)):

@@ -1,9 +1,9 @@
-"""`make test-hostile`: kills, failing writes, damaged files, hostile requests; what came of them.
+"""`make test-hostile`: kills, failing writes, damaged files, hostile requests, and their outcomes.
 
     python tests/hostile [--kills N] [--rows N] [--only SECTION[:CASE]] [--seed N] [--output FILE]
 
-Every case ends right, refused in one line, or otherwise; the last is a defect, and named with the
-words that repeat it. Needs no network and no rights beyond those of its user.
+Every case ends right, refused in one line, or otherwise. The last is a defect, printed with the
+options that repeat it. This needs no network and no special rights.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from processes import Started  # noqa: E402
 # What fits into a quarter of an hour on two cores.
 _COUNTS = {"kills": 20, "launches": 2, "failing-writes": 20, "damaged": 100, "writers": 5}
 _COUNTS |= {"pickles": 40, "texts": 3000, "rows": 500, "ids": 1000, "seed": 0}
-Section = Callable[[str, list[int]], Iterator[str]]  # from seed and numbers of cases to outcomes
+Section = Callable[[str, list[int]], Iterator[str]]  # from seed and case numbers to outcomes
 
 
 def sections(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Section, int]]:
-    """Each section, and how many cases there are."""
+    """Return each section and its number of cases."""
     reference = runs.Reference(folder)
     of_runs = {
         "kills": (runs.kill, options.kills),
@@ -63,7 +63,7 @@ def sections(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Secti
 
 
 def _one_by_one(case: Callable[..., str], folder: Path, reference: runs.Reference) -> Section:
-    """A section whose cases start processes, each in a folder of its own."""
+    """Return a section whose cases start processes, each in its own folder."""
 
     def outcomes(seed: str, numbers: list[int]) -> Iterator[str]:
         for number in numbers:
@@ -75,14 +75,14 @@ def _one_by_one(case: Callable[..., str], folder: Path, reference: runs.Referenc
 
 
 def _in_one_process(case: Callable[..., str], folder: Path) -> Section:
-    """A section whose cases are calls, all of them in one fork."""
+    """Return a section whose cases are calls, all in one fork."""
 
     def outcomes(seed: str, numbers: list[int]) -> Iterator[str]:
         def work() -> int:
             for number in numbers:
                 try:
                     outcome = case(random.Random(f"{seed} {number}"), folder / "files", number)
-                except Exception as error:  # whatever it is, it is a defect
+                except Exception as error:  # any exception is a defect
                     reason = " ".join(str(error).split())[:300]
                     outcome = f"{type(error).__name__}: {reason}"
                 print(json.dumps(outcome), flush=True)
@@ -97,7 +97,7 @@ def _in_one_process(case: Callable[..., str], folder: Path) -> Section:
 
 
 def main() -> int:
-    """Run the campaign; 0 if every case ended right or was refused."""
+    """Run all sections; return 0 if every case ended right or was refused."""
     parser = argparse.ArgumentParser(description=__doc__, usage=argparse.SUPPRESS)
     for name, count in _COUNTS.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N")
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def report(all_sections: dict[str, tuple[Section, int]], options: argparse.Namespace) -> int:
-    """Run the sections that are wanted, and print and write what came of them."""
+    """Run the selected sections, and print and write their outcomes."""
     only, _, case_number = (options.only or "").partition(":")
     facts, defects = {}, []
     print(f"{'':34}{'tried':>8}{'right':>8}{'refused':>9}{'else':>6}{'seconds':>9}")

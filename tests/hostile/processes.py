@@ -1,7 +1,7 @@
-"""Commands in processes of their own that are killed, limited and denied their writes.
+"""Commands in separate processes, with kills, limits and failing writes.
 
-Everything heavy is imported once, here; each command then runs in a fork of this process and starts
-in milliseconds. Nothing is computed before a fork, so that no thread is lost by it.
+All large modules are imported here, once; each command then runs in a fork of this process and
+starts in milliseconds. Nothing is computed before a fork, since threads do not survive it.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from vanilla_transformer.cli import main
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[2]
-_PIPE = 2**20  # bytes, the most that a user may ask for
+_PIPE = 2**20  # bytes, Linux's default maximum for users
 PATIENCE = 120  # seconds after which a command counts as hanging
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink"}
@@ -40,7 +40,7 @@ _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.sym
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, -n after signal n, None if it hung, and what it said."""
+    """The end of a command: exit code (-n after signal n, None if it hung) and its output."""
 
     code: int | None
     out: str
@@ -48,7 +48,7 @@ class Ended:
 
     @property
     def last_line(self) -> str:
-        """What it said last."""
+        """The last line of stderr."""
         lines = self.err.strip().splitlines()
         return lines[-1] if lines else ""
 
@@ -59,7 +59,7 @@ class Ended:
         return self.code == 2 and one_line and "Traceback" not in self.err
 
     def told(self) -> str:
-        """Code and the last line, for a report."""
+        """Return the exit code and the last line, for a report."""
         hidden = " (with a traceback)" if "Traceback" in self.err else ""
         return f"exit {self.code}{hidden}: {self.last_line[:300]}"
 
@@ -68,7 +68,7 @@ Fault = Callable[[str], None]
 
 
 class Started:
-    """A fork that does some work in a folder, in pipes that hold whatever it may have to say."""
+    """A fork that works in a folder, with pipes large enough for its output."""
 
     def __init__(
         self,
@@ -79,21 +79,21 @@ class Started:
         fault: Fault | None = None,
         file_limit: int | None = None,
     ) -> None:
-        """Begin.
+        """Start.
 
         Args:
-            work: returns the exit code.
-            folder: working directory; faults are for files in it.
-            environment: variables that are set.
-            fault: is called with the path before each operation that changes a file.
+            work: function that returns the exit code.
+            folder: working directory; faults apply to files in it.
+            environment: variables to set.
+            fault: function called with the path before each operation that changes a file.
             file_limit: largest size of a file in bytes.
         """
-        pipes = [os.pipe() for _ in range(2)]  # not files, which a limit would cut short too
+        pipes = [os.pipe() for _ in range(2)]  # not files, which the limit would cut, too
         for _, end in pipes:
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
         sys.stdout.flush()
         sys.stderr.flush()
-        # A process is not to be interrupted before its work begins, which answers for it.
+        # No interrupt before the work starts: only the work handles it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.process = os.fork()
         if self.process:
@@ -144,12 +144,12 @@ class Started:
             os._exit(code)
 
     def send(self, signum: int) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal if the process still runs."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, signum)
 
     def ended(self, patience: float = PATIENCE) -> Ended:
-        """Wait for the end; a process that hangs is killed."""
+        """Wait for the end; kill a process that hangs."""
         deadline = time.monotonic() + patience
         code: int | None = None
         while True:
@@ -170,12 +170,12 @@ class Started:
 
 
 def command(*words: object) -> Callable[[], int]:
-    """What `vanilla-transformer WORDS` does."""
+    """Return a function that runs `vanilla-transformer WORDS`."""
     return lambda: main([str(word) for word in words])
 
 
 def ranks(work: Callable[[], int], folder: Path, *, fault: Fault | None = None) -> list[Started]:
-    """Two processes that train together; the fault is for the first."""
+    """Start two processes that train together; the fault applies to the first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -192,7 +192,7 @@ def ranks(work: Callable[[], int], folder: Path, *, fault: Fault | None = None) 
 
 
 def together(started: Sequence[Started], patience: float = PATIENCE) -> list[Ended]:
-    """Wait for all ranks; when one is gone the others get a moment, and then are killed."""
+    """Wait for all ranks; when one has failed, kill the others after 10 seconds."""
     ended = []
     for process in started:
         ended.append(process.ended(patience))
@@ -202,7 +202,7 @@ def together(started: Sequence[Started], patience: float = PATIENCE) -> list[End
 
 @contextlib.contextmanager
 def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
-    """`accelerate launch` of two processes, all of them killed at the end."""
+    """Run `accelerate launch` with two processes; kill all of them at the end."""
     program = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
     program += ["--config_file", str(ROOT / "training" / "accelerate" / "ddp.yaml")]
     environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache")}
@@ -221,8 +221,7 @@ def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
         finally:
             process.kill()
             process.wait()
-            # Those that it launched are in sessions of their own, and outlive a launcher that is
-            # killed.
+            # Launched processes have their own sessions, and outlive a killed launcher.
             for place in Path("/proc").glob("[0-9]*/cwd"):
                 with contextlib.suppress(OSError):
                     if place.resolve() == folder:
@@ -230,12 +229,12 @@ def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
 
 
 def kill_at(number: int, signum: int) -> Fault:
-    """Sends this process a signal before its n-th operation."""
+    """Return a fault that sends this process a signal before its n-th operation."""
     return _nth(number, lambda path: os.kill(os.getpid(), signum))
 
 
 def fail_at(number: int, code: int) -> Fault:
-    """Lets the n-th operation, and each after it, fail as a full or broken disk does."""
+    """Return a fault that fails the n-th and all later operations, like a full or broken disk."""
 
     def fail(path: str) -> None:
         raise OSError(code, os.strerror(code), path)
@@ -244,7 +243,7 @@ def fail_at(number: int, code: int) -> Fault:
 
 
 def count_into(target: Path) -> Fault:
-    """Counts the operations, in the size of a file."""
+    """Return a fault that counts the operations, as the size of a file."""
     file = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     return lambda path: os.write(file, b".") and None
 
@@ -262,7 +261,7 @@ def _nth(number: int, act: Callable[[str], None], *, once: bool = True) -> Fault
 
 
 def _calling(fault: Fault, folder: str) -> Callable[[str, tuple], None]:
-    """An audit hook; it may not call itself, and ends with the work."""
+    """Return an audit hook that calls a fault, and ignores the fault's own operations."""
     busy = False
 
     def hook(event: str, arguments: tuple) -> None:

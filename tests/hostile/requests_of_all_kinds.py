@@ -1,7 +1,6 @@
-"""Texts, rows, options, ids and pickles that nobody should send, and what they are answered with.
+"""Texts, rows, options, ids and pickles that nobody should send.
 
-All but the pickles run in one process: each case ends right, refused, or in words that say what
-went wrong.
+All but the pickles run in one process. Each case returns "right", "refused", or what went wrong.
 """
 
 import contextlib
@@ -84,7 +83,7 @@ def _random_text(rng: random.Random) -> str:
 
 
 def text(rng: random.Random, folder: Path, number: int) -> str:
-    """Any text survives the tokenizer and is translated; only a lone surrogate is refused."""
+    """Check that the tokenizer preserves any text; only lone surrogates are refused."""
     model, tokenizer = _model()
     sentence = _random_text(rng)
     is_text = not any(0xD800 <= ord(character) <= 0xDFFF for character in sentence)
@@ -130,7 +129,7 @@ def _malformed(rng: random.Random) -> bytes:
 
 
 def malformed_row(rng: random.Random, folder: Path, number: int) -> str:
-    """Of a file the good pairs come, and the malformed line is counted or refused by number."""
+    """Check that a file's good pairs are read, and its malformed line is counted or refused."""
     good = [(f"Satz {number}", f"sentence {number}") for number in range(rng.randrange(1, 6))]
     lines = [json.dumps({"translation": {"de": de, "en": en}}).encode() for de, en in good]
     place, row = rng.randrange(len(good) + 1), _malformed(rng)
@@ -158,7 +157,7 @@ OPTIONS = [
 
 
 def option(rng: random.Random, folder: Path, number: int) -> str:
-    """A value is refused by the name of its option, or a model and a training can have it."""
+    """Check that an option's value is refused by name, or accepted by model and training."""
     name, value = OPTIONS[number]
     shown = f"{name}={quoted(value)}"
     try:
@@ -211,9 +210,9 @@ def _mask(kind: str, shape: tuple[int, ...]) -> object:
 
 
 def ids(rng: random.Random, folder: Path, number: int) -> str:
-    """Ids and masks are refused, or give what the same request gives in int64, with 0s and 1s."""
+    """Check that ids and masks are refused, or give the same as in int64, with 0s and 1s."""
     model, _ = _model()
-    # The first of each is as it should be, three times of four.
+    # The first choice of each is valid, and taken in three of four cases.
     dtype, shape, kind, (low, high), form = (
         choices[0] if rng.random() < 0.75 else rng.choice(choices)
         for choices in (_DTYPES, _SHAPES, _MASKS, _BOUNDS, _FORMS)
@@ -254,7 +253,7 @@ def ids(rng: random.Random, folder: Path, number: int) -> str:
 
 
 class _Touch:
-    """Unpickled, it leaves a file behind."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, marker: Path, way: str) -> None:
         self.marker, self.way = marker, way
@@ -292,7 +291,7 @@ _IMPORTED = ("fairseq", "torch", "annotated", "opennmt", "joeynmt", "marian", "f
 
 
 def pickled(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """A pickle that would run code, where a checkpoint or a model of another system is expected."""
+    """Check that a malicious pickle in a checkpoint or another system's model does not run."""
     marker = Path(f"{folder}.ran")
     content = _evil_file(rng, marker)
     if rng.random() < 0.5:

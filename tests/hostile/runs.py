@@ -1,7 +1,7 @@
-"""Trainings that are killed, denied their writes, damaged between two starts, or started twice.
+"""Training runs that are killed, denied writes, damaged between two starts, or started twice.
 
-The law is one: whatever happened, the next start ends with the files of a run that nothing happened
-to, bit by bit, or refuses in one line.
+One rule holds for all: whatever happened, the next start ends with the files of an undisturbed
+run, bit by bit, or refuses in one line.
 """
 
 import functools
@@ -33,18 +33,18 @@ PAIRS = Path(__file__).parents[1] / "fixtures" / "run_0_1_0"
 RIGHT, REFUSED = "right", "refused"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _WORDS = ("--max-steps", "40", "--save-every-steps", "10", "--evaluate-every-steps", "20")
-# What a run ends with; scores and samples are in metrics.json beside times.
+# Files of a finished run to compare; metrics.json also has times, so only its scores count.
 _FILES = ("model.safetensors", "tokenizer.json", "generation_config.json", "samples.md")
 
 
 def train(precision: str = "fp32", output: str = "run") -> Callable[[], int]:
-    """The training that all cases are about."""
+    """Return the training command of all cases."""
     words = ("train", "tiny.yaml", *_WORDS, "--precision", precision, "--output-dir", output)
     return command(*words)
 
 
 def new_folder(folder: Path) -> Path:
-    """A folder with recipe and pairs and nothing else."""
+    """Create a folder with only recipe and pairs."""
     folder.mkdir(parents=True)
     for name in ("tiny.yaml", "train.jsonl", "validation.jsonl", "test.jsonl"):
         shutil.copyfile(PAIRS / name, folder / name)
@@ -52,22 +52,22 @@ def new_folder(folder: Path) -> Path:
 
 
 def digests(run: Path) -> dict[str, str]:
-    """What must be the same to the bit, and the scores."""
+    """Return the digests of a run's files, and its scores."""
     found = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in _FILES}
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     return {**found, "scores": json.dumps(metrics["scores"], sort_keys=True)}
 
 
 class Reference:
-    """Runs that nothing happened to, made once each."""
+    """Undisturbed runs, made once each."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes a folder to make them in."""
+        """Take a folder for the runs."""
         self.folder = folder
 
-    @functools.cache  # noqa: B019, there is one
+    @functools.cache  # noqa: B019, there is one instance
     def of(self, precision: str, processes: int) -> tuple[Path, dict[str, str], int, float]:
-        """Folder, digests, operations on files and seconds of a run."""
+        """Return folder, digests, number of file operations and seconds of a run."""
         folder = new_folder(self.folder / f"{precision}-{processes}")
         counted = Path(f"{folder}.count")
         started = time.monotonic()
@@ -85,9 +85,9 @@ class Reference:
 def finished(
     folder: Path, reference: dict[str, str], ended: Ended, *, excuse: str | None = None
 ) -> str:
-    """Whether the last start ended as a run that nothing happened to.
+    """Return the outcome of the last start, compared with an undisturbed run.
 
-    With an excuse, the name of a checkpoint, another end is right if a warning names it.
+    With an excuse, the name of a checkpoint, other files are right if a warning names it.
     """
     if ended.is_refusal:
         return REFUSED
@@ -101,7 +101,7 @@ def finished(
 
 
 def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """One to three kills at random operations and times; then a start without any."""
+    """Kill a run one to three times, at random operations or times; then start it again."""
     processes = rng.choice((1, 1, 2))
     precision = rng.choice(("fp32", "auto"))
     _, expected, operations, seconds = reference.of(precision, processes)
@@ -119,7 +119,7 @@ def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
             time.sleep(rng.uniform(0, seconds))
             rng.choice(started).send(signum)
         ended = together(started)
-        # The others of a killed process may only say that it is gone.
+        # With two processes, the other one reports only that its peer is gone.
         alone = ended if processes == 1 else []
         for end in alone:
             stopped = (0, -signum, 128 + signum)
@@ -131,7 +131,7 @@ def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
 
 
 def kill_launched(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """A signal to `accelerate launch`, and a start of two processes after it."""
+    """Send a signal to `accelerate launch`, then start two processes again."""
     _, expected, _, seconds = reference.of("fp32", 2)
     new_folder(folder)
     words = ("tiny.yaml", *_WORDS, "--precision", "fp32", "--output-dir", "run")
@@ -150,7 +150,7 @@ def kill_launched(rng: random.Random, folder: Path, reference: Reference) -> str
 
 
 def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """A disk that is full, broken or read-only from some operation on, or a limit on file sizes."""
+    """Make the disk full, broken or read-only from some operation on, or limit file sizes."""
     _, expected, operations, _ = reference.of("fp32", 1)
     new_folder(folder)
     if rng.random() < 0.5:
@@ -200,7 +200,7 @@ _DAMAGE = {
 
 
 def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """A file of a run, its checkpoints or its cache is damaged; then it is trained or used."""
+    """Damage a file of a run, its checkpoints or its cache; then train or translate."""
     whole, expected, _, _ = reference.of("fp32", 1)
     shutil.copytree(whole, folder, symlinks=True)
     interrupted = rng.random() < 0.5
@@ -209,12 +209,12 @@ def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
             path = folder / "run" / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = [path for path in files if path.parent != folder]  # the pairs are the user's own
+    files = [path for path in files if path.parent != folder]  # not recipe and pairs
     path, damage = rng.choice(files), rng.choice(sorted(_DAMAGE))
     _DAMAGE[damage](rng, path)
     name = path.relative_to(folder)
     if interrupted or rng.random() < 0.5:
-        # An average of two checkpoints of three is another model, and said to be.
+        # Without a damaged checkpoint, the average is another model, and a warning says so.
         excuse = next((part for part in name.parts if part.startswith("checkpoint-")), None)
         outcome = finished(folder, expected, Started(train(), folder).ended(), excuse=excuse)
         return outcome if outcome in (RIGHT, REFUSED) else f"train, {name} {damage}: {outcome}"
@@ -222,7 +222,7 @@ def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
 
 
 def _used(folder: Path, whole: Path, what: str, *, may_differ: bool) -> str:
-    """Whether a damaged run translates as the whole one does, or refuses."""
+    """Return whether a damaged run translates like the undamaged one, or refuses."""
     translate = command("translate", "run", "test.txt", "--num-beams", "2")
     for place in (folder, whole):
         (place / "test.txt").write_text("ein Hund\nein altes Haus\n\nund\n", encoding="utf-8")
@@ -235,7 +235,7 @@ def _used(folder: Path, whole: Path, what: str, *, may_differ: bool) -> str:
 
 
 def two_writers(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """The same command twice at once, which writes a run directory or one file."""
+    """Run a command twice at the same time, writing to one run directory or one file."""
     whole, expected, _, seconds = reference.of("fp32", 1)
     new_folder(folder)
     if rng.random() < 0.4:
@@ -253,7 +253,7 @@ def two_writers(rng: random.Random, folder: Path, reference: Reference) -> str:
 
 
 def _two_outputs(folder: Path, whole: Path) -> str:
-    """Two translations into one file, which then holds one of them, whole."""
+    """Check that two translations into one file leave one of them complete."""
     sentences = "".join(f"Haus {number}\n" for number in range(300))
     (folder / "source.txt").write_text(sentences, encoding="utf-8")
     words = ("translate", whole / "run", "source.txt", "--num-beams", "1")
