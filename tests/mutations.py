@@ -80,7 +80,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "if attention_mask is not None and attention_mask.dim() == 2:",
         "if False:",
-        "test_parity.py::test_model_equals_the_equations_of_the_paper",
+        "test_parity.py::test_model_matches_the_equations_of_the_paper",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -123,7 +123,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "dropout = self.attention_dropout if self.training else 0.0",
         "dropout = self.attention_dropout",
-        "test_parity.py::test_model_equals_the_equations_of_the_paper",
+        "test_parity.py::test_model_matches_the_equations_of_the_paper",
     ),
     # The model: positions, embeddings, softmax (Sections 3.4 and 3.5).
     Mutation(
@@ -136,19 +136,19 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "max(d_model // 2 - 1, 1)",
         "max(d_model // 2, 1)",
-        "test_paper.py::test_tensor2tensor_sinusoids_are_the_authors_layout",
+        "test_paper.py::test_tensor2tensor_sinusoids_follow_the_authors_code",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "x = inputs_embeds * math.sqrt(self.config.d_model)",
         "x = inputs_embeds * 1.0",
-        "test_paper.py::test_embeddings_are_multiplied_by_root_of_d_model_and_logits_are_not",
+        "test_paper.py::test_embeddings_are_scaled_by_sqrt_d_model_and_logits_are_not",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         '_tied_weights_keys = {"lm_head.weight": "model.shared.weight"}',
         "_tied_weights_keys = {}",
-        "test_paper.py::test_one_matrix_serves_both_embeddings_and_the_softmax",
+        "test_paper.py::test_both_embeddings_and_the_softmax_share_one_matrix",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -352,13 +352,13 @@ MUTATIONS = [
         "batch_translation.py",
         'found.setdefault("max_new_tokens", bound - 1)',
         'found.setdefault("max_new_tokens", bound)',
-        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
+        "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     Mutation(
         "batch_translation.py",
         'found["max_extra_tokens"] = None',
         'found["max_extra_tokens"] = 50',
-        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
+        "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     # The search over `model(...)`, for changed models.
     Mutation(
@@ -570,7 +570,7 @@ MUTATIONS = [
         "batch_translation.py",
         "if len(row) > limit:",
         "if False:",
-        "test_pipeline.py::test_a_text_beyond_the_limits_is_an_error_that_names_it",
+        "test_pipeline.py::test_text_over_the_length_limits_raises_an_error_naming_it",
     ),
     Mutation(
         "cli/translate.py",
@@ -594,13 +594,13 @@ MUTATIONS = [
         "word_alignment.py",
         "words = [(place, word) for place, word in enumerate(source) if word is not None]",
         "words = [(place, word or 0) for place, word in enumerate(source)]",
-        "test_pipeline.py::test_links_are_of_the_strongest_token_that_is_a_word",
+        "test_pipeline.py::test_alignment_links_to_the_strongest_token_that_is_a_word",
     ),
     Mutation(
         "batch_translation.py",
         "links = word_alignment(tokenizer, source, ids[1:], weights)",
         "links = word_alignment(tokenizer, source, ids, weights)",
-        "test_pipeline.py::test_prefixes_and_alignments_are_those_of_the_search",
+        "test_pipeline.py::test_prefixes_and_alignments_equal_those_of_the_search",
     ),
     Mutation(
         "cli/translate.py",
@@ -918,7 +918,7 @@ MUTATIONS = [
         "return _eq3(updates + 1, d_model, warmup_steps, factor)",
         "return _eq3(max(updates, 1), d_model, warmup_steps, factor)",
         "test_optimization.py::test_schedule_equals_eq3"
-        " test_optimization.py::test_first_update_is_step_one_and_moves_the_weights",
+        " test_optimization.py::test_first_update_uses_step_one_and_moves_the_weights",
     ),
     Mutation(
         "train/optimization.py",
@@ -1831,7 +1831,7 @@ MUTATIONS = [
         "batch_translation.py",
         '            text.encode("utf-8")\n',
         "            pass\n",
-        "test_pipeline.py::test_the_pipeline_names_what_is_no_text"
+        "test_pipeline.py::test_pipeline_errors_name_the_input_that_is_not_text"
         " test_pipeline.py::test_wrong_arguments_are_named",
     ),
     Mutation(
