@@ -225,7 +225,7 @@ MUTATIONS = [
         "publish/card.py",
         "        example=(right or samples)[0],\n",
         "        example=samples[0],\n",
-        "test_publishing.py::test_the_example_of_a_card_is_right_if_a_sample_is",
+        "test_publishing.py::test_cards_example_is_a_correct_translation_if_there_is_one",
     ),
     Mutation(
         "storage/reading.py",
@@ -619,37 +619,37 @@ MUTATIONS = [
         "data/readers.py",
         "self.num_malformed += 1",
         "self.num_malformed = 1",
-        "test_reading.py::test_many_malformed_lines_are_counted_and_the_first_are_shown",
+        "test_reading.py::test_all_malformed_lines_are_counted_and_the_first_five_kept",
     ),
     Mutation(
         "data/readers.py",
         "if counts[0] != counts[1]:",
         "if False:",
-        "test_reading.py::test_files_of_unequal_length_are_refused_with_both_counts",
+        "test_reading.py::test_files_of_unequal_length_are_rejected_with_both_counts",
     ),
     Mutation(
         "data/readers.py",
         "if size > TEXT_BYTES:",
         "if size > 2 * TEXT_BYTES:",
-        "test_reading.py::test_a_side_may_have_64_kib_and_no_byte_more",
+        "test_reading.py::test_each_side_is_limited_to_64_kib",
     ),
     Mutation(
         "data/readers.py",
         "if len(line) > LINE_BYTES:",
         "if len(line) > LINE_BYTES + 1:",
-        "test_reading.py::test_a_line_may_have_1_mib_and_no_byte_more",
+        "test_reading.py::test_each_line_is_limited_to_1_mib",
     ),
     Mutation(
         "storage/reading.py",
         "while line := file.readline(LINE_BYTES + len(mark) + 2):",
         "while line := file.readline():",
-        "test_reading.py::test_no_line_is_held_whole_however_long",
+        "test_reading.py::test_very_long_lines_are_not_held_in_memory",
     ),
     Mutation(
         "data/readers.py",
         "with errors_naming(path), gzip.open",
         "with gzip.open",
-        "test_reading.py::test_errors_of_reading_name_the_file_as_those_of_opening_do",
+        "test_reading.py::test_errors_while_reading_or_opening_name_the_file",
     ),
     Mutation(
         "data/readers.py",
@@ -661,7 +661,7 @@ MUTATIONS = [
         "data/readers.py",
         "        if size > LINE_BYTES:\n",
         "        if False:\n",
-        "test_reading.py::test_a_row_over_many_lines_ends_at_1_mib",
+        "test_reading.py::test_multi_line_rows_are_limited_to_1_mib",
     ),
     Mutation(
         "data/dataset.py",
@@ -861,19 +861,19 @@ MUTATIONS = [
         "train/r_drop.py",
         "(p.exp() - q.exp()) * (p - q)",
         "p.exp() * (p - q)",
-        "test_r_drop.py::test_loss_is_half_of_the_authors_formula",
+        "test_r_drop.py::test_loss_is_half_the_authors_formula",
     ),
     Mutation(
         "train/r_drop.py",
         "grad_q = difference.neg_().add_(1 + h - h * from_p)",
         "grad_q = difference.neg_().add_(1 + h - h * from_q)",
-        "test_r_drop.py::test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits",
+        "test_r_drop.py::test_chunked_loss_and_gradients_equal_those_of_all_logits",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "loss = loss_function(",
         "loss = smoothed_cross_entropy(",
-        "test_r_drop.py::test_trainer_computes_it_of_every_pair_twice",
+        "test_r_drop.py::test_trainer_computes_the_loss_on_every_pair_twice",
     ),
     # The tokenizer (Section 5.1).
     Mutation(
@@ -992,7 +992,7 @@ MUTATIONS = [
         "publish/card.py",
         "known = {name: value for name, value in whole.items() if name != CHOSEN}",
         "known = whole",
-        "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
+        "test_publishing.py::test_runs_choice_is_not_reported_for_another_average",
     ),
     # When a training ends.
     Mutation(
@@ -1134,7 +1134,7 @@ MUTATIONS = [
         "data/readers.py",
         "if self._undecoded >= 10 and self._undecoded > count / 10:",
         "if self._undecoded > 10 * count:",
-        "test_reading.py::test_files_of_another_encoding_are_refused",
+        "test_reading.py::test_files_in_other_encodings_are_rejected",
     ),
     Mutation(
         "data/selection.py",
@@ -1593,58 +1593,57 @@ MUTATIONS = [
         "train/report.py",
         "count = max(count, _FEWEST_SAMPLES)",
         "count = max(count, 1)",
-        "test_publishing.py::test_a_card_has_three_samples_however_few_a_recipe_asks_for",
+        "test_publishing.py::test_at_least_three_samples_are_kept_for_the_card",
     ),
     # Publishing.
     Mutation(
         "publish/publishing.py",
         '    "merges.txt",\n)',
         '    "merges.txt",\n    "notes.txt",\n)',
-        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_publishing.py::test_dry_run_lists_every_file_without_contacting_the_hub",
     ),
     Mutation(
         "storage/saved_model.py",
         "                check_finite(name, tensor, path)\n",
         "",
-        "test_publishing.py::test_weights_that_are_not_finite_are_refused"
+        "test_publishing.py::test_non_finite_weights_are_rejected"
         " test_loading.py::test_what_does_not_load_is_said_in_one_line",
     ),
     Mutation(
         "storage/saved_model.py",
         "if target.is_relative_to(directory):",
         "if True:",
-        "test_publishing.py::test_a_link_that_leaves_the_directory_is_refused",
+        "test_publishing.py::test_symlinks_to_outside_the_directory_are_rejected",
     ),
     Mutation(
         "publish/publishing.py",
         "shutil.copyfile(own_file(curves), folder / CURVES)",
         "shutil.copyfile(curves, folder / CURVES)",
-        "test_publishing.py::test_a_link_that_leaves_the_directory_is_refused",
+        "test_publishing.py::test_symlinks_to_outside_the_directory_are_rejected",
     ),
     Mutation(
         "publish/card.py",
         ' and name != "max_steps"',
         "",
-        "test_publishing.py::test_differences_from_the_paper_are_those_of_the_recipe",
+        "test_publishing.py::test_card_lists_the_recipes_differences_from_the_paper",
     ),
     Mutation(
         "publish/card.py",
         '_MARKUP.sub(r"\\\\\\1", _one_line(text))',
         "_one_line(text)",
-        "test_publishing.py::test_nothing_in_the_metrics_can_break_out_of_its_place",
+        "test_publishing.py::test_everything_in_the_metrics_is_escaped_in_the_card",
     ),
     Mutation(
         "publish/card.py",
         "if not license:",
         "if False:",
-        "test_publishing.py::test_licence_is_demanded_and_not_guessed",
+        "test_publishing.py::test_missing_or_invalid_licences_are_rejected",
     ),
     Mutation(
         "publish/card.py",
         'return _HUB_DATASET.findall(facts["published"]["data_source"] or "")',
         "return []",
-        "test_publishing.py::"
-        "test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source_links_to",
+        "test_publishing.py::test_metadata_names_the_hub_data_set_used_or_linked",
     ),
     Mutation(
         "cli/parser.py",
@@ -1656,14 +1655,14 @@ MUTATIONS = [
         "publish/card.py",
         'recipe[name] = ",".join(Path(part).name for part in parts)',
         'recipe[name] = ",".join(parts)',
-        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_publishing.py::test_dry_run_lists_every_file_without_contacting_the_hub",
     ),
     Mutation(
         "publish/card.py",
         "value = round(result[metric], 3)",
         "value = round(result[metric], 0)",
         "test_publishing.py::test_metadata_of_the_card_round_trips"
-        " test_publishing.py::test_committed_cards_are_what_their_facts_give",
+        " test_publishing.py::test_committed_cards_match_their_metrics",
     ),
     Mutation(
         "publish/publishing.py",
@@ -1681,23 +1680,23 @@ MUTATIONS = [
         "publish/publishing.py",
         "if not _close(logits, expected):",
         "if False:",
-        "test_publishing.py::test_a_model_that_computes_otherwise_elsewhere_is_refused",
+        "test_publishing.py::test_model_with_other_outputs_in_a_clean_process_is_rejected",
     ),
     # Code that travels, and the Hub.
     Mutation(
         "publish/remote_code.py",
         "return sorted(modules | found)",
         "return sorted(modules)",
-        "test_publishing.py::test_code_that_travels_is_closed_under_imports_and_needed",
+        "test_publishing.py::test_embedded_code_is_exactly_what_the_classes_import",
     ),
     Mutation(
         "publish/publishing.py",
         "for name in CHOOSE_CODE:  # such as code that is not pushed",
         "for name in ():",
         "test_publishing.py"
-        "::test_config_is_published_without_what_training_left_in_it"
+        "::test_published_config_has_no_leftovers_from_training"
         " test_publishing.py"
-        "::test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean",
+        "::test_embedded_code_is_flat_and_ordinary_checkpoints_have_none",
     ),
     Mutation(
         "publish/hub.py",
