@@ -807,26 +807,25 @@ MUTATIONS = [
         "train/run.py",
         "recipe.gradient_accumulation, args.world_size",
         "recipe.gradient_accumulation, 1",
-        "test_two_processes.py::test_two_processes_train_one_run_and_the_first_writes_it",
+        "test_two_processes.py::test_only_the_first_of_two_processes_writes_the_run",
     ),
     Mutation(
         "train/trainer.py",
         "if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:",
         "if False:",
-        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "0 < left <= self.args.process_index",
         "0 < left < self.args.process_index",
-        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "if written_by in (None, self.args.world_size):",
         "if True:",
-        "test_two_processes.py"
-        "::test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled",
+        "test_two_processes.py::test_resuming_with_other_processes_draws_new_reproducible_numbers",
     ),
     Mutation(
         "train/trainer.py",
@@ -880,13 +879,13 @@ MUTATIONS = [
         "data/tokenizer.py",
         "split_special_tokens=True,",
         "split_special_tokens=False,",
-        "test_tokenization.py::test_hard_texts_survive",
+        "test_tokenization.py::test_hard_texts_survive_encoding",
     ),
     Mutation(
         "data/tokenizer.py",
         "Digits(individual_digits=True)",
         "Digits(individual_digits=False)",
-        "test_tokenization.py::test_digits_alone_survive_too",
+        "test_tokenization.py::test_texts_survive_encoding_with_split_digits",
     ),
     Mutation(
         "data/tokenizer.py",
@@ -898,7 +897,7 @@ MUTATIONS = [
         "data/tokenizer.py",
         "initial_alphabet=sorted(alphabet),",
         "initial_alphabet=sorted(alphabet)[:9],",
-        "test_tokenization.py::test_the_whole_byte_alphabet_is_there",
+        "test_tokenization.py::test_vocabulary_always_contains_all_bytes",
     ),
     Mutation(
         "data/tokenizer.py",
@@ -1005,13 +1004,13 @@ MUTATIONS = [
         "train/outlook.py",
         "left = min(left, math.ceil(in_time / max(each, 1e-9)))",
         "pass",
-        "test_trainer.py::test_start_tells_what_is_trained_and_then_when_it_ends",
+        "test_trainer.py::test_log_describes_the_training_and_predicts_its_end",
     ),
     Mutation(
         "train/outlook.py",
         "self.trainer.warn_of_warmup(last)",
         "pass",
-        "test_trainer.py::test_minutes_that_end_within_the_warm_up_are_told",
+        "test_trainer.py::test_time_limit_within_the_warmup_gives_a_warning",
     ),
     # What a run keeps.
     Mutation(
@@ -1024,7 +1023,7 @@ MUTATIONS = [
         "train/trainer.py",
         "self._plain_loss(self.get_eval_dataloader(some))",
         "loss",
-        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
         "train/run_directory.py",
@@ -1084,7 +1083,7 @@ MUTATIONS = [
         "visualization/attention.py",
         '[f"head {index + 1}" for index in indices]',
         '[f"head {index}" for index in indices]',
-        "test_visualization.py::test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit",
+        "test_visualization.py::test_title_counts_from_1_and_shortens_the_sentence_to_fit",
     ),
     Mutation(
         "cli/translate.py",
@@ -1171,57 +1170,57 @@ MUTATIONS = [
         "train/checkpoints.py",
         'if self.data not in ("", data):',
         "if False:",
-        "test_trainer.py::test_other_training_pairs_are_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_other_training_pairs_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         "if self.world_size > 1 and not self.batches_per_update:",
         "if False:",
-        "test_trainer.py::test_several_processes_of_an_earlier_version_are_refused_on_resumption",
+        "test_trainer.py::test_resuming_older_multi_process_checkpoints_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         "if self.batches_per_update not in (0, batches_per_update):",
         "if False:",
-        "test_trainer.py::test_another_number_of_batches_in_an_update_is_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_other_batches_per_update_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         'if self.precision not in ("", precision):',
         "if False:",
-        "test_trainer.py::test_another_precision_is_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_another_precision_is_rejected",
     ),
     Mutation(
         "train/trainer.py",
         "self.progress = Progress.load(Path(resume_from_checkpoint))",
         "Progress.load(Path(resume_from_checkpoint))",
-        "test_trainer.py::test_resumption_goes_on_with_the_matrix_products_of_the_first_start",
+        "test_trainer.py::test_resumption_keeps_the_matmul_precision_of_the_first_start",
     ),
     # The trainer.
     Mutation(
         "train/trainer.py",
         "torch.tensor([float(loss) * count, count], dtype=torch.float64)",
         "torch.tensor([float(loss), 1], dtype=torch.float64)",
-        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
         "train/arguments.py",
         "for name, advice in UNUSED.items():",
         "for name, advice in ():",
-        "test_trainer.py::test_second_label_smoothing_is_refused"
+        "test_trainer.py::test_trainers_label_smoothing_and_generation_are_rejected"
         " test_arguments.py::test_an_argument_without_use_is_refused_by_name",
     ),
     Mutation(
         "train/trainer.py",
         'if not math.isfinite(logs["loss"]):',
         "if False:",
-        "test_trainer.py::test_loss_that_is_not_finite_ends_the_run",
+        "test_trainer.py::test_non_finite_loss_ends_the_run",
     ),
     Mutation(
         "train/trainer.py",
         "with torch.random.fork_rng(devices=devices):",
         "with torch.enable_grad():",
-        "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone",
+        "test_trainer.py::test_evaluation_frequency_does_not_change_the_weights",
     ),
     Mutation(
         "train/arguments.py",
@@ -1233,7 +1232,7 @@ MUTATIONS = [
         "train/trainer.py",
         "seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,",
         "",
-        "test_trainer.py::test_the_seed_decides_the_order_of_the_batches",
+        "test_trainer.py::test_seed_determines_the_order_of_batches",
     ),
     Mutation(
         "train/trainer.py",
@@ -1949,7 +1948,7 @@ MUTATIONS = [
         "visualization/attention.py",
         '"cross": (self.target_words, self.source_words),',
         '"cross": (self.source_words, self.target_words),',
-        "test_visualization.py::test_heat_maps_have_the_weights_and_the_words_on_the_axes",
+        "test_visualization.py::test_heat_maps_show_the_weights_with_words_on_the_axes",
     ),
     # The command line.
     Mutation(
@@ -2014,13 +2013,13 @@ MUTATIONS = [
         "../training/paper/table_1.py",
         "seen = ((at - others).abs() <= radius)",
         "seen = ((at - others).abs() < radius)",
-        "test_table_1.py::test_restricted_attention_is_attention_under_a_mask_of_a_band",
+        "test_table_1.py::test_restricted_attention_equals_attention_with_a_band_mask",
     ),
     Mutation(
         "../training/paper/table_1.py",
         "weakref.finalize(storage, self.live.pop, storage._cdata)",
         "pass",
-        "test_table_1.py::test_eager_attention_holds_n_x_n_weights_and_the_others_do_not",
+        "test_table_1.py::test_only_full_self_attention_needs_quadratic_memory",
     ),
     Mutation(
         "../training/paper/table_2.py",
@@ -2033,31 +2032,31 @@ MUTATIONS = [
         "../training/paper/trees.py",
         "(ours & theirs).total()",
         "len(ours.keys() & theirs.keys())",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "return start + (not next(words))",
         "return start + 1",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "SAME_LABEL.get(part.label, part.label)",
         "part.label",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "return root, whole and not left",
         "return root, not left",
-        "test_table_4.py::test_what_is_no_tree_is_mended",
+        "test_table_4.py::test_malformed_sequences_are_repaired",
     ),
     Mutation(
         "../training/paper/table_4.py",
         "found[place] = attach(symbols, sentences[place])",
         "found[place] = attach(symbols[1:], sentences[place])",
-        "test_table_4.py::test_a_parser_learns_what_it_reads",
+        "test_table_4.py::test_parser_fits_its_training_trees",
     ),
     # Generated pairs.
     Mutation(
