@@ -1,15 +1,15 @@
-"""Proof that the tests protect what matters: each row breaks one thing, and its tests must notice.
+"""Mutation tests: each row breaks one thing in the package, and its tests must fail.
 
-Run it before and after a change that moves code or tests: what was caught has to be caught still.
-Rows name code by its text and tests by their ids; whoever moves either mends the row.
+Run it before and after a change that moves code or tests: what was caught before must still be
+caught. Rows quote code and name tests by their ids; if you change either, fix the row.
 
     python tests/mutations.py                        # all rows
-    python tests/mutations.py --only search          # rows whose file, text or tests hold "search"
+    python tests/mutations.py --only search          # rows with "search" in file, text or tests
     python tests/mutations.py --list
 
-Rows that nothing notices are kept with the reason in `survives`. A row whose tests need a package
-that is not installed is left out and said to be. The tracked files are copied, and only the copy is
-changed. The exit code is 0 if every row that was run came out as expected.
+Rows that no test catches are kept, with the reason in `survives`. A row is left out, and reported,
+if its tests need a package that is not installed. Only a copy of the tracked files is changed. The
+exit code is 0 if every row that was run came out as expected.
 """
 
 import argparse
@@ -27,26 +27,26 @@ from typing import NamedTuple, NoReturn
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 PACKAGE = "vanilla_transformer"
-SECONDS = 300  # of one row; a mutation may make an endless loop
+SECONDS = 300  # per row; a mutation may cause an endless loop
 HEAVY = (
     *("pytest", "hypothesis", "torch", "transformers.modeling_utils", "transformers.pipelines"),
     *("transformers.trainer_seq2seq", "transformers.models.marian.modeling_marian"),
     *("datasets", "sacrebleu", "matplotlib.figure", "peft"),
 )
-# Tests of whatever users make of a model; what it is stands in brackets behind them.
+# Tests of models that users have changed; a row appends the parameter in brackets.
 SEARCHED = "test_changed_models.py::test_every_change_is_searched_evaluated_and_drawn_as_it_is"
 TRAINED = "test_changed_models.py::test_every_change_is_trained_as_it_is"
 
 
 class Mutation(NamedTuple):
-    """One thing broken, and who must notice."""
+    """A change that breaks the code, and the tests that must fail."""
 
-    file: str  # in the folder of the package
-    old: str  # stands in it exactly once
+    file: str  # path in the package
+    old: str  # occurs in it exactly once
     new: str
-    tests: str  # ids of pytest, from the folder of the tests, with spaces between them
-    survives: str = ""  # why nothing notices, where that is known
-    needs: str = ""  # packages of the tests that may be missing, with spaces between them
+    tests: str  # pytest ids relative to the tests folder, separated by spaces
+    survives: str = ""  # why no test fails, if known
+    needs: str = ""  # optional packages that the tests need, separated by spaces
 
 
 MUTATIONS = [
@@ -206,7 +206,7 @@ MUTATIONS = [
         "test_loss.py::test_bfloat16_products_and_float32_sums"
         " test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
         " test_loss.py::test_loss_compiles_as_one_graph",
-        survives="on a CPU the rows without a label are gone before; bfloat16 on a GPU has them",
+        survives="on a CPU, rows without a label are removed earlier; bfloat16 on a GPU keeps them",
     ),
     # The paper's beam search (Section 6.1).
     Mutation(
@@ -541,7 +541,7 @@ MUTATIONS = [
         "order = list(range(len(lengths)))",
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
-    # What a model is called with.
+    # Arguments of a model's calls.
     Mutation(
         "input_checks.py",
         "not ((mask == 0) | (mask == 1)).all()",
@@ -962,7 +962,7 @@ MUTATIONS = [
         "wanted = True",
         "test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
     ),
-    # The end of a run is chosen on validation pairs.
+    # Average and length penalty are chosen on validation pairs.
     Mutation(
         "train/choosing.py",
         "for count in (own, *(count for count in reversed(COUNTS) if count < own)):",
@@ -993,7 +993,7 @@ MUTATIONS = [
         "known = whole",
         "test_publishing.py::test_runs_choice_is_not_reported_for_another_average",
     ),
-    # When a training ends.
+    # The end of a training.
     Mutation(
         "train/run.py",
         "or out_of_time or early",
@@ -1012,7 +1012,7 @@ MUTATIONS = [
         "pass",
         "test_trainer.py::test_time_limit_within_the_warmup_gives_a_warning",
     ),
-    # What a run keeps.
+    # Files of a run.
     Mutation(
         "train/curves.py",
         '_series(log_history, "eval_training_loss"), validation)',
@@ -1031,7 +1031,7 @@ MUTATIONS = [
         "pass",
         "test_runs.py::test_scores_never_overwrite_files_of_a_run",
     ),
-    # Plain `generate` of a young model.
+    # Plain `generate` of a barely trained model.
     Mutation(
         "modeling_vanilla_transformer.py",
         "generation_config.max_new_tokens = min(own, longest)",
@@ -1053,7 +1053,7 @@ MUTATIONS = [
         'space = " "',
         "test_cli_translate.py::test_paragraphs_are_joined_as_their_language_is_written",
     ),
-    # A training that goes on from a trained model.
+    # Training that starts from a trained model.
     Mutation(
         "train/initial_model.py",
         "    model.load_state_dict(saved.state_dict())\n",
@@ -1091,7 +1091,7 @@ MUTATIONS = [
         "return int(text)",
         "test_cli_translate.py::test_any_layer_and_head_can_be_drawn",
     ),
-    # Checkpoints that are whole.
+    # Complete checkpoints.
     Mutation(
         "train/checkpoints.py",
         'if not same or sha256(path) != facts.get("sha256"):',
@@ -1128,7 +1128,7 @@ MUTATIONS = [
         "continue",
         "test_checkpoints.py::test_broken_checkpoints_that_the_average_lacks_are_named",
     ),
-    # What newcomers do with files of pairs.
+    # Newcomers' files of pairs.
     Mutation(
         "data/readers.py",
         "if self._undecoded >= 10 and self._undecoded > count / 10:",
@@ -1680,7 +1680,7 @@ MUTATIONS = [
         "if False:",
         "test_publishing.py::test_model_with_other_outputs_in_a_clean_process_is_rejected",
     ),
-    # Code that travels, and the Hub.
+    # Published code and the Hub.
     Mutation(
         "publish/remote_code.py",
         "return sorted(modules | found)",
@@ -1720,7 +1720,7 @@ MUTATIONS = [
         'return " ".join(str(error).split())',
         "test_hub.py::test_a_token_may_end_its_line_and_is_in_no_error",
     ),
-    # Files that appear whole or not at all.
+    # Atomic writing of files.
     Mutation(
         "storage/atomic.py",
         '    sync(*aside.rglob("*"), aside)\n',
@@ -1885,7 +1885,7 @@ MUTATIONS = [
         "return scale",
         "test_import_annotated.py::test_imported_log_probabilities_equal_the_equations",
     ),
-    # Exporting: what was written is the model.
+    # Exporting: the written files compute the same as the model.
     Mutation(
         "convert/exporters/marian.py",
         'if config.norm_first:\n        yield "norm_first',
@@ -1995,7 +1995,7 @@ MUTATIONS = [
         'return str(error).replace(". ", "\\n")',
         "test_cli.py::test_mistakes_end_in_one_line",
     ),
-    # The paper as a notebook: one code for both languages, and what was run is what is shown.
+    # The paper as a notebook: the same code in both languages, with the outputs of that code.
     Mutation(
         "../training/paper/notebook.zh.py",
         "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
@@ -2027,7 +2027,7 @@ MUTATIONS = [
         "2 * devices * 4 * parameters",
         "test_table_2.py::test_table_2_adds_up",
     ),
-    # Trees of Table 4: EVALB's rules, and what is no tree.
+    # Trees of Table 4: EVALB's rules and malformed trees.
     Mutation(
         "../training/paper/trees.py",
         "(ours & theirs).total()",
@@ -2091,18 +2091,18 @@ def main() -> int:
 
 
 def shown(row: Mutation) -> str:
-    """File and change of a row, on one line."""
+    """Return a row's file and change on one line."""
     return " ".join(f"{row.file}: {row.old} -> {row.new or 'nothing'}".split())
 
 
 def times(row: Mutation) -> int:
-    """How often the old text stands in the file."""
+    """Return how often the old text occurs in the file."""
     path = ROOT / PACKAGE / row.file
     return path.read_text(encoding="utf-8").count(row.old) if path.is_file() else 0
 
 
 def copy_tracked(copy: Path) -> None:
-    """The tracked files as they are in the working tree."""
+    """Copy the tracked files as they are in the working tree."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
@@ -2111,7 +2111,7 @@ def copy_tracked(copy: Path) -> None:
 
 
 def import_heavy_libraries(home: Path) -> None:
-    """Import what the tests of all rows use, so that each need not, with caches of its own."""
+    """Import what most tests use, once for all rows, with caches in `home`."""
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HOME": str(home)}  # both are read on import
     for name in HEAVY:
         if importlib.util.find_spec(name.partition(".")[0]):
@@ -2119,14 +2119,16 @@ def import_heavy_libraries(home: Path) -> None:
 
 
 def run_all(rows: list[Mutation], copy: Path, home: Path) -> int:
-    """Run the tests once as they are, then each row; the exit code."""
+    """Run the tests once on unchanged code, then for each row; return the exit code."""
     missing = {row: lacking(row) for row in rows}
     tests = dict.fromkeys(test for row in rows if not missing[row] for test in row.tests.split())
     code, output, seconds = run_tests(list(tests), copy, home)
     if code != 0:
-        print(f"{output}\nThe tests of these rows do not pass as they are.")
+        print(f"{output}\nThese tests do not pass on the unchanged code.")
         return 1
-    print(f"{len(tests)} selections of tests pass as they are, {seconds:.0f} s.", flush=True)
+    print(
+        f"{len(tests)} selections of tests pass on the unchanged code, {seconds:.0f} s.", flush=True
+    )
     counts = {"caught": 0, "SURVIVED": 0, "error": 0}
     unexpected = 0
     for number, row in enumerate(rows, start=1):
@@ -2148,12 +2150,12 @@ def run_all(rows: list[Mutation], copy: Path, home: Path) -> int:
 
 
 def lacking(row: Mutation) -> str:
-    """The first package that the tests of a row need and nobody has installed."""
+    """Return the first package that the tests of a row need and that is not installed, or ""."""
     return next((name for name in row.needs.split() if not importlib.util.find_spec(name)), "")
 
 
 def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
-    """Status of a row, what its tests printed, and the seconds they took."""
+    """Return the status of a row, the output of its tests and the seconds they took."""
     path = copy / PACKAGE / row.file
     text = path.read_text(encoding="utf-8")
     replace(path, text.replace(row.old, row.new))
@@ -2165,19 +2167,19 @@ def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file so that Python does not take the compiled form of another text for it."""
+    """Write a file and delete its compiled forms, which Python could take for current."""
     path.write_text(text, encoding="utf-8")
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
         compiled.unlink()
 
 
 def run_tests(tests: list[str], copy: Path, home: Path) -> tuple[int, str, float]:
-    """Exit code of pytest, or -1 when it took too long, its output and the seconds.
+    """Return pytest's exit code (-1 if it took too long), its output and the seconds.
 
-    A fork of this process has imported the heavy libraries, which takes longer than most tests, and
-    nothing of the package.
+    The tests run in a fork: it has already imported the heavy libraries, which takes longer than
+    most tests, but nothing of the package.
     """
-    for path in home.iterdir():  # what a broken program left in caches must not meet a whole one
+    for path in home.iterdir():  # caches written by broken code must not affect the next row
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     started = time.monotonic()
     limit = SECONDS * (1 if len(tests) < 20 else 10)
@@ -2199,7 +2201,7 @@ def run_tests(tests: list[str], copy: Path, home: Path) -> tuple[int, str, float
 
 
 def become_pytest(tests: list[str], copy: Path, output: int) -> NoReturn:
-    """Run tests of the copy in this process, and end it."""
+    """Run tests of the copy in this process, then exit."""
     code = -1
     try:
         os.setsid()
