@@ -1,13 +1,12 @@
-"""A run and two published folders that version 0.1.0 has written, and what it made of them.
+"""A run and two published folders written by version 0.1.0, and their expected outputs.
 
-fixtures/make_0_1_0.py says how they were made. Nothing here or in test_compatibility.py names a
-module of the package: only its public names, transformers and the command line, which stay.
+fixtures/make_0_1_0.py made them. This file and test_compatibility.py use only what is stable: the
+package's public names, transformers and the command line, but no modules of the package.
 
     python tests/fixture_0_1_0.py --check-bits
 
-resumes the interrupted run with the code that is installed and compares what it ends with, bit by
-bit, with what 0.1.0 ended with. Processors round differently, so this holds only on a machine where
-0.1.0 itself passes.
+resumes the interrupted run with the code of this checkout and compares the results bit by bit with
+those of 0.1.0. Processors round differently, so use a machine on which 0.1.0 itself passes.
 """
 
 import hashlib
@@ -22,16 +21,16 @@ from contextlib import chdir
 from pathlib import Path
 
 FIXTURES = Path(__file__).with_name("fixtures")
-RUN = FIXTURES / "run_0_1_0"  # recipe and pairs; in it the run complete/, and interrupted/
+RUN = FIXTURES / "run_0_1_0"  # recipe, pairs, and the runs complete/ and interrupted/
 PUBLISHED = {name: FIXTURES / "published_0_1_0" / name for name in ("without_code", "with_code")}
 EXPECTED = RUN / "expected.json"
 RECIPE, INTERRUPTED_AT = "tiny.yaml", 220
-# Equal to the bit in a run that was resumed and one that was never interrupted.
+# Files that are bit-identical in a resumed and in an uninterrupted run.
 BITS = ("model.safetensors", "checkpoints/checkpoint-240/model.safetensors", "samples.md")
 
 
 def command(*words: object) -> int:
-    """What `vanilla-transformer WORDS` does, in this process, and its exit code."""
+    """Run `vanilla-transformer WORDS` in this process and return the exit code."""
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     module, _, name = tomllib.loads(text)["project"]["scripts"]["vanilla-transformer"].partition(
         ":"
@@ -46,7 +45,7 @@ def pairs(split: str) -> tuple[list[str], list[str]]:
 
 
 def observed(model: object, tokenizer: object, sentences: list[str]) -> dict[str, object]:
-    """Ids, loss of a batch, and translations with their scores."""
+    """Return token ids, the loss of a batch, and translations with their scores."""
     import torch
 
     from vanilla_transformer import translate, translate_nbest
@@ -77,7 +76,7 @@ def load(directory: os.PathLike) -> tuple[object, object]:
 
 
 def losses_after(run: Path, update: int) -> dict[str, float]:
-    """What was logged of the loss after an update, in training and on the validation pairs."""
+    """Return the training and validation losses logged after an update."""
     state = json.loads((run / "checkpoints/checkpoint-240/trainer_state.json").read_text())
     return {
         f"{name} at {entry['step']}": entry[name]
@@ -92,7 +91,7 @@ def digests(run: Path) -> dict[str, str]:
 
 
 def check_bits() -> bool:
-    """Whether the interrupted run, resumed here, ends as it did with 0.1.0."""
+    """Return whether the interrupted run, resumed here, ends as it did with 0.1.0."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(shutil.copytree(RUN, Path(folder, "work")), "interrupted")
         with chdir(run.parent):

@@ -1,15 +1,15 @@
-"""Proof that the tests protect what matters: each row breaks one thing, and its tests must notice.
+"""Mutation tests: each row breaks one thing in the package, and its tests must fail.
 
-Run it before and after a change that moves code or tests: what was caught has to be caught still.
-Rows name code by its text and tests by their ids; whoever moves either mends the row.
+Run it before and after a change that moves code or tests: what was caught before must still be
+caught. Rows quote code and name tests by their ids; if you change either, fix the row.
 
     python tests/mutations.py                        # all rows
-    python tests/mutations.py --only search          # rows whose file, text or tests hold "search"
+    python tests/mutations.py --only search          # rows with "search" in file, text or tests
     python tests/mutations.py --list
 
-Rows that nothing notices are kept with the reason in `survives`. A row whose tests need a package
-that is not installed is left out and said to be. The tracked files are copied, and only the copy is
-changed. The exit code is 0 if every row that was run came out as expected.
+Rows that no test catches are kept, with the reason in `survives`. A row is left out, and reported,
+if its tests need a package that is not installed. Only a copy of the tracked files is changed. The
+exit code is 0 if every row that was run came out as expected.
 """
 
 import argparse
@@ -27,26 +27,26 @@ from typing import NamedTuple, NoReturn
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 PACKAGE = "vanilla_transformer"
-SECONDS = 300  # of one row; a mutation may make an endless loop
+SECONDS = 300  # per row; a mutation may cause an endless loop
 HEAVY = (
     *("pytest", "hypothesis", "torch", "transformers.modeling_utils", "transformers.pipelines"),
     *("transformers.trainer_seq2seq", "transformers.models.marian.modeling_marian"),
     *("datasets", "sacrebleu", "matplotlib.figure", "peft"),
 )
-# Tests of whatever users make of a model; what it is stands in brackets behind them.
+# Tests of models that users have changed; a row appends the parameter in brackets.
 SEARCHED = "test_changed_models.py::test_every_change_is_searched_evaluated_and_drawn_as_it_is"
 TRAINED = "test_changed_models.py::test_every_change_is_trained_as_it_is"
 
 
 class Mutation(NamedTuple):
-    """One thing broken, and who must notice."""
+    """A change that breaks the code, and the tests that must fail."""
 
-    file: str  # in the folder of the package
-    old: str  # stands in it exactly once
+    file: str  # path in the package
+    old: str  # occurs in it exactly once
     new: str
-    tests: str  # ids of pytest, from the folder of the tests, with spaces between them
-    survives: str = ""  # why nothing notices, where that is known
-    needs: str = ""  # packages of the tests that may be missing, with spaces between them
+    tests: str  # pytest ids relative to the tests folder, separated by spaces
+    survives: str = ""  # why no test fails, if known
+    needs: str = ""  # optional packages that the tests need, separated by spaces
 
 
 MUTATIONS = [
@@ -80,7 +80,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "if attention_mask is not None and attention_mask.dim() == 2:",
         "if False:",
-        "test_parity.py::test_model_equals_the_equations_of_the_paper",
+        "test_parity.py::test_model_matches_the_equations_of_the_paper",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -123,7 +123,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "dropout = self.attention_dropout if self.training else 0.0",
         "dropout = self.attention_dropout",
-        "test_parity.py::test_model_equals_the_equations_of_the_paper",
+        "test_parity.py::test_model_matches_the_equations_of_the_paper",
     ),
     # The model: positions, embeddings, softmax (Sections 3.4 and 3.5).
     Mutation(
@@ -136,19 +136,19 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "max(d_model // 2 - 1, 1)",
         "max(d_model // 2, 1)",
-        "test_paper.py::test_tensor2tensor_sinusoids_are_the_authors_layout",
+        "test_paper.py::test_tensor2tensor_sinusoids_follow_the_authors_code",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "x = inputs_embeds * math.sqrt(self.config.d_model)",
         "x = inputs_embeds * 1.0",
-        "test_paper.py::test_embeddings_are_multiplied_by_root_of_d_model_and_logits_are_not",
+        "test_paper.py::test_embeddings_are_scaled_by_sqrt_d_model_and_logits_are_not",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         '_tied_weights_keys = {"lm_head.weight": "model.shared.weight"}',
         "_tied_weights_keys = {}",
-        "test_paper.py::test_one_matrix_serves_both_embeddings_and_the_softmax",
+        "test_paper.py::test_both_embeddings_and_the_softmax_share_one_matrix",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -206,7 +206,7 @@ MUTATIONS = [
         "test_loss.py::test_loss_in_bfloat16_sums_in_float32"
         " test_loss.py::test_ignored_labels_have_neither_loss_nor_gradient"
         " test_loss.py::test_loss_compiles_as_one_graph",
-        survives="on a CPU the rows without a label are gone before; bfloat16 on a GPU has them",
+        survives="on a CPU, rows without a label are removed earlier; bfloat16 on a GPU keeps them",
     ),
     # The paper's beam search (Section 6.1).
     Mutation(
@@ -225,13 +225,13 @@ MUTATIONS = [
         "publish/card.py",
         "        example=(right or samples)[0],\n",
         "        example=samples[0],\n",
-        "test_publishing.py::test_the_example_of_a_card_is_right_if_a_sample_is",
+        "test_publishing.py::test_cards_example_is_a_correct_translation_if_there_is_one",
     ),
     Mutation(
         "storage/reading.py",
         "    _add_numbers(Dumper)  # quotes text that looks like a number\n",
         "",
-        "test_recipes.py::test_text_that_is_obeyed_reads_back_as_it_was",
+        "test_recipes.py::test_accepted_text_survives_writing_and_reading",
     ),
     Mutation(
         "beam_search.py",
@@ -352,13 +352,13 @@ MUTATIONS = [
         "batch_translation.py",
         'found.setdefault("max_new_tokens", bound - 1)',
         'found.setdefault("max_new_tokens", bound)',
-        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
+        "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     Mutation(
         "batch_translation.py",
         'found["max_extra_tokens"] = None',
         'found["max_extra_tokens"] = 50',
-        "test_pipeline.py::test_the_callers_bound_on_the_length_is_kept",
+        "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     # The search over `model(...)`, for changed models.
     Mutation(
@@ -541,7 +541,7 @@ MUTATIONS = [
         "order = list(range(len(lengths)))",
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
-    # What a model is called with.
+    # Arguments of a model's calls.
     Mutation(
         "input_checks.py",
         "not ((mask == 0) | (mask == 1)).all()",
@@ -570,7 +570,7 @@ MUTATIONS = [
         "batch_translation.py",
         "if len(row) > limit:",
         "if False:",
-        "test_pipeline.py::test_a_text_beyond_the_limits_is_an_error_that_names_it",
+        "test_pipeline.py::test_text_over_the_length_limits_raises_an_error_naming_it",
     ),
     Mutation(
         "cli/translate.py",
@@ -594,13 +594,13 @@ MUTATIONS = [
         "word_alignment.py",
         "words = [(place, word) for place, word in enumerate(source) if word is not None]",
         "words = [(place, word or 0) for place, word in enumerate(source)]",
-        "test_pipeline.py::test_links_are_of_the_strongest_token_that_is_a_word",
+        "test_pipeline.py::test_alignment_links_to_the_strongest_token_that_is_a_word",
     ),
     Mutation(
         "batch_translation.py",
         "links = word_alignment(tokenizer, source, ids[1:], weights)",
         "links = word_alignment(tokenizer, source, ids, weights)",
-        "test_pipeline.py::test_prefixes_and_alignments_are_those_of_the_search",
+        "test_pipeline.py::test_prefixes_and_alignments_equal_those_of_the_search",
     ),
     Mutation(
         "cli/translate.py",
@@ -619,37 +619,37 @@ MUTATIONS = [
         "data/readers.py",
         "self.num_malformed += 1",
         "self.num_malformed = 1",
-        "test_reading.py::test_many_malformed_lines_are_counted_and_the_first_are_shown",
+        "test_reading.py::test_all_malformed_lines_are_counted_and_the_first_five_kept",
     ),
     Mutation(
         "data/readers.py",
         "if counts[0] != counts[1]:",
         "if False:",
-        "test_reading.py::test_files_of_unequal_length_are_refused_with_both_counts",
+        "test_reading.py::test_files_of_unequal_length_are_rejected_with_both_counts",
     ),
     Mutation(
         "data/readers.py",
         "if size > TEXT_BYTES:",
         "if size > 2 * TEXT_BYTES:",
-        "test_reading.py::test_a_side_may_have_64_kib_and_no_byte_more",
+        "test_reading.py::test_each_side_is_limited_to_64_kib",
     ),
     Mutation(
         "data/readers.py",
         "if len(line) > LINE_BYTES:",
         "if len(line) > LINE_BYTES + 1:",
-        "test_reading.py::test_a_line_may_have_1_mib_and_no_byte_more",
+        "test_reading.py::test_each_line_is_limited_to_1_mib",
     ),
     Mutation(
         "storage/reading.py",
         "while line := file.readline(LINE_BYTES + len(mark) + 2):",
         "while line := file.readline():",
-        "test_reading.py::test_no_line_is_held_whole_however_long",
+        "test_reading.py::test_very_long_lines_are_not_held_in_memory",
     ),
     Mutation(
         "data/readers.py",
         "with errors_naming(path), gzip.open",
         "with gzip.open",
-        "test_reading.py::test_errors_of_reading_name_the_file_as_those_of_opening_do",
+        "test_reading.py::test_errors_while_reading_or_opening_name_the_file",
     ),
     Mutation(
         "data/readers.py",
@@ -661,7 +661,7 @@ MUTATIONS = [
         "data/readers.py",
         "        if size > LINE_BYTES:\n",
         "        if False:\n",
-        "test_reading.py::test_a_row_over_many_lines_ends_at_1_mib",
+        "test_reading.py::test_multi_line_rows_are_limited_to_1_mib",
     ),
     Mutation(
         "data/dataset.py",
@@ -745,13 +745,13 @@ MUTATIONS = [
         "train/run_directory.py",
         'return {"held_out_pairs": 0, **recorded}',
         'return {"held_out_pairs": None, **recorded}',
-        "test_runs.py::test_run_from_before_pairs_were_held_out_goes_on_with_all_of_its_pairs",
+        "test_runs.py::test_older_run_without_held_out_pairs_continues_with_all_pairs",
     ),
     Mutation(
         "train/run.py",
         "    if not len(texts) and not test_sets:\n        pairs,",
         "    if not test_sets:\n        pairs,",
-        "test_runs.py::test_nothing_is_held_out_where_validation_or_test_pairs_are_named",
+        "test_runs.py::test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given",
     ),
     Mutation(
         "data/selection.py",
@@ -769,7 +769,7 @@ MUTATIONS = [
         "recipes/pairs.py",
         "return clean_pairs(pairs) if recipe.clean else pairs",
         "return pairs",
-        "test_runs.py::test_pairs_that_are_hardly_translations_are_told_and_left_out_if_asked",
+        "test_runs.py::test_bad_pairs_are_reported_and_left_out_with_clean",
     ),
     # Batches by a budget of tokens (Section 5.1).
     Mutation(
@@ -807,26 +807,25 @@ MUTATIONS = [
         "train/run.py",
         "recipe.gradient_accumulation, args.world_size",
         "recipe.gradient_accumulation, 1",
-        "test_two_processes.py::test_two_processes_train_one_run_and_the_first_writes_it",
+        "test_two_processes.py::test_only_the_first_of_two_processes_writes_the_run",
     ),
     Mutation(
         "train/trainer.py",
         "if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:",
         "if False:",
-        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "0 < left <= self.args.process_index",
         "0 < left < self.args.process_index",
-        "test_two_processes.py::test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly",
+        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "if written_by in (None, self.args.world_size):",
         "if True:",
-        "test_two_processes.py"
-        "::test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled",
+        "test_two_processes.py::test_resuming_with_other_processes_draws_new_reproducible_numbers",
     ),
     Mutation(
         "train/trainer.py",
@@ -861,32 +860,32 @@ MUTATIONS = [
         "train/r_drop.py",
         "(p.exp() - q.exp()) * (p - q)",
         "p.exp() * (p - q)",
-        "test_r_drop.py::test_loss_is_half_of_the_authors_formula",
+        "test_r_drop.py::test_loss_is_half_the_authors_formula",
     ),
     Mutation(
         "train/r_drop.py",
         "grad_q = difference.neg_().add_(1 + h - h * from_p)",
         "grad_q = difference.neg_().add_(1 + h - h * from_q)",
-        "test_r_drop.py::test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits",
+        "test_r_drop.py::test_chunked_loss_and_gradients_equal_those_of_all_logits",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "loss = loss_function(",
         "loss = smoothed_cross_entropy(",
-        "test_r_drop.py::test_trainer_computes_it_of_every_pair_twice",
+        "test_r_drop.py::test_trainer_computes_the_loss_on_every_pair_twice",
     ),
     # The tokenizer (Section 5.1).
     Mutation(
         "data/tokenizer.py",
         "split_special_tokens=True,",
         "split_special_tokens=False,",
-        "test_tokenization.py::test_hard_texts_survive",
+        "test_tokenization.py::test_hard_texts_survive_encoding",
     ),
     Mutation(
         "data/tokenizer.py",
         "Digits(individual_digits=True)",
         "Digits(individual_digits=False)",
-        "test_tokenization.py::test_digits_alone_survive_too",
+        "test_tokenization.py::test_texts_survive_encoding_with_split_digits",
     ),
     Mutation(
         "data/tokenizer.py",
@@ -898,7 +897,7 @@ MUTATIONS = [
         "data/tokenizer.py",
         "initial_alphabet=sorted(alphabet),",
         "initial_alphabet=sorted(alphabet)[:9],",
-        "test_tokenization.py::test_the_whole_byte_alphabet_is_there",
+        "test_tokenization.py::test_vocabulary_always_contains_all_bytes",
     ),
     Mutation(
         "data/tokenizer.py",
@@ -918,7 +917,7 @@ MUTATIONS = [
         "return _eq3(updates + 1, d_model, warmup_steps, factor)",
         "return _eq3(max(updates, 1), d_model, warmup_steps, factor)",
         "test_optimization.py::test_schedule_equals_eq3"
-        " test_optimization.py::test_first_update_is_step_one_and_moves_the_weights",
+        " test_optimization.py::test_first_update_uses_step_one_and_moves_the_weights",
     ),
     Mutation(
         "train/optimization.py",
@@ -963,57 +962,57 @@ MUTATIONS = [
         "wanted = True",
         "test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
     ),
-    # The end of a run is chosen on validation pairs.
+    # Average and length penalty are chosen on validation pairs.
     Mutation(
         "train/choosing.py",
         "for count in (own, *(count for count in reversed(COUNTS) if count < own)):",
         "for count in (*(count for count in COUNTS if count < own), own):",
-        "test_runs.py::test_a_tie_leaves_the_values_of_the_recipe",
+        "test_runs.py::test_ties_keep_the_recipes_values",
     ),
     Mutation(
         "train/choosing.py",
         "best = max(greedy, key=",
         "best = min(greedy, key=",
-        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+        "test_runs.py::test_average_and_length_penalty_are_chosen_on_validation_pairs",
     ),
     Mutation(
         "train/choosing.py",
         "        average(best)\n",
         "",
-        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+        "test_runs.py::test_average_and_length_penalty_are_chosen_on_validation_pairs",
     ),
     Mutation(
         "train/run.py",
         'averaged = averaged[-chosen["averaged"] :]',
         "pass",
-        "test_runs.py::test_end_of_a_run_is_chosen_on_validation_pairs",
+        "test_runs.py::test_average_and_length_penalty_are_chosen_on_validation_pairs",
     ),
     Mutation(
         "publish/card.py",
         "known = {name: value for name, value in whole.items() if name != CHOSEN}",
         "known = whole",
-        "test_publishing.py::test_choice_of_the_run_is_not_told_of_another_average_of_it",
+        "test_publishing.py::test_runs_choice_is_not_reported_for_another_average",
     ),
-    # When a training ends.
+    # The end of a training.
     Mutation(
         "train/run.py",
         "or out_of_time or early",
         "or out_of_time",
-        "test_runs.py::test_run_stops_early_stays_complete_and_goes_on_with_more_patience",
+        "test_runs.py::test_early_stopped_run_is_complete_and_continues_with_more_patience",
     ),
     Mutation(
         "train/outlook.py",
         "left = min(left, math.ceil(in_time / max(each, 1e-9)))",
         "pass",
-        "test_trainer.py::test_start_tells_what_is_trained_and_then_when_it_ends",
+        "test_trainer.py::test_log_describes_the_training_and_predicts_its_end",
     ),
     Mutation(
         "train/outlook.py",
         "self.trainer.warn_of_warmup(last)",
         "pass",
-        "test_trainer.py::test_minutes_that_end_within_the_warm_up_are_told",
+        "test_trainer.py::test_time_limit_within_the_warmup_gives_a_warning",
     ),
-    # What a run keeps.
+    # Files of a run.
     Mutation(
         "train/curves.py",
         '_series(log_history, "eval_training_loss"), validation)',
@@ -1024,15 +1023,15 @@ MUTATIONS = [
         "train/trainer.py",
         "self._plain_loss(self.get_eval_dataloader(some))",
         "loss",
-        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
         "train/run_directory.py",
         'taken |= target.match(HYPOTHESES.format("*"))',
         "pass",
-        "test_runs.py::test_scores_replace_no_file_of_a_run",
+        "test_runs.py::test_scores_never_overwrite_files_of_a_run",
     ),
-    # Plain `generate` of a young model.
+    # Plain `generate` of a barely trained model.
     Mutation(
         "modeling_vanilla_transformer.py",
         "generation_config.max_new_tokens = min(own, longest)",
@@ -1053,7 +1052,7 @@ MUTATIONS = [
         'space = " "',
         "test_cli_translate.py::test_paragraphs_are_joined_as_their_language_is_written",
     ),
-    # A training that goes on from a trained model.
+    # Training that starts from a trained model.
     Mutation(
         "train/initial_model.py",
         "    model.load_state_dict(saved.state_dict())\n",
@@ -1083,7 +1082,7 @@ MUTATIONS = [
         "visualization/attention.py",
         '[f"head {index + 1}" for index in indices]',
         '[f"head {index}" for index in indices]',
-        "test_visualization.py::test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit",
+        "test_visualization.py::test_title_counts_from_1_and_shortens_the_sentence_to_fit",
     ),
     Mutation(
         "cli/translate.py",
@@ -1091,7 +1090,7 @@ MUTATIONS = [
         "return int(text)",
         "test_cli_translate.py::test_any_layer_and_head_can_be_drawn",
     ),
-    # Checkpoints that are whole.
+    # Complete checkpoints.
     Mutation(
         "train/checkpoints.py",
         'if not same or sha256(path) != facts.get("sha256"):',
@@ -1128,12 +1127,12 @@ MUTATIONS = [
         "continue",
         "test_checkpoints.py::test_broken_checkpoints_that_the_average_lacks_are_named",
     ),
-    # What newcomers do with files of pairs.
+    # Newcomers' files of pairs.
     Mutation(
         "data/readers.py",
         "if self._undecoded >= 10 and self._undecoded > count / 10:",
         "if self._undecoded > 10 * count:",
-        "test_reading.py::test_files_of_another_encoding_are_refused",
+        "test_reading.py::test_files_in_other_encodings_are_rejected",
     ),
     Mutation(
         "data/selection.py",
@@ -1170,57 +1169,57 @@ MUTATIONS = [
         "train/checkpoints.py",
         'if self.data not in ("", data):',
         "if False:",
-        "test_trainer.py::test_other_training_pairs_are_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_other_training_pairs_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         "if self.world_size > 1 and not self.batches_per_update:",
         "if False:",
-        "test_trainer.py::test_several_processes_of_an_earlier_version_are_refused_on_resumption",
+        "test_trainer.py::test_resuming_older_multi_process_checkpoints_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         "if self.batches_per_update not in (0, batches_per_update):",
         "if False:",
-        "test_trainer.py::test_another_number_of_batches_in_an_update_is_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_other_batches_per_update_is_rejected",
     ),
     Mutation(
         "train/checkpoints.py",
         'if self.precision not in ("", precision):',
         "if False:",
-        "test_trainer.py::test_another_precision_is_refused_on_resumption",
+        "test_trainer.py::test_resuming_with_another_precision_is_rejected",
     ),
     Mutation(
         "train/trainer.py",
         "self.progress = Progress.load(Path(resume_from_checkpoint))",
         "Progress.load(Path(resume_from_checkpoint))",
-        "test_trainer.py::test_resumption_goes_on_with_the_matrix_products_of_the_first_start",
+        "test_trainer.py::test_resumption_keeps_the_matmul_precision_of_the_first_start",
     ),
     # The trainer.
     Mutation(
         "train/trainer.py",
         "torch.tensor([float(loss) * count, count], dtype=torch.float64)",
         "torch.tensor([float(loss), 1], dtype=torch.float64)",
-        "test_trainer.py::test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy",
+        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
         "train/arguments.py",
         "for name, advice in UNUSED.items():",
         "for name, advice in ():",
-        "test_trainer.py::test_second_label_smoothing_is_refused"
+        "test_trainer.py::test_trainers_label_smoothing_and_generation_are_rejected"
         " test_arguments.py::test_an_argument_without_use_is_refused_by_name",
     ),
     Mutation(
         "train/trainer.py",
         'if not math.isfinite(logs["loss"]):',
         "if False:",
-        "test_trainer.py::test_loss_that_is_not_finite_ends_the_run",
+        "test_trainer.py::test_non_finite_loss_ends_the_run",
     ),
     Mutation(
         "train/trainer.py",
         "with torch.random.fork_rng(devices=devices):",
         "with torch.enable_grad():",
-        "test_trainer.py::test_evaluating_more_often_leaves_the_weights_alone",
+        "test_trainer.py::test_evaluation_frequency_does_not_change_the_weights",
     ),
     Mutation(
         "train/arguments.py",
@@ -1232,7 +1231,7 @@ MUTATIONS = [
         "train/trainer.py",
         "seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,",
         "",
-        "test_trainer.py::test_the_seed_decides_the_order_of_the_batches",
+        "test_trainer.py::test_seed_determines_the_order_of_batches",
     ),
     Mutation(
         "train/trainer.py",
@@ -1294,85 +1293,85 @@ MUTATIONS = [
         "recipes/recipe.py",
         "elif key not in known:",
         "elif False:",
-        "test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_invalid_recipes_give_a_one_line_error",
     ),
     Mutation(
         "recipes/recipe.py",
         'value.lower() in ("none", "null")',
         'value.lower() in ("null",)',
-        "test_recipes.py::test_overrides_win_and_take_the_type_of_their_field",
+        "test_recipes.py::test_overrides_win_and_are_converted_to_the_fields_type",
     ),
     Mutation(
         "recipes/recipe.py",
         "if len(given) > 1:",
         "if False:",
-        "test_recipes.py::test_two_places_of_training_pairs_are_refused",
+        "test_recipes.py::test_two_sources_of_training_pairs_are_rejected",
     ),
     Mutation(
         "recipes/recipe.py",
         'untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}',
         "untrue = {*_PLACES, *_OF_A_DATASET}",
-        "test_recipes.py::test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own",
+        "test_recipes.py::test_new_training_pairs_reset_the_recipes_data_options",
     ),
     Mutation(
         "recipes/recipe.py",
         '        changeable=True,\n        argument="max_steps",\n',
         '        argument="max_steps",\n',
-        "test_runs.py::test_run_may_be_prolonged_and_equals_one_long_run",
+        "test_runs.py::test_extended_run_equals_one_long_run",
     ),
     Mutation(
         "recipes/recipe.py",
         '        argument="seed",\n',
         '        argument="seed",\n        changeable=True,\n',
-        "test_runs.py::test_complete_run_without_checkpoints_is_not_trained_anew",
+        "test_runs.py::test_complete_run_without_checkpoints_is_not_retrained",
     ),
     Mutation(
         "recipes/recipe.py",
         'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)',
         'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("attention_dropout",)',
-        "test_recipes.py::test_an_option_sets_what_it_is_named_after",
+        "test_recipes.py::test_each_option_sets_the_field_or_argument_it_is_named_after",
     ),
     Mutation(
         "recipes/recipe.py",
         '        argument="gradient_accumulation_steps",\n',
         "",
-        "test_recipes.py::test_an_option_sets_what_it_is_named_after",
+        "test_recipes.py::test_each_option_sets_the_field_or_argument_it_is_named_after",
     ),
     Mutation(
         "recipes/recipe.py",
         'values[strategy] = "steps" if value else "no"',
         'values[strategy] = "steps"',
-        "test_recipes.py::test_intervals_that_no_recipe_has_are_left_out",
+        "test_recipes.py::test_reconstructed_recipe_omits_epoch_intervals",
     ),
     Mutation(
         "ranges.py",
         "value < self.most if self.below else value <= self.most",
         "value <= self.most",
-        "test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_invalid_recipes_give_a_one_line_error",
     ),
     Mutation(
         "ranges.py",
         "fits = value > self.least if self.above else value >= self.least",
         "fits = value >= self.least",
-        "test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_invalid_recipes_give_a_one_line_error",
     ),
     Mutation(
         "ranges.py",
         "isinstance(value, bool) or not",
         "not",
-        "test_recipes.py::test_mistakes_are_named_in_one_line",
+        "test_recipes.py::test_invalid_recipes_give_a_one_line_error",
     ),
     Mutation(
         "recipes/recipe.py",
         'values = _without_model(values, given["preset"])',
         "pass",
-        "test_recipes.py::test_a_preset_that_is_typed_is_the_model",
+        "test_recipes.py::test_preset_on_the_command_line_replaces_the_recipes_model",
     ),
     Mutation(
         "recipes/recipe.py",
         "        check_text(field.name, value)\n",
         "        pass\n",
-        "test_recipes.py::test_whatever_is_written_for_an_option_is_obeyed_or_refused_by_name",
+        "test_recipes.py::test_any_value_of_an_option_is_used_or_rejected_by_name",
     ),
     Mutation(
         "configuration_vanilla_transformer.py",
@@ -1408,26 +1407,26 @@ MUTATIONS = [
         "recipes/recipe.py",
         'if preset == "big" and field.metadata["big"] is not None:',
         "if False:",
-        "test_recipes.py::test_the_paper_has_values_of_its_own_for_the_big_model_and_none_for_our_clock",
+        "test_recipes.py::test_paper_values_differ_for_the_big_model_and_exclude_time_limits",
     ),
     # Runs.
     Mutation(
         "train/run_directory.py",
         "            lock.acquire(timeout=0)\n",
         "",
-        "test_runs.py::test_a_process_that_was_killed_blocks_nobody",
+        "test_runs.py::test_killed_process_leaves_no_lock",
     ),
     Mutation(
         "train/run_directory.py",
         "    if there:  #",
         "    if False:  #",
-        "test_runs.py::test_a_model_that_changed_after_its_run_is_neither_believed_nor_replaced",
+        "test_runs.py::test_model_changed_after_its_run_is_rejected_and_not_replaced",
     ),
     Mutation(
         "cli/evaluate.py",
         "        check_output(",
         "        print(check_output) or dict(",
-        "test_runs.py::test_scores_replace_no_file_of_a_run",
+        "test_runs.py::test_scores_never_overwrite_files_of_a_run",
     ),
     Mutation(
         "train/run_directory.py",
@@ -1439,14 +1438,13 @@ MUTATIONS = [
         "train/run_directory.py",
         "if changed and _trained(run):",
         "if False:",
-        "test_runs.py"
-        "::test_training_pairs_that_changed_are_refused_by_name_once_a_run_learnt_from_them",
+        "test_runs.py::test_changed_training_pairs_are_rejected_after_training_began",
     ),
     Mutation(
         "train/run.py",
         "    _ship_search(recipe, length_penalty, run)\n",
         "",
-        "test_runs.py::test_model_ships_the_search_that_it_is_evaluated_with",
+        "test_runs.py::test_generation_config_has_the_search_used_for_evaluation",
     ),
     Mutation(
         "train/run.py",
@@ -1592,58 +1590,57 @@ MUTATIONS = [
         "train/report.py",
         "count = max(count, _FEWEST_SAMPLES)",
         "count = max(count, 1)",
-        "test_publishing.py::test_a_card_has_three_samples_however_few_a_recipe_asks_for",
+        "test_publishing.py::test_at_least_three_samples_are_kept_for_the_card",
     ),
     # Publishing.
     Mutation(
         "publish/publishing.py",
         '    "merges.txt",\n)',
         '    "merges.txt",\n    "notes.txt",\n)',
-        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_publishing.py::test_dry_run_lists_every_file_without_contacting_the_hub",
     ),
     Mutation(
         "storage/saved_model.py",
         "                check_finite(name, tensor, path)\n",
         "",
-        "test_publishing.py::test_weights_that_are_not_finite_are_refused"
+        "test_publishing.py::test_non_finite_weights_are_rejected"
         " test_loading.py::test_files_that_do_not_load_give_a_one_line_error",
     ),
     Mutation(
         "storage/saved_model.py",
         "if target.is_relative_to(directory):",
         "if True:",
-        "test_publishing.py::test_a_link_that_leaves_the_directory_is_refused",
+        "test_publishing.py::test_symlinks_to_outside_the_directory_are_rejected",
     ),
     Mutation(
         "publish/publishing.py",
         "shutil.copyfile(own_file(curves), folder / CURVES)",
         "shutil.copyfile(curves, folder / CURVES)",
-        "test_publishing.py::test_a_link_that_leaves_the_directory_is_refused",
+        "test_publishing.py::test_symlinks_to_outside_the_directory_are_rejected",
     ),
     Mutation(
         "publish/card.py",
         ' and name != "max_steps"',
         "",
-        "test_publishing.py::test_differences_from_the_paper_are_those_of_the_recipe",
+        "test_publishing.py::test_card_lists_the_recipes_differences_from_the_paper",
     ),
     Mutation(
         "publish/card.py",
         '_MARKUP.sub(r"\\\\\\1", _one_line(text))',
         "_one_line(text)",
-        "test_publishing.py::test_nothing_in_the_metrics_can_break_out_of_its_place",
+        "test_publishing.py::test_everything_in_the_metrics_is_escaped_in_the_card",
     ),
     Mutation(
         "publish/card.py",
         "if not license:",
         "if False:",
-        "test_publishing.py::test_licence_is_demanded_and_not_guessed",
+        "test_publishing.py::test_missing_or_invalid_licences_are_rejected",
     ),
     Mutation(
         "publish/card.py",
         'return _HUB_DATASET.findall(facts["published"]["data_source"] or "")',
         "return []",
-        "test_publishing.py::"
-        "test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source_links_to",
+        "test_publishing.py::test_metadata_names_the_hub_data_set_used_or_linked",
     ),
     Mutation(
         "cli/parser.py",
@@ -1655,14 +1652,14 @@ MUTATIONS = [
         "publish/card.py",
         'recipe[name] = ",".join(Path(part).name for part in parts)',
         'recipe[name] = ",".join(parts)',
-        "test_publishing.py::test_dry_run_lists_every_file_and_touches_no_hub",
+        "test_publishing.py::test_dry_run_lists_every_file_without_contacting_the_hub",
     ),
     Mutation(
         "publish/card.py",
         "value = round(result[metric], 3)",
         "value = round(result[metric], 0)",
         "test_publishing.py::test_metadata_of_the_card_round_trips"
-        " test_publishing.py::test_committed_cards_are_what_their_facts_give",
+        " test_publishing.py::test_committed_cards_match_their_metrics",
     ),
     Mutation(
         "publish/publishing.py",
@@ -1680,23 +1677,23 @@ MUTATIONS = [
         "publish/publishing.py",
         "if not _close(logits, expected):",
         "if False:",
-        "test_publishing.py::test_a_model_that_computes_otherwise_elsewhere_is_refused",
+        "test_publishing.py::test_model_with_other_outputs_in_a_clean_process_is_rejected",
     ),
-    # Code that travels, and the Hub.
+    # Published code and the Hub.
     Mutation(
         "publish/remote_code.py",
         "return sorted(modules | found)",
         "return sorted(modules)",
-        "test_publishing.py::test_code_that_travels_is_closed_under_imports_and_needed",
+        "test_publishing.py::test_embedded_code_is_exactly_what_the_classes_import",
     ),
     Mutation(
         "publish/publishing.py",
         "for name in CHOOSE_CODE:  # such as code that is not pushed",
         "for name in ():",
         "test_publishing.py"
-        "::test_config_is_published_without_what_training_left_in_it"
+        "::test_published_config_has_no_leftovers_from_training"
         " test_publishing.py"
-        "::test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean",
+        "::test_embedded_code_is_flat_and_ordinary_checkpoints_have_none",
     ),
     Mutation(
         "publish/hub.py",
@@ -1722,7 +1719,7 @@ MUTATIONS = [
         'return " ".join(str(error).split())',
         "test_hub.py::test_token_may_end_with_a_newline_and_is_in_no_error",
     ),
-    # Files that appear whole or not at all.
+    # Atomic writing of files.
     Mutation(
         "storage/atomic.py",
         '    sync(*aside.rglob("*"), aside)\n',
@@ -1830,7 +1827,7 @@ MUTATIONS = [
         "batch_translation.py",
         '            text.encode("utf-8")\n',
         "            pass\n",
-        "test_pipeline.py::test_the_pipeline_names_what_is_no_text"
+        "test_pipeline.py::test_pipeline_errors_name_the_input_that_is_not_text"
         " test_pipeline.py::test_wrong_arguments_are_named",
     ),
     Mutation(
@@ -1887,7 +1884,7 @@ MUTATIONS = [
         "return scale",
         "test_import_annotated.py::test_imported_log_probabilities_equal_the_equations",
     ),
-    # Exporting: what was written is the model.
+    # Exporting: the written files compute the same as the model.
     Mutation(
         "convert/exporters/marian.py",
         'if config.norm_first:\n        yield "norm_first',
@@ -1950,7 +1947,7 @@ MUTATIONS = [
         "visualization/attention.py",
         '"cross": (self.target_words, self.source_words),',
         '"cross": (self.source_words, self.target_words),',
-        "test_visualization.py::test_heat_maps_have_the_weights_and_the_words_on_the_axes",
+        "test_visualization.py::test_heat_maps_show_the_weights_with_words_on_the_axes",
     ),
     # The command line.
     Mutation(
@@ -1997,7 +1994,7 @@ MUTATIONS = [
         'return str(error).replace(". ", "\\n")',
         "test_cli.py::test_mistakes_end_in_one_line",
     ),
-    # The paper as a notebook: one code for both languages, and what was run is what is shown.
+    # The paper as a notebook: the same code in both languages, with the outputs of that code.
     Mutation(
         "../training/paper/notebook.zh.py",
         "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
@@ -2015,13 +2012,13 @@ MUTATIONS = [
         "../training/paper/table_1.py",
         "seen = ((at - others).abs() <= radius)",
         "seen = ((at - others).abs() < radius)",
-        "test_table_1.py::test_restricted_attention_is_attention_under_a_mask_of_a_band",
+        "test_table_1.py::test_restricted_attention_equals_attention_with_a_band_mask",
     ),
     Mutation(
         "../training/paper/table_1.py",
         "weakref.finalize(storage, self.live.pop, storage._cdata)",
         "pass",
-        "test_table_1.py::test_eager_attention_holds_n_x_n_weights_and_the_others_do_not",
+        "test_table_1.py::test_only_full_self_attention_needs_quadratic_memory",
     ),
     Mutation(
         "../training/paper/table_2.py",
@@ -2029,36 +2026,36 @@ MUTATIONS = [
         "2 * devices * 4 * parameters",
         "test_table_2.py::test_table_2_adds_up",
     ),
-    # Trees of Table 4: EVALB's rules, and what is no tree.
+    # Trees of Table 4: EVALB's rules and malformed trees.
     Mutation(
         "../training/paper/trees.py",
         "(ours & theirs).total()",
         "len(ours.keys() & theirs.keys())",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "return start + (not next(words))",
         "return start + 1",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "SAME_LABEL.get(part.label, part.label)",
         "part.label",
-        "test_table_4.py::test_brackets_are_counted_as_by_hand",
+        "test_table_4.py::test_bracket_counts_match_manual_counts",
     ),
     Mutation(
         "../training/paper/trees.py",
         "return root, whole and not left",
         "return root, not left",
-        "test_table_4.py::test_what_is_no_tree_is_mended",
+        "test_table_4.py::test_malformed_sequences_are_repaired",
     ),
     Mutation(
         "../training/paper/table_4.py",
         "found[place] = attach(symbols, sentences[place])",
         "found[place] = attach(symbols[1:], sentences[place])",
-        "test_table_4.py::test_a_parser_learns_what_it_reads",
+        "test_table_4.py::test_parser_fits_its_training_trees",
     ),
     # Generated pairs.
     Mutation(
@@ -2093,18 +2090,18 @@ def main() -> int:
 
 
 def shown(row: Mutation) -> str:
-    """File and change of a row, on one line."""
+    """Return a row's file and change on one line."""
     return " ".join(f"{row.file}: {row.old} -> {row.new or 'nothing'}".split())
 
 
 def times(row: Mutation) -> int:
-    """How often the old text stands in the file."""
+    """Return how often the old text occurs in the file."""
     path = ROOT / PACKAGE / row.file
     return path.read_text(encoding="utf-8").count(row.old) if path.is_file() else 0
 
 
 def copy_tracked(copy: Path) -> None:
-    """The tracked files as they are in the working tree."""
+    """Copy the tracked files as they are in the working tree."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
@@ -2113,7 +2110,7 @@ def copy_tracked(copy: Path) -> None:
 
 
 def import_heavy_libraries(home: Path) -> None:
-    """Import what the tests of all rows use, so that each need not, with caches of its own."""
+    """Import what most tests use, once for all rows, with caches in `home`."""
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HOME": str(home)}  # both are read on import
     for name in HEAVY:
         if importlib.util.find_spec(name.partition(".")[0]):
@@ -2121,14 +2118,16 @@ def import_heavy_libraries(home: Path) -> None:
 
 
 def run_all(rows: list[Mutation], copy: Path, home: Path) -> int:
-    """Run the tests once as they are, then each row; the exit code."""
+    """Run the tests once on unchanged code, then for each row; return the exit code."""
     missing = {row: lacking(row) for row in rows}
     tests = dict.fromkeys(test for row in rows if not missing[row] for test in row.tests.split())
     code, output, seconds = run_tests(list(tests), copy, home)
     if code != 0:
-        print(f"{output}\nThe tests of these rows do not pass as they are.")
+        print(f"{output}\nThese tests do not pass on the unchanged code.")
         return 1
-    print(f"{len(tests)} selections of tests pass as they are, {seconds:.0f} s.", flush=True)
+    print(
+        f"{len(tests)} selections of tests pass on the unchanged code, {seconds:.0f} s.", flush=True
+    )
     counts = {"caught": 0, "SURVIVED": 0, "error": 0}
     unexpected = 0
     for number, row in enumerate(rows, start=1):
@@ -2150,12 +2149,12 @@ def run_all(rows: list[Mutation], copy: Path, home: Path) -> int:
 
 
 def lacking(row: Mutation) -> str:
-    """The first package that the tests of a row need and nobody has installed."""
+    """Return the first package that the tests of a row need and that is not installed, or ""."""
     return next((name for name in row.needs.split() if not importlib.util.find_spec(name)), "")
 
 
 def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
-    """Status of a row, what its tests printed, and the seconds they took."""
+    """Return the status of a row, the output of its tests and the seconds they took."""
     path = copy / PACKAGE / row.file
     text = path.read_text(encoding="utf-8")
     replace(path, text.replace(row.old, row.new))
@@ -2167,19 +2166,19 @@ def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file so that Python does not take the compiled form of another text for it."""
+    """Write a file and delete its compiled forms, which Python could take for current."""
     path.write_text(text, encoding="utf-8")
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
         compiled.unlink()
 
 
 def run_tests(tests: list[str], copy: Path, home: Path) -> tuple[int, str, float]:
-    """Exit code of pytest, or -1 when it took too long, its output and the seconds.
+    """Return pytest's exit code (-1 if it took too long), its output and the seconds.
 
-    A fork of this process has imported the heavy libraries, which takes longer than most tests, and
-    nothing of the package.
+    The tests run in a fork: it has already imported the heavy libraries, which takes longer than
+    most tests, but nothing of the package.
     """
-    for path in home.iterdir():  # what a broken program left in caches must not meet a whole one
+    for path in home.iterdir():  # caches written by broken code must not affect the next row
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     started = time.monotonic()
     limit = SECONDS * (1 if len(tests) < 20 else 10)
@@ -2201,7 +2200,7 @@ def run_tests(tests: list[str], copy: Path, home: Path) -> tuple[int, str, float
 
 
 def become_pytest(tests: list[str], copy: Path, output: int) -> NoReturn:
-    """Run tests of the copy in this process, and end it."""
+    """Run tests of the copy in this process, then exit."""
     code = -1
     try:
         os.setsid()

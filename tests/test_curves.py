@@ -87,7 +87,7 @@ def test_missing_series_and_single_points_make_no_trouble(history, tmp_path):
     save_figure(plot_training_curves(history), tmp_path / "curves.png", dpi=40)
 
 
-def test_figures_leave_pyplot_alone(tmp_path):
+def test_figures_do_not_touch_pyplot(tmp_path):
     import matplotlib
 
     pyplot = sys.modules.get("matplotlib.pyplot")

@@ -629,7 +629,7 @@ def test_ids_without_a_row_in_the_model_are_refused(name, token):
     PairCollator()(features)
 
 
-def test_labels_are_held_against_the_vocabulary_of_the_target():
+def test_labels_are_checked_against_the_target_vocabulary():
     smaller = PairCollator(vocab_size=90, target_vocab_size=50)
     with pytest.raises(ValueError, match="token id 50 in labels; allowed are 0 to 49"):
         smaller([{"input_ids": [89], "labels": [50]}])

@@ -109,7 +109,7 @@ def measured():
     return {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
 
 
-def test_the_figures_bear_out_what_the_page_says():
+def test_recorded_figures_support_the_page():
     runs = measured()
     assert list(runs) == list(bad_runs.FAULTS)
     training, best, last = (

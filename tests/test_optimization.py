@@ -20,7 +20,7 @@ def parameter(*values, dtype=torch.float32):
 
 
 def rates_used(optimizer, scheduler, updates):
-    """The learning rate in force at each update, as a trainer's loop would see it."""
+    """Return the learning rate used at each update, as in a trainer's loop."""
     rates = []
     for _ in range(updates):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -39,7 +39,7 @@ def test_schedule_equals_eq3():
     )
 
 
-def test_first_update_is_step_one_and_moves_the_weights():
+def test_first_update_uses_step_one_and_moves_the_weights():
     weight = parameter(1.0)
     optimizer = paper_adam([weight])
     noam_schedule(optimizer, d_model=512, warmup_steps=4000)
@@ -49,7 +49,7 @@ def test_first_update_is_step_one_and_moves_the_weights():
     assert 1.0 - weight.item() == pytest.approx(512**-0.5 * 4000**-1.5, rel=0.1)
 
 
-def test_peak_of_the_base_model_is_at_the_end_of_warmup():
+def test_base_model_learning_rate_peaks_at_the_end_of_warmup():
     rates = [noam_lr(k, d_model=512, warmup_steps=WARMUP_STEPS) for k in range(1, 12_001)]
     assert rates.index(max(rates)) + 1 == 4000
     assert max(rates) == pytest.approx(6.988e-4, rel=1e-4)
@@ -74,7 +74,7 @@ def test_saved_schedule_resumes_where_it_stopped():
     stored = io.BytesIO()
     torch.save({"opt": optimizer.state_dict(), "schedule": scheduler.state_dict()}, stored)
     stored.seek(0)
-    # The strict loader is what a Trainer uses: the state may hold no code.
+    # A Trainer loads with weights_only=True, so the state must hold no code.
     state = torch.load(stored, weights_only=True)
     optimizer, scheduler = build()
     optimizer.load_state_dict(state["opt"])
@@ -82,7 +82,7 @@ def test_saved_schedule_resumes_where_it_stopped():
     assert rates + rates_used(optimizer, scheduler, 12) == whole
 
 
-def test_schedule_made_after_the_optimizer_was_restored_starts_from_eq3():
+def test_schedule_created_after_restoring_the_optimizer_starts_from_eq3():
     optimizer = paper_adam([parameter(1.0)])
     rates_used(optimizer, noam_schedule(optimizer, d_model=64, warmup_steps=5), 3)
     restored = paper_adam([parameter(1.0)])
@@ -99,7 +99,7 @@ def test_schedule_pickles():
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_adam_equals_kingma_and_ba(fused):
-    """Algorithm 1 of arXiv:1412.6980, written out for one scalar at a time in float64."""
+    """Algorithm 1 of arXiv:1412.6980, computed for one scalar at a time in float64."""
     torch.manual_seed(0)
     weights = torch.randn(6, dtype=torch.float64)
     gradients = torch.randn(40, 6, dtype=torch.float64) * 10.0 ** torch.arange(-9.0, 3.0, 2.0)
@@ -133,12 +133,12 @@ def test_adam_has_the_papers_constants_and_no_decay():
     assert group["fused"]
 
 
-def test_adam_takes_parameter_groups():
+def test_adam_accepts_parameter_groups():
     groups = [{"params": [parameter(1.0)]}, {"params": [parameter(2.0)], "lr": 0.5}]
     assert [group["lr"] for group in paper_adam(groups).param_groups] == [1.0, 0.5]
 
 
-def test_adam_takes_a_generator():
+def test_adam_accepts_a_generator():
     layer = torch.nn.Linear(2, 2)
     (group,) = paper_adam(layer.parameters()).param_groups
     assert len(group["params"]) == 2
@@ -147,7 +147,7 @@ def test_adam_takes_a_generator():
 @pytest.mark.parametrize(
     ("name", "value"), [("warmup_steps", 0), ("warmup_steps", -4), ("d_model", 0), ("factor", 0.0)]
 )
-def test_constants_that_are_not_positive_are_refused(name, value):
+def test_non_positive_constants_are_rejected(name, value):
     arguments = {"d_model": 64, "warmup_steps": 10, "factor": 1.0} | {name: value}
     with pytest.raises(ValueError, match=f"{name}={value}"):
         noam_lr(1, **arguments)
@@ -155,16 +155,16 @@ def test_constants_that_are_not_positive_are_refused(name, value):
         noam_schedule(paper_adam([parameter(1.0)]), **arguments)
 
 
-def test_step_zero_is_refused():
+def test_step_zero_is_rejected():
     with pytest.raises(ValueError, match="step 1"):
         noam_lr(0, d_model=64, warmup_steps=10)
 
 
-def test_base_rate_other_than_one_is_refused():
+def test_base_rate_other_than_one_is_rejected():
     with pytest.raises(ValueError, match=r"lr=0\.001"):
         noam_schedule(paper_adam([parameter(1.0)], lr=1e-3), d_model=64, warmup_steps=10)
 
 
-def test_float16_parameters_are_refused():
+def test_float16_parameters_are_rejected():
     with pytest.raises(ValueError, match="float32"):
         paper_adam([parameter(1.0, dtype=torch.float16)])

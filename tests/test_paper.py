@@ -1,7 +1,7 @@
 """One test per claim of "Attention Is All You Need", in the paper's order.
 
-The oracles are plain loops and formulas in float64; what the paper leaves out (initialization,
-the authors' own choices) stands at the end.
+Expected values come from plain loops and formulas in float64. Choices that the paper leaves open
+(initialization, settings of the authors' code) are tested at the end.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def tiny_config(**overrides):
 
 
 def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrides):
-    """A float64 model with large random weights, biases and norms, so that no term is hidden."""
+    """Return a float64 model with large random weights, biases and norms, so no term is hidden."""
     torch.manual_seed(0)
     model = model_class(tiny_config(**overrides)).eval().double()
     with torch.no_grad():
@@ -66,20 +66,20 @@ def tiny_attention(*, num_heads=4, **overrides):
 
 
 def layer_norm(x, norm):
-    """LayerNorm written out: biased variance, epsilon inside the root."""
+    """Compute LayerNorm by its formula: biased variance, epsilon inside the root."""
     mean = x.mean(-1, keepdim=True)
     variance = ((x - mean) ** 2).mean(-1, keepdim=True)
     return norm.weight * (x - mean) / (variance + norm.eps) ** 0.5 + norm.bias
 
 
 def feed_forward(x, ffn):
-    """Eq. 2 written out."""
+    """Compute Eq. 2 by its formula."""
     inner = x @ ffn.fc1.weight.T + ffn.fc1.bias
     return inner.clamp(min=0) @ ffn.fc2.weight.T + ffn.fc2.bias
 
 
 def attention_by_loops(query, key, value, *, allowed=lambda t, s: True):
-    """Eq. 1 for one head, one score at a time: query (T, d_k), key (L, d_k), value (L, d_v)."""
+    """Compute Eq. 1 for one head, score by score: query (T, d_k), key (L, d_k), value (L, d_v)."""
     outputs = []
     for t, q in enumerate(query):
         scores = {
@@ -112,7 +112,7 @@ def assert_close(actual, expected, tolerance=1e-12):
 
 
 def test_encoder_sublayer_is_norm_of_x_plus_sublayer_of_x():
-    """Section 3.1: LayerNorm(x + Sublayer(x)) around self-attention, then the feed-forward."""
+    """Section 3.1: LayerNorm(x + Sublayer(x)) for self-attention, then for the feed-forward."""
     layer = tiny_model().model.encoder.layers[0]
     x = torch.randn(2, 5, 16, dtype=torch.float64)
     y = layer_norm(x + layer.self_attn(x)[0], layer.self_attn_norm)
@@ -156,8 +156,8 @@ def test_norm_first_moves_the_norms_and_adds_one_after_each_stack(norm_first):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_residual_connections_carry_the_gradient_past_silent_sublayers(norm_first):
-    """Section 3.1: with sub-layers that give zero, a layer is its norms alone; or the identity."""
+def test_residual_connections_carry_the_gradient_past_zero_sublayers(norm_first):
+    """Section 3.1: with zero sub-layers a layer is its two norms, or the identity if norm_first."""
     layer = tiny_model(norm_first=norm_first).model.encoder.layers[0]
     for linear in (layer.self_attn.out_proj, layer.feed_forward.fc2):
         nn.init.zeros_(linear.weight)
@@ -174,7 +174,7 @@ def test_residual_connections_carry_the_gradient_past_silent_sublayers(norm_firs
 
 
 def influence(output, inputs):
-    """(T, S): whether output position t depends on input position s, by gradient."""
+    """Return (T, S): whether output position t depends on input position s, by gradient."""
     direction = torch.randn(output.shape[-1], dtype=output.dtype)
     rows = [
         torch.autograd.grad((output[0, t] * direction).sum(), inputs, retain_graph=True)[0][0]
@@ -238,7 +238,7 @@ def test_scaling_keeps_the_variance_of_dot_products_at_one():
         assert (query @ key.mT).var().item() == pytest.approx(d_k, rel=0.1)
         scaling = tiny_attention(d_k=d_k).scaling
         _, weights = eager_attention_forward(nn.Module(), query, key, key, None, scaling)
-        # log softmax differs from the scores by a constant of the row
+        # log softmax equals the scores up to a constant per row
         assert weights.log().var(-1).mean().item() == pytest.approx(1, rel=0.1)
         for scale in (1.0, scaling):
             probabilities = (query @ key.mT * scale).softmax(-1)
@@ -279,8 +279,8 @@ def test_many_heads_cost_as_much_as_one():
     assert len({attention_flops(8, num_heads=h) for h in (1, 2, 4, 8)}) == 1
 
 
-def test_three_uses_of_attention():
-    """Section 3.2.3: who asks and who answers, and where the future is masked."""
+def test_each_attention_has_the_right_queries_keys_and_mask():
+    """Section 3.2.3: sources of queries, keys and values, and the causal mask."""
     model = tiny_model().model
     x, memory = torch.randn(1, 4, 16).double(), torch.randn(1, 6, 16).double()
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
@@ -306,7 +306,7 @@ def test_padding_changes_nothing_and_gets_no_gradient(attention):
     model = tiny_model(attention=attention)
     source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 8, 9]])
     alone = model(input_ids=source, decoder_input_ids=target)
-    padded_source = torch.tensor([[5, 6, 7, 2, 11, 0]])  # what stands in the padding is no matter
+    padded_source = torch.tensor([[5, 6, 7, 2, 11, 0]])  # the ids in the padding do not matter
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
     embeds = model.get_input_embeddings()(padded_source).detach().requires_grad_()
     padded = model(
@@ -320,7 +320,7 @@ def test_padding_changes_nothing_and_gets_no_gradient(attention):
 
 
 def test_padding_gets_weight_zero():
-    """Section 3.2.3, in the weights themselves, of the encoder and of cross-attention."""
+    """Section 3.2.3: the attention weights of the encoder and of cross-attention."""
     out = tiny_model()(
         input_ids=torch.tensor([[5, 6, 7, 2, 0, 0]]),
         attention_mask=torch.tensor([[1, 1, 1, 1, 0, 0]]),
@@ -351,8 +351,8 @@ def test_eq2_feed_forward_and_kernel_1_convolutions():
 # --------------------------------------------------------------- Section 3.4: embeddings, softmax
 
 
-def test_one_matrix_serves_both_embeddings_and_the_softmax():
-    """Section 3.4: its gradient is the sum of the gradients of the three uses."""
+def test_both_embeddings_and_the_softmax_share_one_matrix():
+    """Section 3.4: the shared matrix's gradient is the sum of the gradients of its three uses."""
     tied = tiny_model()
     uses = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     assert len({tied.get_submodule(use).weight.data_ptr() for use in uses}) == 1
@@ -367,7 +367,7 @@ def test_one_matrix_serves_both_embeddings_and_the_softmax():
     assert_close(tied.model.shared.weight.grad, sum(separate))
 
 
-def test_embeddings_are_multiplied_by_root_of_d_model_and_logits_are_not():
+def test_embeddings_are_scaled_by_sqrt_d_model_and_logits_are_not():
     """Section 3.4 and 3.5: sqrt(d_model) E[id] + PE(pos) into both stacks; logits = E h."""
     model = tiny_model()
     table, ids = model.model.shared.weight, torch.tensor([[5, 9, 2]])
@@ -399,7 +399,7 @@ def test_sinusoids_by_formula():
 
 
 def test_wavelengths_are_geometric_from_2_pi_to_10000_times_2_pi():
-    """Section 3.5; the last wavelength reaches 10000 * 2 pi in the limit of a large d_model."""
+    """Section 3.5; the last wavelength approaches 10000 * 2 pi as d_model grows."""
     angles = encode(tiny_config(d_model=512), 2)[1, 0::2].asin()  # position 1: the frequencies
     wavelengths = (2 * math.pi / angles).tolist()
     ratio = 10000 ** (2 / 512)
@@ -420,8 +420,8 @@ def test_an_offset_is_a_linear_map_of_the_encoding():
         assert_close(encodings[k:], encodings[:-k] @ rotation.T)
 
 
-def test_sinusoids_serve_lengths_beyond_training():
-    """Section 3.5: it "may allow the model to extrapolate"; no table ends, no digit is lost."""
+def test_sinusoids_have_no_maximum_length():
+    """Section 3.5: "may allow the model to extrapolate": no table limit, no loss of precision."""
     config = tiny_config(max_position_embeddings=8)
     model = VanillaTransformerModel(config).eval()
     ids = torch.randint(4, 19, (1, 40))
@@ -464,7 +464,7 @@ def test_learned_positions_are_rows_of_a_table():
 
 
 @pytest.mark.parametrize("d_model", [16, 15, 2])
-def test_tensor2tensor_sinusoids_are_the_authors_layout(d_model):
+def test_tensor2tensor_sinusoids_follow_the_authors_code(d_model):
     """Their code (common_attention.add_timing_signal_1d): sines, cosines, last wavelength 1e4."""
     config = tiny_config(
         d_model=d_model, position_encoding="tensor2tensor", d_k=4, d_v=4, encoder_layers=1
@@ -485,7 +485,7 @@ def test_tensor2tensor_sinusoids_are_the_authors_layout(d_model):
 
 
 def attention_flops(length, *, num_heads=4, d_model=16):
-    """Multiplications and additions of one self-attention sub-layer's matrix products."""
+    """Count the operations (FLOPs) of one self-attention sub-layer's matrix products."""
     module = tiny_attention(num_heads=num_heads, d_model=d_model)
     with FlopCounterMode(display=False) as counter:
         module(torch.randn(1, length, d_model, dtype=torch.float64))
@@ -501,7 +501,7 @@ class OperationCounter(TorchDispatchMode):
 
 
 def test_complexity_of_self_attention():
-    """Table 1: O(n^2 d) per layer beside the projections' O(n d^2), and O(1) operations in turn."""
+    """Table 1: O(n^2 d) per layer plus the projections' O(n d^2); O(1) sequential operations."""
     for length, width in itertools.product((4, 8, 16), (8, 16)):
         expected = 8 * length * width**2 + 4 * length**2 * width
         assert attention_flops(length, d_model=width) == expected
@@ -514,7 +514,7 @@ def test_complexity_of_self_attention():
 
 
 def test_path_between_any_two_positions_has_length_one():
-    """Table 1: after a single layer every position depends on every other, however far."""
+    """Table 1: after one layer every position depends on every other, at any distance."""
     encoder = tiny_model(Encoder, encoder_layers=1)
     source = torch.randn(1, 40, 16, dtype=torch.float64, requires_grad=True)
     assert influence(encoder(inputs_embeds=source).last_hidden_state, source).all()
@@ -563,8 +563,8 @@ def run_in_training_mode(model):
     return model.train()(input_ids=ids, decoder_input_ids=ids, output_hidden_states=True)
 
 
-def test_dropout_stands_on_sublayer_outputs_and_embedding_sums_only(monkeypatch):
-    """Section 5.4: P_drop at 1 + 2N places of the encoder and 1 + 3N of the decoder, no other."""
+def test_dropout_applies_to_sublayer_outputs_and_embedding_sums_only(monkeypatch):
+    """Section 5.4: P_drop at 1 + 2N places in the encoder and 1 + 3N in the decoder, no others."""
     active = []
 
     def record(x, p=0.5, training=True, inplace=False):
@@ -579,18 +579,18 @@ def test_dropout_stands_on_sublayer_outputs_and_embedding_sums_only(monkeypatch)
     model = tiny_model(dropout=0.1)
     model(input_ids=torch.arange(4, 9)[None], decoder_input_ids=torch.arange(4, 9)[None])
     assert not active  # evaluation mode has none
-    # The two that the paper's base model lacks, on the weights and on the ReLU, when asked for.
+    # Optional dropout that the paper's base model lacks: on attention weights and on the ReLU.
     run_in_training_mode(tiny_model(dropout=0.0, attention_dropout=0.2, activation_dropout=0.3))
     assert active.count((0.2, (1, 4, 5, 5))) == 2 + 2 * 2
     assert active.count((0.3, (1, 5, 24))) == 2 + 2
     assert len(active) == 10
 
 
-def test_dropout_comes_before_the_sum_and_the_norm():
+def test_dropout_precedes_the_residual_sum_and_the_norm():
     """Section 5.4: "before it is added to the sub-layer input and normalized"."""
     model = tiny_model().model
     for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.dropout.p = 1.0  # every sub-layer's output is dropped: the norms alone remain
+        layer.dropout.p = 1.0  # drop every sub-layer's output: only the norms remain
     for stack in (model.encoder, model.decoder):
         stack.dropout.p = 0.0
     out = run_in_training_mode(model)
@@ -621,7 +621,7 @@ def test_dropout_covers_the_sum_of_embedding_and_position():
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_attention_weights_and_relu_are_not_dropped_by_default(attention):
-    """Section 5.4 names no other place: with those at zero, training equals evaluation."""
+    """Section 5.4 names no other place: with both rates at zero, training equals evaluation."""
     model = tiny_model(attention=attention)
     ids = torch.arange(4, 9)[None]
     expected = model(input_ids=ids, decoder_input_ids=ids).logits
@@ -633,7 +633,7 @@ def test_attention_weights_and_relu_are_not_dropped_by_default(attention):
 
 
 def smoothed_loss(logits, labels, epsilon):
-    """Cross-entropy against 1 - eps on the gold class plus eps / V on all."""
+    """Return the cross-entropy against 1 - eps on the gold class plus eps / V on all classes."""
     target = nn.functional.one_hot(labels, logits.size(-1)).to(logits) * (1 - epsilon)
     target = target + epsilon / logits.size(-1)
     return -(target * logits.log_softmax(-1)).sum(-1).mean()
@@ -650,8 +650,8 @@ def test_label_smoothing_in_training_and_plain_loss_in_evaluation():
     assert VanillaTransformerConfig().label_smoothing == 0.1
 
 
-def test_authors_label_smoothing_is_ours_at_a_larger_epsilon():
-    """Their code puts eps / (V - 1) on the other classes alone: ours at eps * V / (V - 1)."""
+def test_authors_label_smoothing_equals_ours_at_a_larger_epsilon():
+    """Their code puts eps / (V - 1) on other classes only: equal to ours at eps * V / (V - 1)."""
     torch.manual_seed(0)
     hidden, table = torch.randn(6, 8).double(), torch.randn(11, 8).double()
     labels = torch.arange(6)
@@ -662,7 +662,7 @@ def test_authors_label_smoothing_is_ours_at_a_larger_epsilon():
     assert_close(ours, expected)
 
 
-def test_smoothing_makes_certainty_costly():
+def test_label_smoothing_penalizes_overconfidence():
     """Section 5.4: it "hurts perplexity, as the model learns to be more unsure"."""
     table, labels = torch.eye(11).double(), torch.tensor([4])
     peak = math.log((0.9 + 0.1 / 11) / (0.1 / 11))  # where softmax equals the smoothed target
@@ -684,7 +684,7 @@ def parameters(preset, vocab_size):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_beam_search_by_default():
+def test_beam_search_defaults_are_the_papers():
     """Section 6.1: beam size 4 and length penalty 0.6."""
     model, ids = tiny_model(), torch.tensor([[4, 5, 6, 2]])
     by_default = beam_search(model, ids)
@@ -698,7 +698,7 @@ def test_exact_parameter_counts_at_37000_pieces(preset, expected):
     assert parameters(preset, 37_000) == expected
 
 
-# (A) and (D) have the base model's parameters; (E) and big have no such count at this vocabulary.
+# (A) and (D) have as many parameters as base; (E) and big do not match at this vocabulary size.
 TABLE_3_MILLIONS = {
     **{"base": 65, "B_dk16": 58, "B_dk32": 60, "C_N2": 36, "C_N4": 50, "C_N8": 80},
     **{"C_d256": 28, "C_d1024": 168, "C_ff1024": 53, "C_ff4096": 90},
@@ -707,8 +707,8 @@ TABLE_3_MILLIONS = {
 
 @pytest.mark.parametrize("preset", TABLE_3_MILLIONS)
 def test_table_3_parameter_counts(preset):
-    """Table 3: millions of parameters, with the 40,960 rows of the authors' vocabulary and the 32
-    target-space rows that their encoder input has and ours has not."""
+    """Table 3: millions of parameters, with the authors' 40,960 vocabulary rows and the 32
+    target-space rows that only their encoder input has."""
     d_model = PRESETS[preset].get("d_model", 512)
     millions = (parameters(preset, 40_960) + 32 * d_model) / 1e6
     assert round(millions) == TABLE_3_MILLIONS[preset]
@@ -716,15 +716,15 @@ def test_table_3_parameter_counts(preset):
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name[0] in "AD"])
 def test_rows_a_and_d_keep_the_base_models_size(preset):
-    """Table 3 (A): the heads' number changes "keeping the amount of computation constant"."""
+    """Table 3 (A): the number of heads varies, "keeping the amount of computation constant"."""
     assert parameters(preset, 37_000) == 63_082_496
 
 
-# ------------------------------------------------------- What the paper leaves out, as its authors
+# --------------------------------------------- Left open by the paper, as in the authors' code
 
 
 def test_layer_norm_by_formula_and_independent_of_the_batch():
-    """Ba et al. (2016), cited in Section 3.1: statistics of one position, no other."""
+    """Ba et al. (2016), cited in Section 3.1: statistics of one position only."""
     norm = tiny_model().model.encoder.layers[0].self_attn_norm
     x = torch.randn(3, 4, 16, dtype=torch.float64)
     assert_close(norm(x), layer_norm(x, norm))
@@ -748,7 +748,7 @@ def fresh():
 
 
 # Glorot: variance 2 / (fan_in + fan_out). Q, K and V are parts of one matrix (in cross-attention
-# K and V): with h d_k = 192 and h d_v = 256 its fan_out is 640 (448), not the part's own.
+# only K and V). With h d_k = 192 and h d_v = 256, fan_out is that matrix's 640 (448).
 VARIANCES = {
     "model.encoder.layers.0.self_attn.q_proj": 2 / (256 + 640),
     "model.encoder.layers.0.self_attn.k_proj": 2 / (256 + 640),
@@ -766,10 +766,10 @@ VARIANCES = {
 
 @pytest.mark.parametrize("name", VARIANCES)
 def test_matrices_start_glorot_uniform(fresh, name):
-    """tensor2tensor's uniform_unit_scaling; Q, K and V drawn as one matrix."""
+    """tensor2tensor's uniform_unit_scaling; Q, K and V are drawn as one matrix."""
     weight = fresh.get_submodule(name).weight
     assert weight.var().item() == pytest.approx(VARIANCES[name], rel=0.03)
-    # uniform: the largest entry is at the bound, sqrt(3) standard deviations
+    # in a uniform distribution the bound is at sqrt(3) standard deviations
     assert weight.abs().max().item() == pytest.approx((3 * VARIANCES[name]) ** 0.5, rel=0.01)
 
 
@@ -787,11 +787,11 @@ def test_variance_of_the_base_models_projections_is_half_of_glorots():
     ["model.shared", "model.encoder.embed_tokens", "model.decoder.embed_positions", "lm_head"],
 )
 def test_embeddings_start_with_variance_one_over_d_model(fresh, name):
-    """N(0, 1 / d): times sqrt(d) they have the size of the sinusoids, whatever the vocabulary."""
+    """N(0, 1 / d): times sqrt(d) they are as large as the sinusoids for any vocabulary size."""
     weight = fresh.get_submodule(name).weight
     assert weight.mean().item() == pytest.approx(0, abs=1e-3)
     assert weight.var().item() == pytest.approx(1 / 256, rel=0.03)
-    if name != "lm_head":  # untied, it is a matrix: uniform with the same variance
+    if name != "lm_head":  # untied, the output matrix is uniform with the same variance
         kurtosis = ((weight / weight.std()) ** 4).mean().item()
         assert kurtosis == pytest.approx(3, rel=0.05)
 

@@ -19,7 +19,7 @@ VOCAB_SIZE = 50
 
 
 def make_config(**overrides):
-    """Encoder and decoder that agree in nothing that may differ."""
+    """Return a config whose encoder and decoder differ in every field that may differ."""
     fields = {
         "vocab_size": VOCAB_SIZE,
         "d_model": 24,
@@ -52,7 +52,7 @@ def make_model(*, attention="sdpa", seed=0, **overrides):
 
 
 def make_batch(*, padded=True, seed=1):
-    """Source, its mask, target and labels, the rows of different lengths if padded."""
+    """Return source, its mask, target and labels; rows differ in length if padded."""
     torch.manual_seed(seed)
     source, labels = torch.randint(4, VOCAB_SIZE, (3, 9)), torch.randint(4, VOCAB_SIZE, (3, 7))
     mask = torch.ones_like(source)
@@ -73,7 +73,7 @@ def assert_close(actual, expected, tolerance=1e-5):
 
 
 def torch_attention_tensors(attention, name):
-    """Our attention's tensors under the names of nn.MultiheadAttention."""
+    """Return our attention's tensors under the names of nn.MultiheadAttention."""
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
     return {
         f"{name}.in_proj_weight": torch.cat([part.weight for part in parts]),
@@ -84,7 +84,7 @@ def torch_attention_tensors(attention, name):
 
 
 def torch_layer(layer, config, kind, *, heads, ffn_dim):
-    """A layer of torch.nn with the weights of ours."""
+    """Return a layer of torch.nn with the weights of ours."""
     reference = kind(
         config.d_model,
         heads,
@@ -135,7 +135,7 @@ def assert_equal_gradients(layer, reference):
 
 
 def additive(allowed):
-    """A mask as the attention implementations take it: 0 where allowed, hugely negative else."""
+    """Return an additive attention mask: 0 where allowed, hugely negative elsewhere."""
     return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
 
 
@@ -232,7 +232,7 @@ def test_generate_equals_marian(num_beams):
     settings = {"num_beams": num_beams, "max_new_tokens": 20, "no_repeat_ngram_size": 2}
     ours = model.generate(source, attention_mask=mask, **settings)
     assert torch.equal(to_marian(model).generate(source, attention_mask=mask, **settings), ours)
-    assert ours.unique().numel() > 6  # else nothing but one repeated token was compared
+    assert ours.unique().numel() > 6  # otherwise the outputs would be one repeated token
 
 
 # ---------------------------------------------- the paper's equations, for random configurations
@@ -240,7 +240,7 @@ def test_generate_equals_marian(num_beams):
 
 @st.composite
 def configurations(draw):
-    """Fields of a small model, each of what changes the computation drawn at random."""
+    """Draw the fields of a small model, all those that change the computation."""
     rates, heads = st.sampled_from([0.0, 0.5]), st.integers(1, 3)
     position_encoding = draw(st.sampled_from(["sinusoidal", "tensor2tensor", "learned"]))
     own_vocabularies = draw(st.booleans())
@@ -281,7 +281,7 @@ implementations = st.sampled_from(["eager", "sdpa"])
 
 
 def padded(rows, side, value=0):
-    """Ids and mask, (B, longest)."""
+    """Return ids and mask, (B, longest)."""
     longest = max(map(len, rows))
     filled = [[value] * (longest - len(row)) for row in rows]
     by_side = zip(filled, rows, strict=True) if side == "left" else zip(rows, filled, strict=True)
@@ -290,7 +290,7 @@ def padded(rows, side, value=0):
 
 
 def random_model(fields, attention):
-    """A model in float64 whose biases and norms are away from zeros and ones."""
+    """Return a float64 model whose biases and norms differ from zeros and ones."""
     torch.manual_seed(0)
     model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**fields))
     model.set_attn_implementation(attention)
@@ -298,14 +298,14 @@ def random_model(fields, attention):
 
 
 def losses_of(logits, labels, epsilon):
-    """Mean over all labels of a batch."""
+    """Return the mean loss over all labels of a batch."""
     return label_smoothed_loss(torch.cat(logits), list(chain(*labels)), epsilon)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(configurations(), batches, implementations, sides, sides)
-def test_model_equals_the_equations_of_the_paper(fields, pairs, attention, side, target_side):
-    """Whatever its configuration, attention and padding, and whatever stands beside a sentence."""
+def test_model_matches_the_equations_of_the_paper(fields, pairs, attention, side, target_side):
+    """For any configuration, attention implementation, padding and rest of the batch."""
     model = random_model(fields, attention).eval()
     weights, config = model.state_dict(), model.config
     sources, labels = (list(rows) for rows in zip(*pairs, strict=True))
@@ -330,8 +330,8 @@ def test_model_equals_the_equations_of_the_paper(fields, pairs, attention, side,
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(configurations(), batches, implementations, st.booleans())
-def test_gradients_equal_those_of_the_equations(fields, pairs, attention, return_logits):
-    """In training, with the loss computed from the logits or in chunks without them."""
+def test_gradients_match_those_of_the_equations(fields, pairs, attention, return_logits):
+    """In training mode, with the loss computed from the logits or in chunks without them."""
     rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
     model = random_model({**fields, **rates}, attention).train()
     sources, labels = (list(rows) for rows in zip(*pairs, strict=True))

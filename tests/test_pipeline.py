@@ -64,7 +64,7 @@ def tokenizer():
 
 
 def make_model(vocab_size, **options):
-    """A random model in float64, whose ends of sentence come at various lengths."""
+    """Return a random float64 model whose outputs end at various lengths."""
     torch.manual_seed(1)
     config = VanillaTransformerConfig(
         vocab_size=vocab_size, d_model=16, encoder_layers=1, decoder_layers=1,
@@ -73,7 +73,7 @@ def make_model(vocab_size, **options):
     )  # fmt: skip
     model = VanillaTransformerForConditionalGeneration(config).double().eval()
     with torch.no_grad():
-        # Tied embeddings make a random model repeat its last token; drawn apart, it wanders.
+        # With tied embeddings a random model repeats its last token; untied, its outputs vary.
         model.model.decoder.embed_tokens.weight = torch.nn.Parameter(
             torch.randn(vocab_size, 16, dtype=torch.float64)
         )
@@ -107,7 +107,7 @@ def _registered():
 
 
 def one_by_one(model, tokenizer, texts, **options):
-    """The plainest way: no batch, no window; the oracle of most tests here."""
+    """Translate without batches or windows: the reference for most tests here."""
     results = []
     for text in texts:
         if not text.strip():
@@ -124,7 +124,7 @@ def one_by_one(model, tokenizer, texts, **options):
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}, {}])
-def test_translations_are_those_of_one_sentence_at_a_time(model, tokenizer, options):
+def test_translations_equal_those_of_one_sentence_at_a_time(model, tokenizer, options):
     expected = one_by_one(model, tokenizer, TEXTS, **options)
     assert len(set(expected)) > 4, "the model must tell the sentences apart"
     assert list(translate(model, tokenizer, TEXTS, **options)) == expected
@@ -132,7 +132,7 @@ def test_translations_are_those_of_one_sentence_at_a_time(model, tokenizer, opti
     assert list(small) == expected
 
 
-def test_some_translations_end_by_themselves_and_some_at_the_limit(model, tokenizer):
+def test_translations_ending_at_the_limit_equal_those_of_one_at_a_time(model, tokenizer):
     texts = [chr(97 + i) * (1 + i % 5) for i in range(12)]
     results = list(translate(model, tokenizer, texts, num_beams=1))
     inputs = [len(tokenizer(text)["input_ids"]) for text in texts]
@@ -154,7 +154,7 @@ def test_order_follows_the_input_under_any_permutation(model, tokenizer):
         assert results == [expected[text] for text in order]
 
 
-def test_nothing_is_read_before_it_is_asked_and_no_more_than_a_window(model, tokenizer):
+def test_input_is_read_lazily_one_window_at_a_time(model, tokenizer):
     read = []
 
     def endless():
@@ -170,7 +170,7 @@ def test_nothing_is_read_before_it_is_asked_and_no_more_than_a_window(model, tok
     assert len(read) == 8
 
 
-def test_windows_grow_to_the_largest(model, tokenizer, monkeypatch):
+def test_windows_grow_to_the_given_size(model, tokenizer, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.batch_translation.FIRST_WINDOW", 2)
     read = []
     source = (read.append(n) or "x" for n in count())
@@ -183,14 +183,14 @@ def test_windows_grow_to_the_largest(model, tokenizer, monkeypatch):
 
 
 def answers(model, tokenizer, lines, **options):
-    """What the command line makes of lines that arrive one by one."""
+    """Translate lines that arrive one by one, as the command line does."""
     found = translate_windows(model, tokenizer, arriving(lines, most=3), **options)
     with contextlib.closing(found):
         for translations in found:
             yield translations[0].text
 
 
-def test_a_silent_source_is_answered(model, tokenizer):
+def test_each_line_is_answered_before_the_next_arrives(model, tokenizer):
     said, answered = threading.Semaphore(0), []
 
     def terminal():
@@ -206,13 +206,13 @@ def test_a_silent_source_is_answered(model, tokenizer):
     assert answered == one_by_one(model, tokenizer, ["one", "two", "three"], num_beams=1)
 
 
-def test_waiting_changes_no_translation_and_no_order(model, tokenizer):
+def test_lines_arriving_one_by_one_give_the_same_translations_in_order(model, tokenizer):
     expected = list(translate(model, tokenizer, TEXTS, num_beams=2))
     waiting = answers(model, tokenizer, iter(TEXTS), num_beams=2)
     assert list(waiting) == expected
 
 
-def test_an_error_of_the_source_arrives_after_the_answers(model, tokenizer):
+def test_source_error_is_raised_after_the_pending_translations(model, tokenizer):
     def broken():
         yield "one"
         raise OSError("the disk is gone")
@@ -223,7 +223,7 @@ def test_an_error_of_the_source_arrives_after_the_answers(model, tokenizer):
         next(results)
 
 
-def test_a_reading_thread_ends_when_nobody_reads(model, tokenizer):
+def test_reading_thread_ends_when_the_results_are_closed(model, tokenizer):
     before = threading.active_count()
     endless = ("x" for _ in count())
     results = answers(model, tokenizer, endless, num_beams=1, max_new_tokens=1)
@@ -255,7 +255,7 @@ def test_batches_hold_every_index_once_within_the_budget():
             assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 60
 
 
-def test_training_mode_and_gradients_are_as_before(tokenizer):
+def test_translating_restores_training_mode_and_gradients(tokenizer):
     model = make_model(len(tokenizer)).train()
     model.model.encoder.eval()
     modes = [module.training for module in model.modules()]
@@ -271,7 +271,7 @@ def test_training_mode_and_gradients_are_as_before(tokenizer):
     assert [module.training for module in model.modules()] == modes
 
 
-def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
+def test_special_tokens_are_never_generated_or_shown(model, tokenizer):
     inputs = tokenizer("some text", return_tensors="pt")
     ids = model.generate(**inputs, num_beams=2, max_new_tokens=60)
     assert not set(ids[0, 1:].tolist()) & {1, 3}
@@ -281,9 +281,9 @@ def test_special_tokens_are_never_produced_nor_shown(model, tokenizer):
         assert not any(token in text for token in SPECIAL)
 
 
-def test_progress_is_shown_when_asked(model, tokenizer, capsys):
+def test_progress_is_shown_on_request(model, tokenizer, capsys):
     for progress in (False, True):
-        disable_progress_bar()  # the host's own, of loading and such
+        disable_progress_bar()  # transformers' own bars, for loading and the like
         list(translate(model, tokenizer, ["one", ""], num_beams=1, progress=progress))
         assert ("2/2" in capsys.readouterr().err) == progress
 
@@ -319,7 +319,7 @@ def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message
         list(translate(model, tokenizer, sentences, **options))
 
 
-def test_the_pipeline_names_what_is_no_text(model, tokenizer):
+def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     options = {"num_beams": 1, "max_new_tokens": 3}
     for inputs, message in (
@@ -336,14 +336,14 @@ def test_the_pipeline_names_what_is_no_text(model, tokenizer):
             pipe(inputs, **options)
     texts = np.array(
         ["x", "\U0001f600"]
-    )  # of numpy's own strings; the last one is a pair in UTF-16
+    )  # numpy strings; the last one is a surrogate pair in UTF-16
     assert [*pipe(texts, **options)] == [pipe(text, **options) for text in texts.tolist()]
     assert pipe(texts[0], **options) == pipe("x", **options)
     assert pipe((), **options) == []
 
 
 @pytest.mark.parametrize("name", ["window", "batch_tokens", "max_sentences", "max_length"])
-def test_whatever_is_given_for_a_size_is_obeyed_or_refused_by_name(model, tokenizer, name):
+def test_any_value_of_a_size_is_used_or_rejected_by_name(model, tokenizer, name):
     for value in hostile_values.OBJECTS:
         options = {"num_beams": 1, **({} if name == "max_length" else {"max_new_tokens": 2})}
         said = hostile_values.refusal_of(
@@ -353,7 +353,7 @@ def test_whatever_is_given_for_a_size_is_obeyed_or_refused_by_name(model, tokeni
         assert said is None or (name in said and len(said) < 300)
 
 
-def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):
+def test_text_longer_than_learned_positions_raises_an_error_naming_it(tokenizer):
     model = make_model(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
     assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
     with pytest.raises(ValueError, match=r"Input 66 has 21 tokens.*end at 20"):
@@ -363,7 +363,7 @@ def test_text_beyond_learned_positions_is_an_error_that_names_it(tokenizer):
         pipe("x" * 20)
 
 
-def test_a_text_beyond_the_limits_is_an_error_that_names_it(model, tokenizer, monkeypatch):
+def test_text_over_the_length_limits_raises_an_error_naming_it(model, tokenizer, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_TOKENS", 20)
     monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_CHARACTERS", 30)
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
@@ -377,20 +377,20 @@ def test_a_text_beyond_the_limits_is_an_error_that_names_it(model, tokenizer, mo
             pipe(text)
 
 
-def test_none_leaves_an_option_to_the_generation_config(model, tokenizer):
+def test_option_none_falls_back_to_the_generation_config(model, tokenizer):
     options = {"num_beams": None, "max_length": None}
     assert list(translate(model, tokenizer, TEXTS, **options)) == list(
         translate(model, tokenizer, TEXTS, num_beams=4)
     )
 
 
-def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
+def test_callers_length_limit_is_kept(model, tokenizer):
     for options, bound in (({"max_new_tokens": 3}, 3), ({"max_length": 3}, 2)):
         (text,) = translate(model, tokenizer, ["a sentence"], num_beams=1, **options)
         assert [text] == one_by_one(
             model, tokenizer, ["a sentence"], num_beams=1, max_new_tokens=bound
         )
-    ids = torch.tensor([[5, 2]])  # a bound of the caller's is the only one
+    ids = torch.tensor([[5, 2]])  # the caller's limit replaces the default one
     endless = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3]}
     bound = EXTRA_TOKENS + 20
     found = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=bound, **endless)
@@ -400,7 +400,7 @@ def test_the_callers_bound_on_the_length_is_kept(model, tokenizer):
 # --------------------------------------------------------------------------- which search decodes
 
 
-def test_the_papers_search_translates_by_default(model, tokenizer, monkeypatch):
+def test_translate_uses_the_papers_search_by_default(model, tokenizer, monkeypatch):
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     for options in (
         {},
@@ -410,7 +410,7 @@ def test_the_papers_search_translates_by_default(model, tokenizer, monkeypatch):
         assert len(list(translate(model, tokenizer, TEXTS, **options))) == len(TEXTS)
 
 
-def test_the_length_penalty_of_the_generation_config_counts(tokenizer):
+def test_length_penalty_of_the_generation_config_is_used(tokenizer):
     model = make_model(len(tokenizer))
     by_argument = list(translate_nbest(model, tokenizer, TEXTS, length_penalty=3.0))
     assert by_argument != list(translate_nbest(model, tokenizer, TEXTS))
@@ -419,7 +419,7 @@ def test_the_length_penalty_of_the_generation_config_counts(tokenizer):
 
 
 @pytest.mark.parametrize("options", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}])
-def test_what_the_papers_search_lacks_goes_to_generate(model, tokenizer, options):
+def test_options_the_papers_search_lacks_go_to_generate(model, tokenizer, options):
     inputs = tokenizer("one two", return_tensors="pt")
     ids = model.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50, **options)
     expected = tokenizer.decode(ids[0], skip_special_tokens=True)
@@ -429,7 +429,7 @@ def test_what_the_papers_search_lacks_goes_to_generate(model, tokenizer, options
 
 
 @pytest.mark.parametrize(("name", "value"), [("no_repeat_ngram_size", 2), ("min_new_tokens", 9)])
-def test_what_a_generation_config_asks_for_goes_to_generate(tokenizer, name, value):
+def test_generation_config_options_the_search_lacks_go_to_generate(tokenizer, name, value):
     model = make_model(len(tokenizer))
     by_argument = list(translate(model, tokenizer, TEXTS, **{name: value}))
     assert by_argument != list(translate(model, tokenizer, TEXTS))
@@ -437,8 +437,8 @@ def test_what_a_generation_config_asks_for_goes_to_generate(tokenizer, name, val
     assert list(translate(model, tokenizer, TEXTS)) == by_argument
 
 
-def test_a_generation_config_full_of_defaults_asks_for_nothing(tokenizer, monkeypatch):
-    """The host's trainer fills it so at its first evaluation with generation."""
+def test_generation_config_full_of_defaults_keeps_the_papers_search(tokenizer, monkeypatch):
+    """transformers' Trainer fills it this way at its first evaluation with generation."""
     model = make_model(len(tokenizer))
     model.generation_config.num_beams, model.generation_config.length_penalty = 4, 0.6
     expected = list(translate(model, tokenizer, TEXTS))
@@ -449,7 +449,7 @@ def test_a_generation_config_full_of_defaults_asks_for_nothing(tokenizer, monkey
     assert list(translate(model, tokenizer, TEXTS)) == expected
 
 
-def test_other_models_are_decoded_by_generate(tokenizer, model):
+def test_other_models_are_decoded_with_generate(tokenizer, model):
     marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
     inputs = tokenizer("one two", return_tensors="pt")
     ids = marian.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50)
@@ -457,7 +457,7 @@ def test_other_models_are_decoded_by_generate(tokenizer, model):
     assert list(translate(marian, tokenizer, ["one two"])) == [expected]
 
 
-def test_n_best_lists_are_those_of_the_search_in_order(model, tokenizer):
+def test_n_best_lists_equal_those_of_the_search_in_order(model, tokenizer):
     found = list(translate_nbest(model, tokenizer, TEXTS, num_beams=3, num_return_sequences=3))
     firsts = list(translate(model, tokenizer, TEXTS, num_beams=3))
     assert [translations[0].text for translations in found] == firsts
@@ -473,7 +473,7 @@ def test_n_best_lists_are_those_of_the_search_in_order(model, tokenizer):
 @pytest.mark.parametrize(
     "text", ["a", " two  words\t", "Grün, 你好!\u3000x", "no\xa0break", "<unk> </s> is text", ""]
 )
-def test_each_token_is_of_the_word_that_it_spells(tokenizer, text):
+def test_each_token_belongs_to_the_word_it_spells(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
     numbers = word_numbers(tokenizer, ids)
     assert numbers[-1] is None  # </s>
@@ -484,13 +484,13 @@ def test_each_token_is_of_the_word_that_it_spells(tokenizer, text):
     assert spelled == text.split()
 
 
-def test_words_of_pieces_with_spaces_and_of_unknown_ones():
+def test_word_numbers_handle_space_pieces_and_unknown_words():
     vocabulary = {token: n for n, token in enumerate([*SPECIAL, "\u2581a", "b", "\u2581", "c"])}
     plain = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>")),
         pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
     )  # fmt: skip
-    # a-b, a, c and an unknown word, behind a space of its own each; then </s> and padding.
+    # a-b, a, c and an unknown word, the last two after separate space pieces; then </s>, padding.
     assert word_numbers(plain, [4, 5, 4, 6, 7, 6, 3, 2, 0]) == [
         0,
         0,
@@ -504,12 +504,12 @@ def test_words_of_pieces_with_spaces_and_of_unknown_ones():
     ]
 
 
-def test_links_are_of_the_strongest_token_that_is_a_word(tokenizer):
+def test_alignment_links_to_the_strongest_token_that_is_a_word(tokenizer):
     source, target = tokenizer("ab c")["input_ids"], tokenizer("x yz")["input_ids"]
     weights = torch.zeros(len(target) + 2, len(source) + 1)  # with padding on both sides
-    weights[:, 4] = weights[:, 5] = 9.0  # </s> and padding draw most of all
+    weights[:, 4] = weights[:, 5] = 9.0  # </s> and padding have the largest weights
     weights[0, 3] = 1.0  # x: c
-    weights[1, 0] = 5.0  # the space is no word
+    weights[1, 0] = 5.0  # the space is not a word
     weights[2, 0], weights[2, 1] = 0.4, 0.3  # y: a, of the first word
     weights[3, 1] = 1.0  # z: b, the same word
     assert word_alignment(tokenizer, source, target, weights) == [(0, 1), (1, 0)]
@@ -521,7 +521,7 @@ PREFIX = "x y"
 
 @pytest.fixture(scope="module")
 def searched(model, tokenizer):
-    """What the search finds for each of `TEXTS` alone: 2 texts each, their scores and links."""
+    """Return what the search finds for each of `TEXTS` alone: 2 texts, their scores and links."""
     start = tokenizer(PREFIX, add_special_tokens=False)["input_ids"]
     expected = []
     for text in TEXTS:
@@ -549,7 +549,7 @@ def searched(model, tokenizer):
     return expected
 
 
-def test_prefixes_and_alignments_are_those_of_the_search(model, tokenizer, searched):
+def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, searched):
     options = {"num_beams": 2, "num_return_sequences": 2, "return_alignments": True}
     found = list(translate_nbest(model, tokenizer, TEXTS, prefix=PREFIX, **options))
     assert found == searched
@@ -562,7 +562,7 @@ def test_prefixes_and_alignments_are_those_of_the_search(model, tokenizer, searc
 
 
 @pytest.mark.parametrize("asked", [{"prefix": "a"}, {"return_alignments": True}])
-def test_what_the_papers_search_alone_has_is_no_argument_of_generate(model, tokenizer, asked):
+def test_prefix_and_alignments_are_rejected_when_generate_decodes(model, tokenizer, asked):
     with pytest.raises(ValueError, match=rf"Got {next(iter(asked))}, which .*\(no_repeat_ngram_s"):
         list(translate(model, tokenizer, ["one"], no_repeat_ngram_size=2, **asked))
 
@@ -584,7 +584,7 @@ def pipe(model, tokenizer):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_every_kind_of_input_gives_the_same_translations(pipe, model, tokenizer, batch_size):
+def test_all_input_types_give_the_same_translations(pipe, model, tokenizer, batch_size):
     datasets = pytest.importorskip("datasets", reason="comes with the extra demo")
     rows = datasets.Dataset.from_dict({"source": TEXTS})
     options = {"num_beams": 2, "max_new_tokens": 5}
@@ -598,13 +598,13 @@ def test_every_kind_of_input_gives_the_same_translations(pipe, model, tokenizer,
     assert pipe([]) == []
 
 
-def test_the_pipeline_bounds_the_length_by_the_source_in_any_batch(pipe, model, tokenizer):
+def test_pipeline_limits_length_by_each_source_in_any_batch(pipe, model, tokenizer):
     expected = one_by_one(model, tokenizer, TEXTS, num_beams=1)
     results = pipe(TEXTS, batch_size=8, num_beams=1)
     assert [result["translation_text"] for (result,) in results] == expected
 
 
-def test_a_generator_is_read_as_results_are_asked_for(pipe):
+def test_pipeline_reads_a_generator_lazily(pipe):
     read = []
     results = pipe((read.append(n) or "x" for n in count()), batch_size=2, max_new_tokens=1)
     next(iter(results))
@@ -627,13 +627,13 @@ def test_generation_arguments_pass_through(pipe, model, tokenizer):
             pipe("one", **{name: 0})
 
 
-def test_blank_text_is_not_shown_to_the_model(pipe, model, monkeypatch):
+def test_blank_text_is_not_passed_to_the_model(pipe, model, monkeypatch):
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert pipe("") == pipe(" \n") == [{"translation_text": ""}]
     assert pipe(["", ""], batch_size=2) == [[{"translation_text": ""}]] * 2
 
 
-def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
+def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):
     ids = tokenizer("one", return_tensors="pt")["input_ids"]
     found = beam_search(model, ids, num_return_sequences=2)
     options = {"num_return_sequences": 2, "return_scores": True, "batch_size": 2}
@@ -648,7 +648,7 @@ def test_the_pipeline_gives_scores_when_asked(pipe, model, tokenizer):
     assert 0 > two[0]["score"] > two[1]["score"]
 
 
-def test_the_pipeline_gives_alignments_and_takes_a_prefix(pipe, searched):
+def test_pipeline_returns_alignments_and_accepts_a_prefix(pipe, searched):
     options = {"num_beams": 2, "num_return_sequences": 2, "prefix": PREFIX, "batch_size": 3}
     found = pipe(TEXTS, return_alignments=True, return_scores=True, **options)
     rows = [[tuple(one.values()) for one in several] for several in found]
@@ -661,7 +661,7 @@ def test_the_pipeline_gives_alignments_and_takes_a_prefix(pipe, searched):
 
 
 @pytest.mark.parametrize("wrong", [None, 3, {"source": "a"}, [["a"]], ["a", 3]])
-def test_input_that_is_no_string_is_one_clear_error(pipe, wrong):
+def test_pipeline_rejects_input_that_is_not_a_string(pipe, wrong):
     with pytest.raises(ValueError, match="not a string"):
         pipe(wrong)
 
@@ -672,8 +672,8 @@ def test_registering_twice_is_silent(caplog):
     assert not caplog.records
 
 
-def test_a_saved_pipeline_and_a_model_with_its_code_load_with_the_package(run_directory, tmp_path):
-    """Nobody has to trust a copy of what is at hand; the copy itself still says what it is."""
+def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_directory, tmp_path):
+    """The installed classes are used instead of the copied code, whose metadata is kept."""
     pipeline("translate", model=str(run_directory)).save_pretrained(tmp_path / "saved")
     shutil.copytree(run_directory, tmp_path / "coded")
     embed_code(tmp_path / "coded")
@@ -692,7 +692,7 @@ def test_a_saved_pipeline_and_a_model_with_its_code_load_with_the_package(run_di
     assert "translate" in remote.from_pretrained(tmp_path / "coded").custom_pipelines
 
 
-def test_a_sentence_beyond_marians_table_is_refused_by_its_length(run_directory, tmp_path):
+def test_sentence_longer_than_marians_positions_is_rejected(run_directory, tmp_path):
     stock = AutoModelForSeq2SeqLM.from_pretrained(export_marian(run_directory, tmp_path / "stock"))
     tokenizer = AutoTokenizer.from_pretrained(run_directory)
     table = stock.config.max_position_embeddings
@@ -700,13 +700,13 @@ def test_a_sentence_beyond_marians_table_is_refused_by_its_length(run_directory,
         next(translate(stock, tokenizer, ["!" * table]))
 
 
-def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_path, monkeypatch):
+def test_saved_pipeline_works_without_the_package(run_directory, tmp_path, monkeypatch):
     pipe = pipeline("translate", model=str(run_directory), device="cpu")
     pipe.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     name = "VanillaTransformerTranslationPipeline"
     assert config["custom_pipelines"]["translate"]["impl"] == f"pipeline.{name}"
-    for file in tmp_path.glob("*.py"):  # what it needs came along, and nothing else is needed
+    for file in tmp_path.glob("*.py"):  # all that it imports is included or a known package
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 assert (tmp_path / f"{node.module}.py").is_file()
@@ -722,7 +722,7 @@ def test_the_files_travel_to_a_machine_without_the_package(run_directory, tmp_pa
 
 
 @pytest.mark.parametrize("function", [translate, translate_nbest])
-def test_names_and_arguments_in_the_wrong_order_are_refused(function, model, tokenizer):
+def test_paths_and_swapped_arguments_are_rejected(function, model, tokenizer):
     for arguments, said in (
         ((model, "runs/mine"), "Got a VanillaTransformerForConditionalGeneration and a str"),
         (("runs/mine", tokenizer), "Got a str and a "),

@@ -1,4 +1,4 @@
-"""What is published of a model, what is refused, and what its card says."""
+"""Which files of a model are published, which models are rejected, and what the card says."""
 
 import ast
 import copy
@@ -65,25 +65,25 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def copied(run, tmp_path):
-    """A run that a test may spoil."""
+    """Return a copy of the run that a test may damage."""
     return Path(shutil.copytree(run, tmp_path / "run"))
 
 
 @pytest.fixture(autouse=True)
 def no_old_streams():
-    """What an earlier command of this process logs to may be closed."""
+    """Remove log handlers of earlier commands; their streams may be closed."""
     logging.getLogger("vanilla_transformer").handlers.clear()
 
 
 @pytest.fixture
-def acquainted(monkeypatch):
-    """Neither a clean process nor pictures: for tests of what has nothing to do with them."""
+def in_process(monkeypatch):
+    """Skip the clean process and the pictures, for tests that do not need them."""
     monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
     monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
 def error_of(capsys, *arguments):
-    """The one line that a refusal consists of."""
+    """Run `publish`, which must fail, and return its one-line error."""
     try:
         code = cli.main(["publish", *map(str, arguments)])
     except SystemExit as exit:
@@ -102,7 +102,7 @@ def request(directory, *more, license="cc-by-4.0"):
 
 
 def facts(**changes):
-    """The content of a published metrics.json."""
+    """Return the content of a published metrics.json."""
     content = copy.deepcopy(METRICS)
     del content["samples"]
     samples = [
@@ -124,8 +124,8 @@ def pictures(folder):
 # ---------------------------------------------------------------------------- what is pushed
 
 
-def test_dry_run_lists_every_file_and_touches_no_hub(run, tmp_path, monkeypatch, capsys):
-    """The command that the README shows, on another run."""
+def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monkeypatch, capsys):
+    """The README's command, on another run."""
     readme = README
     command = re.search(r"<!-- block: publish .*?```bash\n(.*?)\n```", readme, re.DOTALL).group(1)
     program, *arguments = shlex.split(command)
@@ -133,7 +133,7 @@ def test_dry_run_lists_every_file_and_touches_no_hub(run, tmp_path, monkeypatch,
     arguments = [str(run) if word == "runs/demo-en-de" else word for word in arguments]
 
     def refuse(*args, **kwargs):
-        raise AssertionError("a dry run calls nobody")
+        raise AssertionError("a dry run must not contact the Hub")
 
     monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -152,7 +152,7 @@ def test_dry_run_lists_every_file_and_touches_no_hub(run, tmp_path, monkeypatch,
         assert b"somebody" not in path.read_bytes()
 
 
-def test_config_is_published_without_what_training_left_in_it(copied, tmp_path):
+def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     run, settings = copied, json.loads((copied / "generation_config.json").read_text())
     settings.pop("_from_model_config", None)
     assert settings["max_new_tokens"] == 1024
@@ -171,7 +171,7 @@ def test_config_is_published_without_what_training_left_in_it(copied, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["stock", "with_code"])
-def test_clean_process_loads_what_needs_no_package(run, tmp_path, form):
+def test_stock_and_with_code_forms_load_in_a_clean_process(run, tmp_path, form):
     directory = run
     if form == "stock":
         directory = export_marian(run, tmp_path / "stock")
@@ -179,7 +179,7 @@ def test_clean_process_loads_what_needs_no_package(run, tmp_path, form):
     assert publish(directory, "user/de-en", **options).form == form
 
 
-def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acquainted):
+def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, in_process):
     export_marian(run, tmp_path / "stock")
     publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
     assert set(publication.files) == MODEL | TOKENIZER | CARD
@@ -188,8 +188,8 @@ def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, acqu
         publish(tmp_path / "stock", "user/x", run=run, license="mit", with_code=True)
 
 
-def test_stock_form_needs_the_task_translate_where_the_host_has_none(run, tmp_path):
-    """The README's words about transformers 5, and the line that works."""
+def test_stock_form_works_with_translate_where_translation_is_unknown(run, tmp_path):
+    """The error that the README quotes for transformers 5, and the line that works."""
     export_marian(run, tmp_path / "stock")
     readme = README
     texts = re.findall(r'^KeyError: "(.*) \[\.\.\.\]"$', readme, flags=re.M)
@@ -201,7 +201,7 @@ def test_stock_form_needs_the_task_translate_where_the_host_has_none(run, tmp_pa
     assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)
 
 
-def test_metrics_of_another_model_are_refused(run, tmp_path, acquainted, capsys):
+def test_metrics_of_another_model_are_rejected(run, tmp_path, in_process, capsys):
     other = write_run(tmp_path / "other", seed=1)
     (other / "metrics.json").unlink()
     line = error_of(capsys, *request(other, "--run", run))
@@ -210,10 +210,10 @@ def test_metrics_of_another_model_are_refused(run, tmp_path, acquainted, capsys)
     publish(other, "u/n", run=run, license="mit", card_dir=tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
-    assert "mean of the last" not in card  # which is said of the run's own weights
+    assert "mean of the last" not in card  # only said of the run's own weights
 
 
-def test_a_model_that_computes_otherwise_elsewhere_is_refused(run, acquainted, monkeypatch):
+def test_model_with_other_outputs_in_a_clean_process_is_rejected(run, in_process, monkeypatch):
     def slightly_otherwise(folder, texts, **options):
         answer, logits = load_here(folder, texts, **options)
         return answer, logits + 0.01
@@ -223,21 +223,19 @@ def test_a_model_that_computes_otherwise_elsewhere_is_refused(run, acquainted, m
         publish(run, "u/n", license="mit")
 
 
-def test_published_metrics_give_the_card_again_and_may_be_published_again(
-    copied, tmp_path, acquainted
-):
+def test_published_metrics_reproduce_the_card_and_can_be_republished(copied, tmp_path, in_process):
     publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
     again = json.loads((tmp_path / "card" / "metrics.json").read_text())
     assert str(render_card(again)) == (tmp_path / "card" / "README.md").read_text()
     shutil.copy(tmp_path / "card" / "metrics.json", copied)
-    assert "samples" not in again  # but for the three under `published`
+    assert "samples" not in again  # except for the three under `published`
     publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "second")
     assert (tmp_path / "second" / "README.md").read_bytes() == (
         tmp_path / "card" / "README.md"
     ).read_bytes()
 
 
-# ------------------------------------------------------------------------------ what is refused
+# ---------------------------------------------------------------------------- what is rejected
 
 
 @pytest.mark.parametrize(
@@ -251,18 +249,18 @@ def test_published_metrics_give_the_card_again_and_may_be_published_again(
         ),
     ],
 )
-def test_licence_is_demanded_and_not_guessed(run, capsys, arguments, message):
+def test_missing_or_invalid_licences_are_rejected(run, capsys, arguments, message):
     assert message in error_of(capsys, run, "--repo", "user/de-en", *arguments)
 
 
-def test_licence_of_the_pairs_is_demanded_where_the_recipe_is_silent(copied, capsys):
+def test_licence_of_the_pairs_is_required_if_the_recipe_names_none(copied, capsys):
     metrics = copy.deepcopy(METRICS)
     del metrics["recipe"]["data_license"]
     (copied / "metrics.json").write_text(json.dumps(metrics))
     assert "give it with --data-license" in error_of(capsys, *request(copied))
 
 
-def test_weights_of_other_shapes_are_named(copied, capsys):
+def test_weights_with_wrong_shapes_are_named_in_the_error(copied, capsys):
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 48}))
     line = error_of(capsys, *request(copied))
@@ -271,7 +269,7 @@ def test_weights_of_other_shapes_are_named(copied, capsys):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
+def test_non_finite_weights_are_rejected(copied, capsys, value):
     tensors = load_file(copied / "model.safetensors")
     tensors["model.shared.weight"][3, 4] = value
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
@@ -289,13 +287,13 @@ def test_weights_that_are_not_finite_are_refused(copied, capsys, value):
         ("config.json", "holds no config.json; give a directory that from_pretrained loads"),
     ],
 )
-def test_directory_without_a_part_is_refused(copied, capsys, name, message):
+def test_directory_lacking_a_required_file_is_rejected(copied, capsys, name, message):
     (copied / name).unlink()
     assert message in error_of(capsys, *request(copied))
 
 
-def test_imported_models_are_pushed_otherwise_and_told_so_first(tmp_path, capsys):
-    """Whatever else is missing: its tokenizer's files, a licence, scores."""
+def test_imported_models_get_the_hint_to_use_push_to_hub_first(tmp_path, capsys):
+    """The hint comes first, even if tokenizer files, a licence or scores are missing too."""
     tiny_model().save_pretrained(tmp_path)
     scores = {"test": SCORES}
     for metrics in (None, scores):
@@ -307,7 +305,7 @@ def test_imported_models_are_pushed_otherwise_and_told_so_first(tmp_path, capsys
         )
 
 
-def test_the_card_does_not_replace_the_runs_own_metrics(copied, tmp_path, capsys):
+def test_card_dir_must_not_be_the_run_itself(copied, tmp_path, capsys):
     before = (copied / "metrics.json").read_bytes()
     assert "give another directory" in error_of(capsys, *request(copied, "--card-dir", copied))
     arguments = request(copied, "--run", copied, "--card-dir", copied / ".." / copied.name)
@@ -316,7 +314,9 @@ def test_the_card_does_not_replace_the_runs_own_metrics(copied, tmp_path, capsys
 
 
 @pytest.mark.parametrize("name", ["/home/somebody/data", "./data/mine", "there"])
-def test_a_directory_of_pairs_is_named_like_a_file(copied, tmp_path, acquainted, monkeypatch, name):
+def test_local_data_set_directory_is_published_by_name_only(
+    copied, tmp_path, in_process, monkeypatch, name
+):
     monkeypatch.chdir(tmp_path)
     Path("there").mkdir()
     recipe = {**METRICS["recipe"], "train_file": None, "dataset": name}
@@ -332,7 +332,7 @@ def test_a_directory_of_pairs_is_named_like_a_file(copied, tmp_path, acquainted,
         assert "hf.co/datasets" not in path.read_text()
 
 
-def test_data_are_known_by_revision_or_content():
+def test_card_identifies_data_by_revision_or_hash():
     content = facts()
     assert f"train.jsonl (SHA-256 `{'8e' * 32}`)" in render_card(content).text
     content["recipe"] |= {"train_file": None, "dataset": "user/pairs"}
@@ -343,39 +343,39 @@ def test_data_are_known_by_revision_or_content():
     assert {result.dataset_revision for result in card.data.eval_results} == {"ab" * 20}
 
 
-def test_weights_come_as_safetensors_only_and_are_never_unpickled(copied, capsys):
+def test_only_safetensors_weights_are_read_and_nothing_is_unpickled(copied, capsys):
     tensors = load_file(copied / "model.safetensors")
     torch.save(tensors, copied / "pytorch_model.bin")
     (copied / "model.safetensors").write_bytes(b"cut off")
     assert "is damaged" in error_of(capsys, *request(copied))
     (copied / "model.safetensors").unlink()
     assert "only as pytorch_model.bin, which could run code" in error_of(capsys, *request(copied))
-    # Importers read other systems' files, which they open safely (test_import_*.py).
+    # Importers may load other systems' files; test_import_*.py check that they do so safely.
     for path in (ROOT / "vanilla_transformer").glob("*.py"):
         calls = re.findall(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b", path.read_text())
         assert not calls or path.name == "cldr_language.py", path.name  # Babel's own data
 
 
-def test_model_that_was_never_scored_is_refused(copied, capsys):
+def test_model_without_scores_is_rejected(copied, capsys):
     (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
     assert "was never scored; score it on test pairs" in error_of(capsys, *request(copied))
 
 
-def test_metrics_without_a_fact_of_the_card_are_refused(copied, capsys):
-    """A template would silently leave a blank."""
+def test_metrics_lacking_facts_for_the_card_are_rejected(copied, capsys):
+    """Without the check, the template would silently leave gaps."""
     metrics = {name: value for name, value in METRICS.items() if name not in ("epochs", "seed")}
     (copied / "metrics.json").write_text(json.dumps(metrics))
     assert "lack epochs, seed" in error_of(capsys, *request(copied))
 
 
 @pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
-def test_names_that_the_hub_does_not_allow_are_refused(run, capsys, name):
+def test_invalid_hub_names_are_rejected(run, capsys, name):
     arguments = [run, "--repo", name, "--license", "mit"]
     assert f"got {name!r} as name on the Hub" in error_of(capsys, *arguments)
 
 
-def test_checkpoint_that_does_not_load_is_refused(copied, capsys, monkeypatch):
-    """The clean process runs here, so that the test need not wait for it."""
+def test_checkpoint_that_does_not_load_is_rejected(copied, capsys, monkeypatch):
+    """The check of the clean process runs in this process, which is faster."""
 
     def run_here(command, **options):
         try:
@@ -394,7 +394,7 @@ def test_checkpoint_that_does_not_load_is_refused(copied, capsys, monkeypatch):
     assert "cross_attn.q_proj.weight" in line
 
 
-def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypatch, tmp_path):
+def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
@@ -415,7 +415,7 @@ def test_push_to_hub_of_a_training_is_refused_before_it_trains(capsys, monkeypat
         (["hf_secret"], "got 1 argument too many;"),
     ],
 )
-def test_words_that_went_astray_are_not_shown(capsys, words, message):
+def test_misplaced_arguments_are_not_echoed(capsys, words, message):
     with pytest.raises(SystemExit):
         cli.main(["train", "demo", "--push-to-hub", "user/x", *words])
     captured = capsys.readouterr()
@@ -427,12 +427,12 @@ def test_words_that_went_astray_are_not_shown(capsys, words, message):
 
 
 def imported_siblings(path):
-    """Modules of the package that a file imports anywhere, by its syntax tree."""
+    """Return the sibling modules that a file imports anywhere, found in its syntax tree."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1}
 
 
-def test_code_that_travels_is_closed_under_imports_and_needed():
+def test_embedded_code_is_exactly_what_the_classes_import():
     names = {path.stem for path in remote_code.code_files()}
     package = ROOT / "vanilla_transformer"
     reached = set().union(*(imported_siblings(package / f"{name}.py") for name in names))
@@ -442,7 +442,7 @@ def test_code_that_travels_is_closed_under_imports_and_needed():
     assert {f"{name}.py" for name in names} >= CODE | {"pipeline.py"}
 
 
-def test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean(run, tmp_path):
+def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path):
     folder = tmp_path / "staged"
     publishing._stage_model(run, folder, with_code=True)
     config = json.loads((folder / "config.json").read_text())
@@ -452,7 +452,7 @@ def test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean(run, tm
         assert f"class {name}(" in (folder / f"{module}.py").read_text(encoding="utf-8")
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
     assert not (folder / "custom_generate").exists()
-    # With the package at hand, none of that code runs.
+    # With the package installed, none of the embedded code runs.
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert type(model) is VanillaTransformerForConditionalGeneration
     AutoModelForSeq2SeqLM.from_pretrained(run).save_pretrained(tmp_path / "clean")
@@ -467,7 +467,7 @@ def test_embedded_code_is_named_flat_and_ordinary_checkpoints_stay_clean(run, tm
 
 
 @pytest.mark.parametrize("form", ["native", "with_code", "stock"])
-def test_card_is_whole_in_every_form(tmp_path, form):
+def test_card_is_complete_in_every_form(tmp_path, form):
     card = render_card(facts(form=form))
     assert card_problems(card, pictures(tmp_path)) == []
     text = card.text
@@ -483,7 +483,7 @@ def test_card_is_whole_in_every_form(tmp_path, form):
         assert f"    translation {translation}\n" in text
 
 
-def test_card_tells_what_was_chosen_on_validation_pairs(tmp_path):
+def test_card_says_what_was_chosen_on_validation_pairs(tmp_path):
     content = facts()
     content["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 1.5}
     content["recipe"] |= {"checkpoints_to_average": 20, "length_penalty": None}
@@ -498,7 +498,7 @@ def test_card_tells_what_was_chosen_on_validation_pairs(tmp_path):
     assert "(the recipe allows 20) has the best BLEU on 200 validation" in render_card(content).text
 
 
-def test_choice_of_the_run_is_not_told_of_another_average_of_it(tmp_path):
+def test_runs_choice_is_not_reported_for_another_average(tmp_path):
     choice = {"pairs": 200, "averaged": 2}
     run = write_run(tmp_path / "run", metrics={**METRICS, "chosen_on_validation": choice})
     metrics, scores_of_run = trained_metrics(run, None)
@@ -524,7 +524,7 @@ def test_metadata_of_the_card_round_trips():
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
 
 
-def test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source_links_to():
+def test_metadata_names_the_hub_data_set_used_or_linked():
     content = facts()
     content["recipe"]["dataset"] = None
     assert render_card(content).data.datasets is None
@@ -534,8 +534,8 @@ def test_metadata_names_the_data_set_on_the_hub_that_was_used_or_that_the_source
     assert render_card(content).data.datasets == ["other/pairs"]
 
 
-def test_only_the_stock_form_needs_its_padding_on_the_right():
-    """Our positions follow the mask, Marian's do not."""
+def test_only_the_stock_form_requires_right_padding():
+    """Our positions are computed from the mask, Marian's are not."""
     told = {
         form: "Padding belongs on the right" in render_card(facts(form=form)).text
         for form in ("native", "with_code", "stock")
@@ -544,7 +544,7 @@ def test_only_the_stock_form_needs_its_padding_on_the_right():
 
 
 @pytest.mark.parametrize("form", ["native", "with_code", "stock"])
-def test_code_on_the_card_is_python_and_pins_remote_code(form):
+def test_code_on_the_card_parses_and_pins_remote_code(form):
     blocks = re.findall(r"```python\n(.*?)```", render_card(facts(form=form)).text, re.DOTALL)
     assert blocks
     for block in blocks:
@@ -555,7 +555,7 @@ def test_code_on_the_card_is_python_and_pins_remote_code(form):
         assert bool(trusting) == (form == "with_code")
 
 
-def test_samples_cannot_break_out_of_their_place(tmp_path):
+def test_samples_are_escaped_in_the_card(tmp_path):
     content = facts()
     nasty = 'a "quoted" \\ <script>| # x\n# heading'
     content["published"]["samples"][0] |= dict.fromkeys(
@@ -572,8 +572,8 @@ def test_samples_cannot_break_out_of_their_place(tmp_path):
 HOSTILE = "a|b `c` [d](javascript:e) ![f](curves.png) <h onclick=i>\n# j\n---\n```\nk: l\n```"
 
 
-def test_nothing_in_the_metrics_can_break_out_of_its_place(tmp_path):
-    """Whoever wrote them: markup, HTML, YAML and the template's own signs stay text."""
+def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
+    """Markup, HTML, YAML and template syntax in untrusted metrics stay plain text."""
     content = facts(data_source=HOSTILE, data_license=HOSTILE)
     content |= {"precision": HOSTILE, "git_commit": HOSTILE, "versions": {HOSTILE: HOSTILE}}
     content["hardware"]["cpu"] = content["recipe"]["activation_function"] = HOSTILE
@@ -586,7 +586,7 @@ def test_nothing_in_the_metrics_can_break_out_of_its_place(tmp_path):
     card = ModelCard(str(render_card(content)))
     assert card_problems(card, pictures(tmp_path)) == []
     assert card.data.to_dict()["license"] == "cc-by-4.0"
-    prose = re.sub(r"^    .*$", "", card.text, flags=re.M)  # samples are code, shown as they are
+    prose = re.sub(r"^    .*$", "", card.text, flags=re.M)  # samples are shown verbatim
     prose = re.sub(r"```python\n.*?\n```", "", prose, flags=re.S)
     told = re.sub(r"`[^`\n]*`", "", prose).replace(r"\[", "").replace(r"\]", "").replace(r"\<", "")
     assert "javascript" in told
@@ -615,7 +615,7 @@ def test_nothing_in_the_metrics_can_break_out_of_its_place(tmp_path):
         (("epochs",), math.inf),
     ],
 )
-def test_damaged_metrics_give_a_whole_card_or_one_line(tmp_path, place, value):
+def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place, value):
     content = copy.deepcopy(METRICS)
     *outer, last = place
     functools.reduce(lambda inner, name: inner[name], outer, content)[last] = value
@@ -632,8 +632,8 @@ def test_damaged_metrics_give_a_whole_card_or_one_line(tmp_path, place, value):
 
 
 @pytest.mark.parametrize("name", ["curves.png", "tokenizer.json", "config.json", "metrics.json"])
-def test_a_link_that_leaves_the_directory_is_refused(copied, tmp_path, capsys, acquainted, name):
-    """Somebody's run may name any file of the one who publishes it."""
+def test_symlinks_to_outside_the_directory_are_rejected(copied, tmp_path, capsys, in_process, name):
+    """A run from someone else could link to any file of the person who publishes it."""
     (copied / name).rename(tmp_path / "secret")
     (copied / name).symlink_to(tmp_path / "secret")
     line = error_of(capsys, *request(copied))
@@ -645,9 +645,7 @@ def test_a_link_that_leaves_the_directory_is_refused(copied, tmp_path, capsys, a
     assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
 
 
-def test_a_link_is_no_shard_no_example_and_no_place_for_a_card(
-    copied, tmp_path, capsys, acquainted
-):
+def test_symlinked_shards_metrics_and_card_files_are_rejected(copied, tmp_path, capsys, in_process):
     outside = tmp_path / "outside"
     outside.mkdir()
     model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
@@ -672,7 +670,7 @@ def test_a_link_is_no_shard_no_example_and_no_place_for_a_card(
         write_space(tmp_path / "space", "user/de-en", run=copied)
 
 
-def test_the_card_says_of_which_sets_the_samples_are():
+def test_card_says_which_sets_the_samples_come_from():
     content = facts()
     assert (
         "The first short sentences of the test sets, chosen without regard to their translations"
@@ -682,7 +680,7 @@ def test_the_card_says_of_which_sets_the_samples_are():
     assert "The first short sentences of the validation set," in render_card(content).text
 
 
-def test_a_card_has_three_samples_however_few_a_recipe_asks_for():
+def test_at_least_three_samples_are_kept_for_the_card():
     texts = ["one", "two", "three", "four"]
     result = dict.fromkeys(("sources", "references", "hypotheses"), texts)
     for asked, chosen in ((0, 3), (1, 3), (4, 4), (9, 4)):
@@ -692,7 +690,7 @@ def test_a_card_has_three_samples_however_few_a_recipe_asks_for():
     assert choose_samples({}, 3) == {}
 
 
-def test_samples_are_rendered_on_one_line_each(tmp_path):
+def test_each_field_of_a_sample_is_rendered_on_one_line(tmp_path):
     texts = {"sources": [" a\n b"], "references": ["## c"], "hypotheses": [""]}
     samples = choose_samples({"test": texts, "other": texts}, 3)
     (sample,) = samples["test"]
@@ -704,8 +702,8 @@ def test_samples_are_rendered_on_one_line_each(tmp_path):
 
 
 @pytest.mark.parametrize("right", ["", "c", "d"])
-def test_short_samples_of_all_sets_come_first_on_a_card(copied, tmp_path, acquainted, right):
-    """And one behind them that the run translated rightly, if none of them is."""
+def test_card_puts_short_samples_of_all_sets_first(copied, tmp_path, in_process, right):
+    """A correctly translated sample follows if none of the first three is."""
     long = {"source": "ein " * 30, "reference": "a", "translation": "a"}
     blank = {"source": " ", "reference": "a", "translation": "a"}
     short = [{"source": name, "reference": name, "translation": ""} for name in "abcd"]
@@ -718,7 +716,7 @@ def test_short_samples_of_all_sets_come_first_on_a_card(copied, tmp_path, acquai
     assert [sample["source"] for sample in published["samples"]] == expected
 
 
-def test_the_example_of_a_card_is_right_if_a_sample_is():
+def test_cards_example_is_a_correct_translation_if_there_is_one():
     content = facts()
     for sample in content["published"]["samples"][:2]:
         sample["translation"] = "wrong"
@@ -734,8 +732,8 @@ def test_the_example_of_a_card_is_right_if_a_sample_is():
 
 
 @pytest.mark.parametrize("more", [["--license", "mit"], ["--space"]])
-def test_a_run_without_samples_is_told_how_to_get_them(copied, capsys, more):
-    """Earlier versions wrote them into samples.md alone."""
+def test_error_for_a_run_without_samples_says_how_to_add_them(copied, capsys, more):
+    """Earlier versions wrote samples only to samples.md."""
     metrics = {name: value for name, value in METRICS.items() if name != "samples"}
     (copied / "metrics.json").write_text(json.dumps(metrics))
     line = error_of(capsys, copied, "--repo", "user/de-en", *more)
@@ -743,7 +741,7 @@ def test_a_run_without_samples_is_told_how_to_get_them(copied, capsys, more):
     assert line.endswith(f"add them with vanilla-transformer evaluate {copied}.")
 
 
-def test_licence_for_non_commercial_use_is_said():
+def test_card_states_a_non_commercial_licence():
     text = "They are for non-commercial use, and so is this model."
     assert text not in render_card(facts()).text
     assert text in render_card(facts(data_license="non-commercial research")).text
@@ -775,7 +773,7 @@ def test_chinese_models_have_a_chinese_card(tmp_path):
         (("license: cc-by-4.0\n", "license: cc-by-4.0\nx: y\n"), None),
     ],
 )
-def test_a_card_that_is_not_whole_is_noticed(tmp_path, change, message):
+def test_incomplete_cards_are_detected(tmp_path, change, message):
     text = str(render_card(facts()))
     assert change[0] in text
     card = ModelCard(text.replace(*change))
@@ -788,7 +786,7 @@ def test_empty_sections_are_found_at_every_level():
     assert empty_sections("# A\n\n# B\n") == ["A", "B"]
 
 
-def test_differences_from_the_paper_are_those_of_the_recipe():
+def test_card_lists_the_recipes_differences_from_the_paper():
     assert paper_differences(dict.fromkeys(Recipe.__dataclass_fields__)) == []
     assert paper_differences(vars(Recipe())) == []
     assert paper_differences(vars(load_recipe("wmt14_ende_base"))) == []
@@ -801,8 +799,8 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     rows = {row["name"]: row for row in paper_differences(vars(recipe))}
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
     assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
-    # Neither the clock nor an interval in updates is a setting of the paper, and how long the run
-    # was to be says little: how long it was stands above.
+    # Time limits and intervals are not settings of the paper. max_steps is left out because the
+    # card already shows the updates that were made.
     assert not {"seed", "max_minutes", "save_every_steps", "max_steps"} & rows.keys()
     assert (recipe.max_minutes, recipe.save_every_steps) == (40, 200)
     assert "length_penalty" not in {
@@ -814,7 +812,7 @@ def test_differences_from_the_paper_are_those_of_the_recipe():
     assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
 
 
-def test_a_card_holds_the_updates_against_the_papers():
+def test_card_compares_the_updates_with_the_papers():
     facts = json.loads((COMMITTED[0] / "metrics.json").read_text(encoding="utf-8"))
     for preset, papers in (("base", "100,000"), ("big", "300,000")):
         facts["recipe"]["preset"] = preset
@@ -825,14 +823,14 @@ def test_a_card_holds_the_updates_against_the_papers():
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_shipped_recipes_name_the_licence_of_their_pairs(name):
     recipe = load_recipe(name)
-    # Files that are fetched by hand, or anybody's.
+    # Their pairs are fetched by hand or are the user's own.
     assert recipe.data_license or name.startswith(("tatoeba", "student"))
     own = load_recipe(name, {"train_file": "mine.jsonl"})
     assert (own.data_license, own.data_source) == (None, None)
 
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
-def test_committed_cards_are_what_their_facts_give(folder):
+def test_committed_cards_match_their_metrics(folder):
     content = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     card = render_card(content)
     assert str(card) == (folder / "README.md").read_text(encoding="utf-8")
@@ -840,7 +838,7 @@ def test_committed_cards_are_what_their_facts_give(folder):
     assert not re.search(r"/(home|work|tmp|root)/", json.dumps(content))
 
 
-def test_templates_travel_in_the_wheel():
+def test_wheel_contains_the_card_templates():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     places = wheel["targets"]["wheel"]["force-include"]
     for path in (ROOT / "model_cards").glob("*.j2"):

@@ -1,4 +1,4 @@
-"""R-Drop: the loss is the formula, the trainer computes it, and what cannot have it is refused."""
+"""R-Drop: the loss follows the formula, the trainer uses it, and invalid settings are rejected."""
 
 import math
 
@@ -22,7 +22,7 @@ def two_passes(seed=0, *, batch=3, length=5, vocab=7):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_is_half_of_the_authors_formula(smoothing):
+def test_loss_is_half_the_authors_formula(smoothing):
     """L = -log p(y) - log q(y) + alpha / 2 (KL(p || q) + KL(q || p)), in plain Python."""
     logits, labels = two_passes()
     alpha, total, count, batch, vocab = 3.0, 0.0, 0, len(labels) // 2, logits.size(-1)
@@ -44,7 +44,7 @@ def test_loss_is_half_of_the_authors_formula(smoothing):
     torch.testing.assert_close(float(loss), total / count / 2, rtol=1e-6, atol=0)
 
 
-def test_loss_of_passes_that_agree_is_the_cross_entropy():
+def test_loss_of_equal_passes_is_the_cross_entropy():
     logits, labels = two_passes()
     logits[3:] = logits[:3]
     found = r_drop_loss(logits, None, labels, alpha=5.0, label_smoothing=0.1)
@@ -52,14 +52,14 @@ def test_loss_of_passes_that_agree_is_the_cross_entropy():
     torch.testing.assert_close(float(found), float(expected), rtol=1e-6, atol=0)
 
 
-def test_loss_does_not_know_which_pass_was_the_first():
+def test_loss_is_symmetric_in_the_two_passes():
     logits, labels = two_passes()
     swapped = logits.roll(3, dims=0)
     first, second = (r_drop_loss(each, None, labels, alpha=2.0) for each in (logits, swapped))
     torch.testing.assert_close(first, second)
 
 
-def test_labels_of_the_update_are_what_the_sum_is_divided_by():
+def test_sum_is_divided_by_the_number_of_labels_of_the_update():
     logits, labels = two_passes()
     mean, by_20 = (r_drop_loss(logits, None, labels, alpha=2.0, num_items=n) for n in (None, 20))
     torch.testing.assert_close(13 * mean, 20 * by_20)  # 15 positions, 2 of them padding
@@ -67,7 +67,7 @@ def test_labels_of_the_update_are_what_the_sum_is_divided_by():
 
 @pytest.mark.parametrize("chunk_size", [1, 4, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits(chunk_size, dtype, monkeypatch):
+def test_chunked_loss_and_gradients_equal_those_of_all_logits(chunk_size, dtype, monkeypatch):
     monkeypatch.setattr(r_drop, "_CPU_CHUNK", chunk_size)
     _, labels = two_passes()
     torch.manual_seed(0)
@@ -83,11 +83,11 @@ def test_chunks_of_tokens_have_the_loss_and_gradients_of_all_logits(chunk_size, 
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_trainer_has_the_same_loss_with_and_without_the_logits(tmp_path, norm_first):
+def test_trainers_loss_is_the_same_with_and_without_logits(tmp_path, norm_first):
     losses = []
     for changed in (False, True):
         model = tiny_model(dropout=0.3, norm_first=norm_first)
-        if changed:  # by a hook that does nothing, but might
+        if changed:  # a hook could change the logits, so they are computed
             model.lm_head.register_forward_hook(lambda *_: None)
         trainer = make_trainer(tmp_path, model=model.train(), r_drop=5.0)
         batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
@@ -102,10 +102,10 @@ def doubled(module, args, output):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_trainer_computes_it_of_every_pair_twice(tmp_path, changed):
-    """Against two halves of one batch under the same masks, by the functions of torch."""
+def test_trainer_computes_the_loss_on_every_pair_twice(tmp_path, changed):
+    """Compare with torch's functions on two halves of one batch with the same dropout masks."""
     model = tiny_model(dropout=0.3, attention_dropout=0.1)
-    if changed:  # what users make of a model is what is trained
+    if changed:  # the trainer must train the model as the user changed it
         model.model.decoder.register_forward_hook(doubled)
     trainer = make_trainer(tmp_path, model=model, r_drop=5.0)
     batch = trainer.data_collator([trainer.train_dataset[at] for at in range(6)])
@@ -126,7 +126,7 @@ def test_trainer_computes_it_of_every_pair_twice(tmp_path, changed):
     torch.testing.assert_close(found, expected)
 
 
-def test_evaluation_is_of_every_pair_once_and_without_it(tmp_path):
+def test_evaluation_computes_the_plain_loss_once_per_pair(tmp_path):
     losses = []
     for weight in (0.0, 5.0):
         trainer = make_trainer(tmp_path / str(weight), model=tiny_model(dropout=0.3), r_drop=weight)
@@ -137,7 +137,7 @@ def test_evaluation_is_of_every_pair_once_and_without_it(tmp_path):
     assert torch.equal(*losses)
 
 
-def test_training_with_it_brings_the_two_passes_together(tmp_path):
+def test_training_with_r_drop_reduces_the_divergence_of_passes(tmp_path):
     def divergence(weight):
         model = tiny_model(dropout=0.3)
         trainer = make_trainer(tmp_path / str(weight), model=model, r_drop=weight, max_steps=60)
@@ -151,17 +151,17 @@ def test_training_with_it_brings_the_two_passes_together(tmp_path):
     assert divergence(5.0) < 0.7 * divergence(0.0)
 
 
-def test_accumulated_batches_have_the_loss_of_the_labels_of_all(tmp_path):
+def test_loss_of_accumulated_batches_is_normalized_by_all_labels(tmp_path):
     trainer = make_trainer(tmp_path, train=copy_task(60), r_drop=5.0, logging_steps=1, max_steps=1)
     trainer.train()
     plain = make_trainer(tmp_path / "plain", train=copy_task(60), logging_steps=1, max_steps=1)
     plain.train()
-    # Before the first update both passes are near to each other and to the plain loss.
+    # Before the first update both passes are close, so the loss is close to the plain loss.
     found, expected = (each.state.log_history[0]["loss"] for each in (trainer, plain))
     assert expected <= found < 1.3 * expected
 
 
-def test_a_model_without_dropout_is_refused(tmp_path):
+def test_model_without_dropout_is_rejected(tmp_path):
     told = r"r_drop: got 5 and a model without dropout.* give dropout"
     with pytest.raises(ValueError, match=told):
         make_trainer(tmp_path, model=tiny_model(dropout=0.0), r_drop=5.0)
@@ -169,6 +169,6 @@ def test_a_model_without_dropout_is_refused(tmp_path):
         make_recipe({"generated": "cldr", "pair": "en-de", "dropout": 0, "r_drop": 5})
 
 
-def test_another_loss_beside_it_is_refused(tmp_path):
+def test_custom_loss_with_r_drop_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"compute_loss_func and r_drop"):
         make_trainer(tmp_path, given={"compute_loss_func": F.cross_entropy}, r_drop=5.0)

@@ -1,4 +1,4 @@
-"""Sentence pairs in: every form gives the same pairs, every fault is named with its place."""
+"""Reading sentence pairs: every format gives the same pairs, every error names its place."""
 
 import csv
 import gzip
@@ -57,18 +57,18 @@ def test_json_lines_give_the_pairs(tmp_path, name, as_type):
     assert read(as_type(write(tmp_path / name, json_lines(PAIRS)))) == PAIRS
 
 
-def test_json_lines_may_name_the_languages_without_translation(tmp_path):
+def test_json_lines_may_omit_the_translation_key(tmp_path):
     rows = "".join(json.dumps({"de": target, "en": source}) + "\n" for source, target in PAIRS)
     assert read(write(tmp_path / "a.jsonl", rows.encode())) == PAIRS
 
 
 @pytest.mark.parametrize("suffix", ["", ".txt", ".gz"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_parallel_files_give_the_pairs_and_break_at_line_feeds_only(tmp_path, suffix, end):
+def test_parallel_files_give_the_pairs_and_split_only_at_line_feeds(tmp_path, suffix, end):
     assert read(write_parallel(tmp_path, PAIRS, suffix=suffix, end=end)) == PAIRS
 
 
-def test_the_last_line_needs_no_end_and_a_byte_order_mark_is_no_text(tmp_path):
+def test_missing_final_newline_and_byte_order_mark_are_accepted(tmp_path):
     for path, text in (("a.en", "one\ntwo"), ("a.de", "eins\nzwei\n")):
         write(tmp_path / path, b"\xef\xbb\xbf" + text.encode())
     expected = [("one", "eins"), ("two", "zwei")]
@@ -92,8 +92,8 @@ def test_data_sets_give_the_pairs_in_both_forms():
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_what_load_dataset_reads_gives_the_pairs(tmp_path, streaming, monkeypatch):
-    """A folder takes the same way as a name on the Hub."""
+def test_local_data_set_folders_give_the_pairs(tmp_path, streaming, monkeypatch):
+    """A folder is read in the same way as a name on the Hub."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "set"
     folder.mkdir()
@@ -103,7 +103,7 @@ def test_what_load_dataset_reads_gives_the_pairs(tmp_path, streaming, monkeypatc
     assert read(str(folder), split="test", streaming=streaming) == PAIRS[:2]
 
 
-def test_a_hub_name_reaches_load_dataset_with_its_options(monkeypatch):
+def test_hub_name_and_options_are_passed_to_load_dataset(monkeypatch):
     calls = []
 
     def load_dataset(*args, **kwargs):
@@ -114,7 +114,7 @@ def test_a_hub_name_reaches_load_dataset_with_its_options(monkeypatch):
     reader = read_pairs(
         "someone/pairs", **LANGUAGES, config="en-de", split="test", revision="v1", streaming=True
     )
-    assert not calls  # nothing is fetched before it is wanted
+    assert not calls  # nothing is fetched before it is needed
     assert list(reader) == [("a", "b")]
     options = {"split": "test", "revision": "v1", "streaming": True}
     assert calls == [(("someone/pairs", "en-de"), options)]
@@ -145,7 +145,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("line", "complaint"), FAULTS)
-def test_a_malformed_line_is_counted_named_and_skipped_or_refused(tmp_path, line, complaint):
+def test_malformed_lines_are_counted_and_skipped_or_rejected(tmp_path, line, complaint):
     good = json_lines(PAIRS)
     path = write(tmp_path / "a.jsonl", good + line + b"\n" + good)
     reader = read_pairs(path, **LANGUAGES)
@@ -157,18 +157,18 @@ def test_a_malformed_line_is_counted_named_and_skipped_or_refused(tmp_path, line
         list(strict)
 
 
-def test_many_malformed_lines_are_counted_and_the_first_are_shown(tmp_path):
+def test_all_malformed_lines_are_counted_and_the_first_five_kept(tmp_path):
     path = write(tmp_path / "a.jsonl", b"x\n" * 50 + json_lines(PAIRS))
     reader = read_pairs(path, **LANGUAGES)
-    for _ in range(2):  # counted anew each time
+    for _ in range(2):  # each pass counts from zero
         assert list(reader) == PAIRS
         assert reader.num_malformed == 50
         assert [int(complaint.split(":")[1]) for complaint in reader.examples] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.en"])
-def test_files_of_another_encoding_are_refused(tmp_path, name):
-    """Latin-1 would lose each line with an umlaut, UTF-16 would give half characters."""
+def test_files_in_other_encodings_are_rejected(tmp_path, name):
+    """Otherwise Latin-1 would lose each line with an umlaut and UTF-16 would be garbled."""
     delimiter = {"tsv": "\t", "csv": ","}.get(name.split(".")[1])
     rows = [(f"{n} dogs", f"{n} Hunde f\u00fcr mich" if n % 3 else f"{n} Hunde") for n in range(40)]
     if name.endswith("jsonl"):
@@ -205,7 +205,7 @@ def test_parallel_files_skip_empty_and_undecodable_lines_on_both_sides(tmp_path)
     assert f"{tmp_path / 'a.de'}:3" in reader.examples[1]
 
 
-def test_rows_and_pairs_that_are_none_are_skipped_too():
+def test_malformed_rows_and_pairs_are_skipped_too():
     dataset = datasets.Dataset.from_dict({"en": ["a", None, ""], "de": ["b", "c", "d"]})
     reader = read_pairs(dataset, **LANGUAGES)
     assert list(reader) == [("a", "b")]
@@ -216,7 +216,7 @@ def test_rows_and_pairs_that_are_none_are_skipped_too():
 
 
 @pytest.mark.parametrize(("more_source", "more_target"), [(0, 2), (3, 0)])
-def test_files_of_unequal_length_are_refused_with_both_counts(tmp_path, more_source, more_target):
+def test_files_of_unequal_length_are_rejected_with_both_counts(tmp_path, more_source, more_target):
     write(tmp_path / "a.en", b"x\n" * (5 + more_source))
     write(tmp_path / "a.de", b"y\n" * (5 + more_target))
     with pytest.raises(ValueError, match=rf"has {5 + more_source} lines.*has {5 + more_target};"):
@@ -224,14 +224,14 @@ def test_files_of_unequal_length_are_refused_with_both_counts(tmp_path, more_sou
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"no gzip at all\n"])
-def test_a_broken_gzip_file_is_one_clear_error(tmp_path, damage):
+def test_truncated_or_fake_gzip_file_gives_a_clear_error(tmp_path, damage):
     whole = gzip.compress(json_lines(PAIRS * 5000))
     (tmp_path / "a.jsonl.gz").write_bytes(damage(whole))
     with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file.*after line \d+"):
         read(tmp_path / "a.jsonl.gz")
 
 
-def test_a_gzip_file_damaged_inside_is_one_clear_error(tmp_path):
+def test_gzip_file_damaged_inside_gives_a_clear_error(tmp_path):
     whole = bytearray(gzip.compress(json_lines(PAIRS * 5000)))
     whole[len(whole) // 2] ^= 0xFF
     (tmp_path / "a.jsonl.gz").write_bytes(bytes(whole))
@@ -240,7 +240,7 @@ def test_a_gzip_file_damaged_inside_is_one_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
-def test_a_side_may_have_64_kib_and_no_byte_more(tmp_path, letter):
+def test_each_side_is_limited_to_64_kib(tmp_path, letter):
     whole = letter * (TEXT_BYTES // len(letter.encode()))
     path = write(tmp_path / "a.jsonl", json_lines([(whole, "b"), (whole + "a", "b"), ("a", whole)]))
     reader = read_pairs(path, **LANGUAGES)
@@ -250,7 +250,7 @@ def test_a_side_may_have_64_kib_and_no_byte_more(tmp_path, letter):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
-def test_a_line_may_have_1_mib_and_no_byte_more(tmp_path, end):
+def test_each_line_is_limited_to_1_mib(tmp_path, end):
     pair = json_lines([("a", "b")]).decode().strip()
     for mark in ("", "\ufeff"):
         path = tmp_path / "a.jsonl"
@@ -262,7 +262,7 @@ def test_a_line_may_have_1_mib_and_no_byte_more(tmp_path, end):
 
 
 @pytest.mark.parametrize("size", [LINE_BYTES * 2**5, LINE_BYTES * 2**5 + 17])
-def test_no_line_is_held_whole_however_long(tmp_path, size):
+def test_very_long_lines_are_not_held_in_memory(tmp_path, size):
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b"a" * size + b"\n" + json_lines(PAIRS), compresslevel=1))
     reader = read_pairs(path, **LANGUAGES)
@@ -275,14 +275,14 @@ def test_no_line_is_held_whole_however_long(tmp_path, size):
     assert reader.examples == [f"{path}:1: the line is longer than 1 MiB"]
 
 
-def test_complaints_of_a_line_are_short(tmp_path):
+def test_error_messages_for_long_lines_are_short(tmp_path):
     row = {f"language {number} " * 9: "x" for number in range(1000)}
     reader = read_pairs(write(tmp_path / "a.jsonl", json.dumps(row).encode()), **LANGUAGES)
     assert not list(reader)
     assert len(reader.examples[0]) < len(str(tmp_path)) + 400
 
 
-def test_a_gzip_file_of_several_parts_is_read_to_its_end(tmp_path):
+def test_multi_member_gzip_files_are_read_to_the_end(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))
     assert read(path) == PAIRS * 2
@@ -293,7 +293,7 @@ def test_a_gzip_file_of_several_parts_is_read_to_its_end(tmp_path):
         read(path)
 
 
-def test_a_gzip_file_under_another_name_is_told_apart(tmp_path):
+def test_gzip_file_without_gz_suffix_gives_a_clear_error(tmp_path):
     for name in ("a.jsonl", "a.en", "a.de"):
         (tmp_path / name).write_bytes(gzip.compress(json_lines(PAIRS)))
     for source in (tmp_path / "a.jsonl", (tmp_path / "a.en", tmp_path / "a.de")):
@@ -301,7 +301,7 @@ def test_a_gzip_file_under_another_name_is_told_apart(tmp_path):
             read(source)
 
 
-def test_what_is_no_file_is_refused_by_name(tmp_path):
+def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
     pipe, folder = tmp_path / "pipe.jsonl", tmp_path / "folder.jsonl"
     os.mkfifo(pipe)
     folder.mkdir()
@@ -313,7 +313,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens alone")
-def test_errors_of_reading_name_the_file_as_those_of_opening_do(tmp_path):
+def test_errors_while_reading_or_opening_name_the_file(tmp_path):
     with pytest.raises(OSError, match="/proc/self/mem") as caught:
         read(("/proc/self/mem", "/proc/self/mem"))
     assert caught.value.filename == "/proc/self/mem"
@@ -324,7 +324,7 @@ def test_errors_of_reading_name_the_file_as_those_of_opening_do(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gone.jsonl", "gone.jsonl.gz", "gone.txt", "/no such/folder"])
-def test_a_missing_file_is_named(tmp_path, name):
+def test_error_for_a_missing_file_names_it(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=r"gone|no such"):
         read_pairs(str(tmp_path / name), **LANGUAGES)
     existing = write(tmp_path / "a.en", b"x\n")
@@ -332,7 +332,7 @@ def test_a_missing_file_is_named(tmp_path, name):
         read_pairs((existing, tmp_path / name), **LANGUAGES)
 
 
-def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
+def test_unsupported_file_types_are_rejected_with_the_allowed_ones(tmp_path):
     path = write(tmp_path / "a.xlsx", b"PK")
     for source in (path, str(path)):
         with pytest.raises(ValueError, match=r"a\.xlsx; allowed are \.jsonl.*two text files"):
@@ -342,7 +342,7 @@ def test_a_file_of_another_kind_is_refused_with_what_is_allowed(tmp_path):
 
 
 @pytest.mark.parametrize("names", [["a.jsonl", "b.jsonl.gz"], ["a.en", "b.en", "c.en"], ["a.en"]])
-def test_files_that_do_not_go_together_are_refused_by_name(tmp_path, names):
+def test_invalid_combinations_of_files_are_rejected_by_name(tmp_path, names):
     paths = [str(write(tmp_path / name, json_lines(PAIRS))) for name in names]
     for source in (tuple(paths), paths):
         with pytest.raises(ValueError, match=r"allowed are one file \(.*\), or SOURCE,TARGET"):
@@ -351,7 +351,7 @@ def test_files_that_do_not_go_together_are_refused_by_name(tmp_path, names):
         read_pairs(paths, **LANGUAGES)
 
 
-def test_a_data_set_without_the_languages_is_refused_at_once():
+def test_data_set_without_the_languages_is_rejected_at_once():
     dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
     with pytest.raises(ValueError, match=r"columns \['en', 'fr'\]; needed are 'translation' or"):
         read(dataset)
@@ -363,16 +363,16 @@ def test_a_data_set_without_the_languages_is_refused_at_once():
     )
 )
 @settings(deadline=None, max_examples=60)
-def test_any_text_that_is_not_blank_comes_through_json_lines(tmp_path_factory, pairs):
+def test_any_nonblank_text_survives_json_lines(tmp_path_factory, pairs):
     path = write(tmp_path_factory.mktemp("any") / "a.jsonl", json_lines(pairs))
     assert read(path) == [pair for pair in pairs if all(side.strip() for side in pair)]
 
 
 # -------------------------------------------------------------------------------------- tables
 
-# What a line of a TSV file can hold.
+# Pairs that fit in one line of a TSV file.
 ONE_LINE = [pair for pair in PAIRS if not any(mark in "".join(pair) for mark in ("\t", "\r", "\n"))]
-# What spreadsheets quote.
+# Cells that spreadsheets quote.
 CELLS = [("a, b", "c; d"), ('say "no"', '"'), ("two\nlines", "\ttab"), ("'", " spaces ")]
 
 
@@ -396,12 +396,12 @@ def test_tables_without_a_header_give_their_first_two_columns(tmp_path, suffix):
         assert read(path) == CELLS
 
 
-def test_nothing_is_quoted_in_a_tsv_file(tmp_path):
+def test_tsv_files_have_no_quoting(tmp_path):
     pairs = [('"open', "zu"), ('"a"', '""'), ('5" pipe', "x,y")]
     assert read(write(tmp_path / "a.tsv", tsv(pairs))) == pairs
 
 
-def test_semicolons_separate_where_the_first_line_has_no_comma(tmp_path):
+def test_csv_uses_semicolons_if_the_first_line_has_no_comma(tmp_path):
     pairs = [("a; b", "c"), ("d, e", "f")]
     path = write(tmp_path / "a.csv", comma_separated([("en", "de"), *pairs], delimiter=";"))
     assert read(path) == pairs
@@ -432,13 +432,13 @@ def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
     assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
 
 
-def test_numbers_of_columns_need_no_header(tmp_path):
+def test_column_numbers_work_without_a_header(tmp_path):
     rows = [("1", source, "77", target) for source, target in ONE_LINE]  # as Tatoeba exports them
     path = write(tmp_path / "a.tsv", tsv(rows))
     assert read(path, source_column=2, target_column=4) == ONE_LINE
 
 
-def test_json_and_parquet_have_the_columns_and_the_form_of_translations(tmp_path):
+def test_json_and_parquet_support_columns_and_translation_objects(tmp_path):
     path = write(tmp_path / "a.jsonl", b'{"text": "a", "translation": "b"}\n')
     assert read(path, source_column="text", target_column="translation") == [("a", "b")]
     path = write(tmp_path / "b.jsonl", b'{"translation": {"de": "b", "en": "a"}}\n')
@@ -462,7 +462,7 @@ TABLE_FAULTS = [
 
 
 @pytest.mark.parametrize(("kind", "line", "complaint"), TABLE_FAULTS)
-def test_a_malformed_row_is_counted_named_and_skipped_or_refused(tmp_path, kind, line, complaint):
+def test_malformed_rows_are_counted_and_skipped_or_rejected(tmp_path, kind, line, complaint):
     good = b"a\tb\nc\td\n" if kind == "tsv" else b'a,b\n"c\nc",d\n'
     path = write(tmp_path / f"a.{kind}", good + line + b"\n" + good)
     reader = read_pairs(path, **LANGUAGES)
@@ -475,7 +475,7 @@ def test_a_malformed_row_is_counted_named_and_skipped_or_refused(tmp_path, kind,
         list(read_pairs(path, **LANGUAGES, strict=True))
 
 
-def test_a_row_over_many_lines_ends_at_1_mib(tmp_path):
+def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
     row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(1000))
     path = write(tmp_path / "a.csv", b"a,b\n" + row)
     reader = read_pairs(path, **LANGUAGES)
@@ -483,7 +483,7 @@ def test_a_row_over_many_lines_ends_at_1_mib(tmp_path):
     assert reader.examples[0].startswith(f"{path}:2: the row is longer than 1 MiB")
 
 
-def test_columns_that_are_not_there_are_named_with_those_that_are(tmp_path):
+def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
     path = write(tmp_path / "a.csv", b"id,English,German\n1,a,b\n")
     with pytest.raises(RequestError, match=r"source_column: got 'Engl'.*\['id', 'English', 'Ger"):
         read(path, source_column="Engl", target_column="German")
@@ -497,14 +497,14 @@ def test_columns_that_are_not_there_are_named_with_those_that_are(tmp_path):
     ("source", "target"),
     [("a", None), (None, 2), ("a", "a"), (1, "1"), (0, 1), ("", "b"), (1.0, 2)],
 )
-def test_two_columns_are_given_or_none(tmp_path, source, target):
+def test_source_and_target_column_must_be_given_together(tmp_path, source, target):
     path = write(tmp_path / "a.tsv", b"a\tb\n")
     with pytest.raises(RequestError, match=r"(source|target)_column: got .*; give both columns"):
         read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"PAR1 and no more"])
-def test_a_broken_parquet_file_is_one_clear_error(tmp_path, damage):
+def test_broken_parquet_file_gives_a_clear_error(tmp_path, damage):
     path = tmp_path / "a.parquet"
     datasets.Dataset.from_dict({"en": ["a"] * 999, "de": ["b"] * 999}).to_parquet(path)
     path.write_bytes(damage(path.read_bytes()))
@@ -515,7 +515,7 @@ def test_a_broken_parquet_file_is_one_clear_error(tmp_path, damage):
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_any_cells_written_as_csv_are_read_back(tmp_path_factory, rows, quoted):
-    """But for those that end or begin a line elsewhere than at a line feed."""
+    """Except carriage returns and surrogates, which the test removes."""
     rows = [tuple(cell.replace("\r", "") for cell in row) for row in rows]
     rows = [tuple(re.sub("[\ud800-\udfff]", "", cell) for cell in row) for row in rows]
     quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL

@@ -1,4 +1,4 @@
-"""Every command block of the README runs, or names the slower command that runs it."""
+"""Every command block of the README runs in a test or names the slower command that runs it."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the first one alone
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 MARK = r"<!-- block: (\w+)(?: \(run by ([^)]+)\))? -->\n"
 BLOCK = re.compile(rf"(?:{MARK})?```(bash|python)\n(.*?)```", re.DOTALL)
@@ -31,10 +31,10 @@ PROGRAM, PYTHON = ".venv/bin/vanilla-transformer", ".venv/bin/python"
 
 
 def run(command, folder):
-    """Run a shell command as a reader would, with this interpreter's programs as those of .venv.
+    """Run shell commands as a reader would, with this interpreter's programs instead of .venv's.
 
-    Lines that are one command of the package, or one script, run in this process: each new one
-    would import torch and transformers again. Returns what was printed.
+    Commands of the package and Python scripts run in this process, because a new process would
+    have to import torch and transformers again. Return what was printed.
     """
     printed = []
     for line in command.replace("\\\n", " ").strip().splitlines():
@@ -77,7 +77,7 @@ def run_shell(command, folder):
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    """A folder in which the demo has been run, briefly."""
+    """Return a folder in which a short demo training has run."""
     folder = tmp_path_factory.mktemp("reader")
     options = ["--generated-pairs", "300", "--vocab-size", "400", "--warmup-steps", "10", *SMALL]
     train = f".venv/bin/vanilla-transformer train demo {' '.join(options)}"
@@ -86,14 +86,14 @@ def reader(tmp_path_factory):
     return folder
 
 
-def test_every_block_is_named_once():
+def test_every_readme_block_has_a_unique_name():
     names = [name for name, *_ in BLOCK.findall(README) if name]
     assert len(names) == len(set(names))
     unnamed = [text for name, _, _, text in BLOCK.findall(PAGE) if not name]
     assert not unnamed, "a command block of the README has no <!-- block: name --> line"
 
 
-def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
+def test_every_block_is_run_by_a_test_or_its_named_runner():
     tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py"))
     targets = re.findall(
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
@@ -114,7 +114,7 @@ def test_every_block_is_run_by_a_test_or_by_what_its_mark_names():
         assert taken_from_here or all(option in text for option in options), name
 
 
-def test_the_lines_that_follow_a_training_can_be_pasted(reader):
+def test_commands_printed_after_training_can_be_pasted(reader):
     printed = (reader / "printed").read_text(encoding="utf-8")
     lines = printed.replace("\\\n", "").split("Next:\n")[1].splitlines()
     assert len(lines) == 3
@@ -126,7 +126,7 @@ def test_the_lines_that_follow_a_training_can_be_pasted(reader):
 
 def test_block_translate_python(reader):
     (reader / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
-    run_shell(".venv/bin/python snippet.py", reader)  # where nothing was imported before
+    run_shell(".venv/bin/python snippet.py", reader)  # in a new process
 
 
 def test_block_search(reader):
@@ -150,7 +150,7 @@ def test_block_translate_cli(reader):
 
 @pytest.fixture(scope="module")
 def own(reader):
-    """The folder with pairs of the reader's own, and a model of them in runs/mine."""
+    """Return the folder with the reader's own pairs and a model trained on them in runs/mine."""
     words = ["eins", "zwei", "drei", "vier", "funf", "sechs"]
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
@@ -167,7 +167,7 @@ def test_block_train_own(own):
 
 
 def shortened(block, *options):
-    """A block whose trainings end after two updates."""
+    """Return the block with options added to its `train` commands."""
     whole = block.replace("\\\n", " ")
     return re.sub(r"(train \w+ .*)", rf"\1 {' '.join(options)}", whole)
 
@@ -217,7 +217,7 @@ def test_block_train_python(reader):
 
 
 def test_block_tokenized_bleu(tmp_path):
-    """Its second command, on files as the first one writes them."""
+    """Run the second command on files like those that the first one writes."""
     page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tokenized_bleu"]
     translate, score = re.fullmatch(r"(.+?\n)(.+)", block, re.DOTALL).groups()
@@ -232,7 +232,7 @@ def test_block_tokenized_bleu(tmp_path):
 
 
 def test_block_tatoeba(tmp_path):
-    """With stand-ins for what downloads, unpacks and converts, and a file of the same form."""
+    """Skip the download, unpacking and conversion; use a file in the same format."""
     page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tatoeba"]
     *before, train = block.rstrip().splitlines()
@@ -249,7 +249,7 @@ def test_block_tatoeba(tmp_path):
 
 
 def commands(text):
-    """Command lines of this package in code blocks, whole, and in comments of a recipe."""
+    """Yield the package's command lines in code blocks and in comments of recipes."""
     blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
     blocks += ["\n".join(re.findall(r"^#   +(.*)$", text, re.MULTILINE))]
     for block in blocks:
@@ -271,11 +271,11 @@ PAGES = [
 ]
 
 
-def test_every_command_of_the_pages_is_one_that_the_parser_takes():
+def test_parser_accepts_every_command_on_the_pages():
     checked = []
     for page in PAGES:
         for words in commands(page.read_text(encoding="utf-8")):
-            _, unknown = _parser().parse_known_args(words)  # exits where it cannot
+            _, unknown = _parser().parse_known_args(words)  # exits on invalid arguments
             assert unknown == [], (page, words)
             checked.append(words[0])
     assert {"train", "translate", "import", "export", "publish"} <= set(checked)
@@ -289,11 +289,11 @@ def options_of(parser):
             yield from options_of(command)
 
 
-# Programs with options of their own.
+# Programs whose options are not ours.
 OTHERS = ("pip ", "python ", "make ", "accelerate ", "torchrun ")
 
 
-def test_every_option_told_in_the_text_is_one_of_a_command():
+def test_every_option_mentioned_on_the_pages_exists():
     known = set(options_of(_parser()))
     scripts = [*ROOT.glob("training/benchmarks/*.py"), *ROOT.glob("training/paper/*.py")]
     known |= set(re.findall(r'"(--[\w-]+)"', "".join(p.read_text("utf-8") for p in scripts)))
@@ -305,7 +305,7 @@ def test_every_option_told_in_the_text_is_one_of_a_command():
                     assert option in known, (page, code)
 
 
-def test_variables_of_make_are_those_of_the_makefile():
+def test_make_variables_on_the_pages_exist_in_the_makefile():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for page in PAGES:
         for line in re.findall(r"make [\w-]+(?: |\\\n|[A-Z_]+=[^\s`]+)+", page.read_text("utf-8")):
@@ -314,7 +314,7 @@ def test_variables_of_make_are_those_of_the_makefile():
 
 
 def paper_map(text, heading):
-    """What a row of the paper map points at: numbers of the paper, code, and tests."""
+    """Return each row of the paper map: section numbers, code and tests."""
     lines = text.split(f"## {heading}")[1].split("\n## ")[0].splitlines()
     rows = [line.split("|")[1:-1] for line in lines if line.startswith("|")][2:]
     return [
@@ -323,14 +323,14 @@ def paper_map(text, heading):
     ]
 
 
-def test_the_chinese_readme_maps_the_paper_to_the_same_code_and_tests():
+def test_chinese_paper_map_names_the_same_code_and_tests():
     rows = paper_map(README, "The paper, line by line")
     assert paper_map(CHINESE, "逐节对照论文") == rows
     assert len(rows) > 10
     assert all(code and tests for _, code, tests in rows)
 
 
-def test_the_blocks_of_the_chinese_readme_are_those_that_run():
+def test_chinese_readme_blocks_equal_the_tested_english_ones():
     printed = re.findall(r"```text\n.*?```", CHINESE, re.DOTALL)
     assert printed
     assert all(text in README for text in printed)
@@ -343,13 +343,13 @@ def test_the_blocks_of_the_chinese_readme_are_those_that_run():
 
 
 def numbers_of_results(text, heading):
-    """The names in backquotes and the numbers of each row of the table."""
+    """Return the names in backquotes and the numbers of each row of the table."""
     lines = text.split(f"## {heading}\n")[1].split("\n## ")[0].splitlines()
     rows = [line for line in lines if line.startswith("|")][2:]
     return [re.findall(r"`\w+`|\d[\d.,]*\d|\d", row) for row in rows]
 
 
-def test_the_chinese_readme_has_the_results_of_the_english_one():
+def test_chinese_readme_has_the_same_results():
     rows = numbers_of_results(README, "Results")
     assert numbers_of_results(CHINESE, "结果") == rows
     assert len(rows) > 2
@@ -368,13 +368,13 @@ def deviation_tests(text, heading):
     ]
 
 
-def test_the_chinese_readme_has_every_deviation_of_the_english_page():
+def test_chinese_readme_lists_the_same_deviations():
     english = deviation_tests(README, "Where we deviate, and why")
     assert deviation_tests(CHINESE, "与论文的差异") == english
     assert len(english) > 15
 
 
-def test_the_chinese_readme_has_the_figures_of_serving():
+def test_chinese_readme_has_the_same_serving_figures():
     page = (ROOT / "training" / "serving.md").read_text(encoding="utf-8")
     english, chinese = (
         [
@@ -387,7 +387,7 @@ def test_the_chinese_readme_has_the_figures_of_serving():
     assert len(english) > 8
 
 
-def test_every_page_points_at_what_is_there():
+def test_every_link_on_the_pages_resolves():
     for page in (page for page in PAGES if page.suffix == ".md"):
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -402,7 +402,7 @@ def test_every_page_points_at_what_is_there():
             assert not anchor or anchor in anchors, (page, link)
 
 
-def test_remote_code_is_pinned_wherever_it_is_shown():
+def test_every_remote_code_example_pins_a_revision():
     pages = [path for path in ROOT.rglob("*.md") if path.relative_to(ROOT).parts[0][0] != "."]
     blocks = [block for page in pages for _, _, _, block in BLOCK.findall(page.read_text("utf-8"))]
     trusting = [block for block in blocks if "trust_remote_code" in block]
@@ -415,7 +415,7 @@ def test_the_readmes_link_to_each_other():
     assert "](README.md)" in CHINESE.split("<!--")[0]
 
 
-def test_every_block_of_the_page_on_import_and_export_is_run():
+def test_every_block_of_the_import_and_export_page_has_a_test():
     text = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
     names = [name for name, *_ in BLOCK.findall(text)]
     assert all(names), "a command block of the page has no <!-- block: name --> line"
@@ -433,13 +433,13 @@ def test_every_test_named_in_the_readme_exists():
         ), name
 
 
-def test_the_file_tree_lists_every_module():
+def test_file_tree_lists_every_module():
     tree = README.split("## Files")[1].split("```")[1]
     for path in (ROOT / "vanilla_transformer").rglob("*.py"):
         if path.name != "__init__.py":
             assert path.name in tree, path.name
 
 
-def test_the_model_file_has_the_length_that_the_readme_says():
+def test_model_file_is_no_longer_than_the_readme_says():
     lines = (ROOT / "vanilla_transformer/modeling_vanilla_transformer.py").read_text().count("\n")
     assert lines <= int(re.search(r"Section 3 in (\d+) lines", README).group(1))

@@ -1,4 +1,4 @@
-"""Recipes: YAML in, checked dataclass out; and the recipes that are shipped."""
+"""Recipes: reading YAML into a checked dataclass, and the shipped recipes."""
 
 import contextlib
 import dataclasses
@@ -42,11 +42,11 @@ from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
 
-# Options that a recipe keeps only beside a data set.
+# Options that a recipe keeps only together with a data set.
 OF_A_DATASET = {"dataset_config", "dataset_revision", "streaming"}
 OPTIONS = {field.name: field for field in dataclasses.fields(Recipe)}
 NAMES = sorted(shipped_recipes())
-# Parameters in millions that a reader of the recipe expects, at its own vocabulary.
+# Expected millions of parameters with the recipe's own vocabulary size.
 SIZES = {
     "demo": (0.8, 3),
     "multi30k_en_de": (7.5, 8),
@@ -87,10 +87,10 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shipped_recipe_holds_only_what_differs_or_is_said_on_purpose(name):
+def test_shipped_recipe_repeats_only_the_intended_defaults(name):
     content = yaml.safe_load(shipped_recipes()[name].read_text(encoding="utf-8"))
     defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
-    # A step of a small machine may by chance have the paper's size; these are choices of scale.
+    # Small models may happen to share a default of the paper; these options state the scale.
     said_on_purpose = {"checkpoints_to_average", "learning_rate_factor", "evaluate_pairs"}
     said_on_purpose |= {"log_every_steps", "evaluate_every_steps", "generated_pairs"}
     if not name.startswith("wmt14"):
@@ -99,15 +99,15 @@ def test_shipped_recipe_holds_only_what_differs_or_is_said_on_purpose(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shipped_recipe_names_data_that_can_be_found(name):
+def test_shipped_recipe_names_its_languages_and_data(name):
     recipe = load_recipe(name)
-    # A student learns any pair of languages, from files.
+    # A student is trained on any language pair, from files.
     assert name == "student" or (recipe.source_language and recipe.target_language)
     assert recipe.generated or recipe.dataset or name.startswith(("tatoeba", "student"))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wmt14")])
-def test_wmt_recipes_have_the_papers_numbers_and_say_that_they_were_not_run(name):
+def test_wmt_recipes_match_the_paper_and_are_marked_not_yet_run(name):
     recipe = load_recipe(name)
     language, size = name.split("_")[1:]
     assert "NOT YET RUN BY US" in shipped_recipes()[name].read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def test_defaults_are_the_papers():
     assert config.to_dict() == VanillaTransformerConfig().to_dict()
 
 
-def test_every_field_has_a_type_and_a_line_of_help():
+def test_every_field_has_a_one_line_help():
     for field in dataclasses.fields(Recipe):
         assert field.metadata["help"]
         assert len(field.metadata["help"]) < 80
@@ -143,7 +143,7 @@ def test_every_field_has_a_type_and_a_line_of_help():
 
 
 def other_value(name):
-    """A value that an option may have, neither its default nor the paper's."""
+    """Return an allowed value of an option that is neither its default nor the paper's."""
     field, (kind, _) = OPTIONS[name], field_type(name)
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
@@ -162,7 +162,7 @@ def help_of_train():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_path):
+def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_train, tmp_path):
     metadata, value = OPTIONS[name].metadata, other_value(name)
     dataset = {"dataset": "some/pairs"} if name in OF_A_DATASET else {}
     recipe = Recipe(**{**dataset, name: value})
@@ -182,7 +182,9 @@ def test_one_entry_in_the_table_reaches_every_place(name, help_of_train, tmp_pat
         assert getattr(args, metadata["argument"]) == value
         assert getattr(args, metadata["strategy"] or "save_strategy") == "steps"
     in_paper = bool(metadata["config"]) or metadata["paper"] is not None
-    in_paper &= name != "max_steps"  # how long a run is stands beside what differs, on a card
+    in_paper &= (
+        name != "max_steps"
+    )  # a card shows the length of a run outside the table of differences
     rows = paper_differences({name: value})
     assert [row["name"] for row in rows] == [name] * in_paper
     assert [row["meaning"] for row in rows] == [metadata["help"]] * in_paper
@@ -200,11 +202,11 @@ RENAMED = {
 
 
 @pytest.mark.parametrize(
-    # The size of the tokenizer counts, and the host has a list of what it reports to.
+    # vocab_size is set by the tokenizer, and report_to is a list in transformers.
     "name",
     sorted(OPTIONS.keys() - {"vocab_size", "report_to"}),
 )
-def test_an_option_sets_what_it_is_named_after(name):
+def test_each_option_sets_the_field_or_argument_it_is_named_after(name):
     fields = {field.name for field in dataclasses.fields(VanillaTransformerConfig)}
     arguments = {field.name for field in dataclasses.fields(VanillaTransformerTrainingArguments)}
     target = RENAMED.get(name, name)
@@ -214,15 +216,15 @@ def test_an_option_sets_what_it_is_named_after(name):
     assert metadata["argument"] == (target if target in arguments else None)
 
 
-def test_every_argument_of_our_own_can_be_set_by_a_recipe():
+def test_recipes_can_set_every_training_argument_of_our_own():
     own = set(VanillaTransformerTrainingArguments.__annotations__)
-    own -= {"lr_scheduler_type", "optim"}  # a recipe's are the paper's
-    own -= {"output_dir"}  # of a run, not of a recipe
+    own -= {"lr_scheduler_type", "optim"}  # recipes always use the paper's
+    own -= {"output_dir"}  # belongs to a run, not to a recipe
     assert own <= {field.metadata["argument"] for field in OPTIONS.values()}
 
 
-def test_recipe_can_be_told_from_config_and_arguments(tmp_path):
-    alone = {"preset", "init_from", "learning_rate_factor"}  # take the place of others, or of one
+def test_recipe_can_be_reconstructed_from_config_and_arguments(tmp_path):
+    alone = {"preset", "init_from", "learning_rate_factor"}  # replace other options
     recipe = Recipe(**{name: other_value(name) for name in OPTIONS if name not in alone})
     config = recipe.config(recipe.vocab_size)
     args = training_arguments(recipe, tmp_path)
@@ -243,7 +245,7 @@ def test_recipe_can_be_told_from_config_and_arguments(tmp_path):
     }
 
 
-def test_intervals_that_no_recipe_has_are_left_out(tmp_path):
+def test_reconstructed_recipe_omits_epoch_intervals(tmp_path):
     args = training_arguments(Recipe(evaluate_every_steps=0), tmp_path)
     assert args.eval_strategy == "no"
     assert recipe_of(VanillaTransformerConfig(), args)["evaluate_every_steps"] == 0
@@ -254,13 +256,13 @@ def test_intervals_that_no_recipe_has_are_left_out(tmp_path):
     assert type(found["warmup_steps"]) is int
 
 
-def test_sides_that_differ_are_told_beside_the_recipe():
+def test_differing_encoder_and_decoder_settings_are_reported():
     assert differing_sides(VanillaTransformerConfig()) == {}
     config = VanillaTransformerConfig(decoder_attention_heads=4, decoder_ffn_dim=64)
     assert differing_sides(config) == {"decoder_attention_heads": 4, "decoder_ffn_dim": 64}
 
 
-def test_the_paper_has_values_of_its_own_for_the_big_model_and_none_for_our_clock():
+def test_paper_values_differ_for_the_big_model_and_exclude_time_limits():
     base, big = paper_values("base"), paper_values("big")
     assert base.keys() == big.keys()
     assert {name: (base[name], big[name]) for name in base if base[name] != big[name]} == {
@@ -279,7 +281,7 @@ def test_resolved_recipe_reads_back_as_itself(tmp_path):
     assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
 
 
-def test_overrides_win_and_take_the_type_of_their_field():
+def test_overrides_win_and_are_converted_to_the_fields_type():
     recipe = load_recipe("demo", {"max_steps": "5", "dropout": "1e-1", "strict": "true"})
     assert (recipe.max_steps, recipe.dropout, recipe.strict) == (5, 0.1, True)
     assert type(recipe.max_steps) is int
@@ -300,7 +302,7 @@ PLACES = ("train_file", "generated", "dataset")
         ("wmt14_ende_base", "train_file", "mine.jsonl"),
     ],
 )
-def test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own(name, place, value):
+def test_new_training_pairs_reset_the_recipes_data_options(name, place, value):
     own, other = load_recipe(name), load_recipe(name, {place: value})
     assert own.data_license
     assert {p: getattr(other, p) for p in PLACES if getattr(other, p)} == {place: value}
@@ -310,7 +312,7 @@ def test_other_pairs_take_the_place_of_all_that_a_recipe_says_of_its_own(name, p
     assert told.dataset_config == ("a-b" if place == "dataset" else None)
 
 
-def test_columns_reach_the_reader_and_are_those_of_the_recipes_own_pairs(tmp_path, monkeypatch):
+def test_columns_reach_the_reader_and_are_reset_with_new_pairs(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "a.tsv").write_text("1\ta\tb\n")
     text = f"pair: en-de\ntrain_file: {tmp_path / 'a.tsv'}\n"
@@ -321,18 +323,18 @@ def test_columns_reach_the_reader_and_are_those_of_the_recipes_own_pairs(tmp_pat
     assert load_recipe(path, {"train_file": "b.tsv", "source_column": "x"}).source_column == "x"
 
 
-def test_the_recipes_own_pairs_named_again_keep_what_it_says_of_them():
+def test_naming_the_recipes_own_pairs_keeps_its_data_options():
     own = load_recipe("wmt14_ende_base")
     again = {"dataset": own.dataset, "dataset_revision": "v1"}
     assert load_recipe("wmt14_ende_base", again) == dataclasses.replace(own, dataset_revision="v1")
 
 
-def test_two_places_of_training_pairs_are_refused():
+def test_two_sources_of_training_pairs_are_rejected():
     with pytest.raises(ValueError, match="got train_file and dataset; give one"):
         load_recipe("demo", {"dataset": "someone/pairs", "train_file": "mine.jsonl"})
 
 
-def test_recipes_of_older_runs_that_name_two_places_mean_the_first(tmp_path):
+def test_older_recipes_with_two_sources_use_the_first(tmp_path):
     text = "train_file: a.jsonl\ndataset: x/y\ndataset_config: de-en\ndata_source: mine\n"
     recipe = load_recipe(write(tmp_path, text))
     assert recipe == make_recipe({"train_file": "a.jsonl", "data_source": "mine"})
@@ -340,7 +342,7 @@ def test_recipes_of_older_runs_that_name_two_places_mean_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [None, "v1"])
-def test_the_revision_is_the_commit_that_the_hub_names(monkeypatch, asked):
+def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, asked):
     calls = []
 
     def dataset_info(self, name, *, revision):
@@ -356,7 +358,7 @@ def test_the_revision_is_the_commit_that_the_hub_names(monkeypatch, asked):
 
 
 @pytest.mark.parametrize("error", [OfflineModeIsEnabled("offline"), HTTPError("no net")])
-def test_the_revision_is_the_one_asked_for_where_the_hub_cannot_be_asked(monkeypatch, error):
+def test_recorded_revision_is_the_requested_one_if_the_hub_is_offline(monkeypatch, error):
     def dataset_info(*args, **kwargs):
         raise error
 
@@ -366,7 +368,7 @@ def test_the_revision_is_the_one_asked_for_where_the_hub_cannot_be_asked(monkeyp
         assert data_identity(recipe) == {"revision": revision}
 
 
-def test_files_beside_a_data_set_of_the_hub_do_not_hide_its_revision(monkeypatch, tmp_path):
+def test_local_test_file_does_not_hide_the_data_sets_revision(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "huggingface_hub.HfApi.dataset_info",
         lambda *args, **kwargs: types.SimpleNamespace(sha="c0ffee"),
@@ -445,14 +447,14 @@ def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
         ("a: [", "is not YAML"),
     ],
 )
-def test_mistakes_are_named_in_one_line(tmp_path, text, message):
+def test_invalid_recipes_give_a_one_line_error(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         load_recipe(write(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_every_number_has_a_range_and_the_default_is_in_it():
+def test_every_number_has_a_range_that_includes_its_default():
     for field in OPTIONS.values():
         kind, optional = field_type(field.name)
         if kind in (int, float):
@@ -464,8 +466,8 @@ def test_every_number_has_a_range_and_the_default_is_in_it():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_whatever_is_written_for_an_option_is_obeyed_or_refused_by_name(name):
-    """In one short sentence, and what is obeyed can be written to any file."""
+def test_any_value_of_an_option_is_used_or_rejected_by_name(name):
+    """Errors are short, and accepted values can be written as JSON and UTF-8."""
     for value in (*hostile_values.TEXTS, *hostile_values.OBJECTS):
         refusal = hostile_values.refusal_of(make_recipe, {name: value})
         if refusal is None:
@@ -478,7 +480,7 @@ def test_whatever_is_written_for_an_option_is_obeyed_or_refused_by_name(name):
 
 
 @pytest.mark.parametrize("value", hostile_values.TEXTS)
-def test_text_that_is_obeyed_reads_back_as_it_was(tmp_path, value):
+def test_accepted_text_survives_writing_and_reading(tmp_path, value):
     if hostile_values.refusal_of(make_recipe, {"data_source": value}) is None:
         recipe = make_recipe({"data_source": value})
         assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
@@ -495,7 +497,7 @@ def test_text_that_is_obeyed_reads_back_as_it_was(tmp_path, value):
         *[("dropout", text, None) for text in ("nan", "inf", "1e-1 ", "0x1p-3", "0.1.1", "1e")],
     ],
 )
-def test_numbers_are_written_in_digits(name, text, number):
+def test_only_plain_decimal_numbers_are_accepted(name, text, number):
     if number is None:
         with pytest.raises(ValueError, match=f"{name}: got .*; it must be a"):
             make_recipe({name: text})
@@ -509,8 +511,8 @@ def test_numbers_are_written_in_digits(name, text, number):
 OF_MODEL = [name for name, field in OPTIONS.items() if field.metadata["config"]]
 
 
-def test_a_preset_that_is_typed_is_the_model():
-    """Whatever the recipe says of one, and as far as nothing else is typed."""
+def test_preset_on_the_command_line_replaces_the_recipes_model():
+    """All of the recipe's model options are replaced if no other option is given."""
     for name, preset in itertools.product(("multi30k_en_de", "wmt14_ende_big"), PRESETS):
         recipe = load_recipe(name, {"preset": preset})
         config = VanillaTransformerConfig.from_preset(preset, vocab_size=recipe.vocab_size)
@@ -520,7 +522,7 @@ def test_a_preset_that_is_typed_is_the_model():
         assert recipe == dataclasses.replace(own, **unchanged)
 
 
-def test_what_is_typed_beside_a_preset_changes_it():
+def test_options_given_with_a_preset_override_it():
     typed = {"preset": "big", "dropout": "0.2", "encoder_layers": "2"}
     recipe = load_recipe("wmt14_ende_base", typed)
     assert recipe.model_overrides() == {"dropout": 0.2, "encoder_layers": 2}
@@ -528,14 +530,14 @@ def test_what_is_typed_beside_a_preset_changes_it():
     assert load_recipe("wmt14_ende_base", {"dropout": 0.2}).label_smoothing == 0.1
 
 
-def test_values_of_a_file_win_over_the_preset_of_the_same_file(tmp_path):
+def test_values_in_a_file_override_the_preset_in_the_same_file(tmp_path):
     values = {"preset": "D_dropout0.0", "dropout": 0.1}
     text = "preset: D_dropout0.0\ndropout: 0.1\n"
     assert load_recipe(write(tmp_path, text)) == make_recipe(values) == Recipe(**values)
     assert make_recipe(values).config(300).dropout == 0.1
 
 
-def test_a_run_with_a_typed_preset_resumes_by_either_command(tmp_path):
+def test_run_with_a_preset_option_resumes_from_recipe_or_options(tmp_path):
     first = load_recipe("demo", {"preset": "C_N2", "dropout": 0.2})
     path = write(tmp_path, first.to_yaml())
     assert load_recipe(path) == first
@@ -543,7 +545,7 @@ def test_a_run_with_a_typed_preset_resumes_by_either_command(tmp_path):
     assert make_recipe(json.loads(json.dumps(dataclasses.asdict(first)))) == first
 
 
-def test_the_log_says_what_a_preset_sets_and_replaces(monkeypatch):
+def test_log_says_what_a_preset_sets_and_replaces(monkeypatch):
     messages = []
     logger = logging.getLogger("vanilla_transformer.recipes.recipe")
     monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
@@ -555,7 +557,7 @@ def test_the_log_says_what_a_preset_sets_and_replaces(monkeypatch):
     ]
 
 
-def test_an_unknown_preset_is_refused_where_it_is_read(tmp_path):
+def test_unknown_preset_is_rejected_on_reading(tmp_path):
     for build in (
         lambda: load_recipe("demo", {"preset": "huge"}),
         lambda: load_recipe(write(tmp_path, "preset: huge")),
@@ -565,14 +567,14 @@ def test_an_unknown_preset_is_refused_where_it_is_read(tmp_path):
             build()
 
 
-def test_unknown_recipe_gets_the_nearest_name():
+def test_error_for_an_unknown_recipe_suggests_the_nearest_name():
     with pytest.raises(ValueError, match=r"did you mean multi30k_en_de\?"):
         load_recipe("multi30k")
     with pytest.raises(ValueError, match="no recipe file"):
         load_recipe("nowhere/mine.yaml")
 
 
-def test_empty_recipe_is_the_paper(tmp_path):
+def test_empty_recipe_equals_the_paper(tmp_path):
     assert load_recipe(write(tmp_path, "# nothing differs\n")) == Recipe()
 
 
@@ -580,12 +582,12 @@ def test_differences_name_the_fields():
     assert Recipe().differences(Recipe(max_steps=5)) == ["max_steps: 100000 -> 5"]
 
 
-def test_presets_are_known():
+def test_shipped_recipes_use_known_presets():
     for name in NAMES:
         assert load_recipe(name).preset in PRESETS
 
 
-def test_recipes_lie_in_the_clone():
+def test_recipes_are_read_from_the_clone():
     assert all(
         Path("training/recipes") == Path(*path.parts[-3:-1])
         for path in map(Path, shipped_recipes().values())

@@ -1,4 +1,4 @@
-"""A recipe becomes a run directory: whole, complete, resumable, and nobody else's."""
+"""Run directories: trained from a recipe, complete, resumable, and locked against other runs."""
 
 import dataclasses
 import errno
@@ -42,7 +42,7 @@ WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "an
 
 
 def write_pairs(path, count, seed):
-    """Word-for-word translations; the words are drawn by a fixed recurrence."""
+    """Write word-for-word translations; a fixed recurrence draws the words."""
     state, lines = seed, []
     for _ in range(count):
         chosen = []
@@ -56,7 +56,7 @@ def write_pairs(path, count, seed):
 
 
 def tiny_recipe(folder, **overrides):
-    """A recipe file's worth of settings for a model that trains in a second."""
+    """Write a recipe for a model that trains in a second."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {
         "pair": "de-en",
@@ -88,7 +88,7 @@ def tiny_recipe(folder, **overrides):
 
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory):
-    """Caches of this file alone, gone with it."""
+    """Use a separate cache for this file's tests and drop it afterwards."""
     import datasets
 
     before = datasets.config.HF_DATASETS_CACHE
@@ -108,7 +108,7 @@ def refuse_to_train(*args, **kwargs):
     raise AssertionError("there was nothing left to train")
 
 
-def test_run_directory_holds_the_contract(finished):
+def test_run_directory_holds_exactly_the_documented_files(finished):
     _, run, _ = finished
     assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
 
@@ -133,7 +133,7 @@ def test_model_is_the_mean_of_the_last_checkpoints(finished, tmp_path):
     assert weights == (run / "model.safetensors").read_bytes()
 
 
-def test_metrics_hold_what_a_stranger_needs(finished):
+def test_metrics_describe_scores_data_versions_and_hardware(finished):
     recipe, run, metrics = finished
     assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == metrics
     assert set(metrics["scores"]) == {"validation", "test"}
@@ -174,7 +174,7 @@ def test_samples_show_source_reference_and_translation(finished):
         assert sample["reference"] == " ".join(WORDS[word] for word in sample["source"].split())
 
 
-def test_all_translations_and_all_that_was_logged_are_kept(finished):
+def test_all_translations_and_the_whole_log_are_kept(finished):
     _, run, metrics = finished
     assert metrics["hypotheses"] == {
         name: f"hypotheses.{name}.txt" for name in ("validation", "test")
@@ -197,7 +197,7 @@ def test_all_translations_and_all_that_was_logged_are_kept(finished):
         assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
 
 
-def test_report_by_a_package_that_is_missing_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_report_to_a_missing_package_is_rejected_before_any_work(tmp_path, monkeypatch):
     recipe = load_recipe(str(tiny_recipe(tmp_path)), {"report_to": "wandb"})
     monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match="report_to: got wandb, which is not installed; pip"):
@@ -210,13 +210,13 @@ def test_report_by_a_package_that_is_missing_is_refused_before_any_work(tmp_path
 
 
 def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, caplog):
-    """Earlier versions wrote them into samples.md alone."""
+    """Earlier versions wrote samples only to samples.md."""
     _, run, metrics = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoint-*"))
     older = {name: value for name, value in metrics.items() if name != "samples"}
     (copy / "metrics.json").write_text(json.dumps(older), encoding="utf-8")
-    evaluate_run(copy, num_beams=2)  # what it translates is not what the run would
+    evaluate_run(copy, num_beams=2)  # other search options: not the run's translations
     assert json.loads((copy / "metrics.json").read_text(encoding="utf-8")) == older
     caplog.set_level("INFO", logger="vanilla_transformer")
     evaluate_run(copy)
@@ -228,7 +228,7 @@ def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, capl
     assert "Added" not in caplog.text
 
 
-def test_evaluation_takes_validation_pairs_where_there_are_no_others(tmp_path):
+def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")
     assert evaluate_run(tmp_path / "run") == metrics["scores"]
@@ -237,14 +237,16 @@ def test_evaluation_takes_validation_pairs_where_there_are_no_others(tmp_path):
 
 def test_same_command_again_does_nothing(finished, monkeypatch):
     recipe, run, metrics = finished
-    monkeypatch.setattr(run_directory.os, "access", lambda path, mode: False)  # nor has to write
+    monkeypatch.setattr(
+        run_directory.os, "access", lambda path, mode: False
+    )  # a read-only directory is enough
     monkeypatch.setattr(runs, "_prepare", refuse_to_train)
     written = (run / "model.safetensors").stat().st_mtime_ns
     assert run_recipe(recipe, run) == metrics
     assert (run / "model.safetensors").stat().st_mtime_ns == written
 
 
-def test_stages_that_are_done_are_not_repeated(finished, monkeypatch, tmp_path):
+def test_finished_stages_are_not_repeated(finished, monkeypatch, tmp_path):
     recipe, run, metrics = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
@@ -257,9 +259,7 @@ def test_stages_that_are_done_are_not_repeated(finished, monkeypatch, tmp_path):
     assert weights == (run / "model.safetensors").read_bytes()
 
 
-def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
-    finished, monkeypatch, tmp_path, caplog
-):
+def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tmp_path, caplog):
     recipe, run, metrics = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
@@ -275,7 +275,7 @@ def test_mean_that_begins_within_the_warm_up_is_warned_of_and_can_be_had_anew(
     assert "warm-up" not in caplog.text
 
 
-def test_model_ships_the_search_that_it_is_evaluated_with(finished, monkeypatch, tmp_path):
+def test_generation_config_has_the_search_used_for_evaluation(finished, monkeypatch, tmp_path):
     recipe, run, _ = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
@@ -294,14 +294,14 @@ def test_model_ships_the_search_that_it_is_evaluated_with(finished, monkeypatch,
 
 
 def finished_anew(finished, monkeypatch, folder, translations, **changes):
-    """Finish a copy of the run with a stand-in for the translations that the end is chosen by.
+    """Finish a copy of the run, replacing the translations on which the choices are based.
 
     Args:
-        translations: from the model's weights and the search to the texts, of the sources.
-        changes: to the recipe.
+        translations: a function of the embedding weights, the sources and the search options.
+        changes: changes to the recipe.
 
     Returns:
-        The directory and its metrics.
+        The run directory and its metrics.
     """
     recipe, run, _ = finished
     shutil.copytree(run, folder / "run")
@@ -317,12 +317,14 @@ def finished_anew(finished, monkeypatch, folder, translations, **changes):
 
 
 def word_for_word(sources, wrong):
-    """Translations that are right but for the first so many."""
+    """Return correct translations, except for the first `wrong` ones."""
     right = [" ".join(WORDS[word] for word in source.split()) for source in sources]
     return ["nothing at all like that"] * wrong + right[wrong:]
 
 
-def test_end_of_a_run_is_chosen_on_validation_pairs(finished, monkeypatch, tmp_path, caplog):
+def test_average_and_length_penalty_are_chosen_on_validation_pairs(
+    finished, monkeypatch, tmp_path, caplog
+):
     caplog.set_level("INFO", logger="vanilla_transformer")
     _, run, before = finished
     folders = [run / "checkpoints" / name for name in ("checkpoint-6", "checkpoint-9")]
@@ -332,7 +334,7 @@ def test_end_of_a_run_is_chosen_on_validation_pairs(finished, monkeypatch, tmp_p
     def translations(weight, sources, search):
         (count,) = [1 + i for i, mean in enumerate(means) if torch.equal(weight, mean)]
         searched.append((count, search))
-        # The last one alone, and a penalty of 1, are the best; most of all 1.5 with both.
+        # The last checkpoint alone and a penalty of 1 have the fewest wrong translations.
         wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2}[search.get("length_penalty")]
         return word_for_word(sources, wrong)
 
@@ -357,7 +359,7 @@ def test_end_of_a_run_is_chosen_on_validation_pairs(finished, monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])
-def test_a_tie_leaves_the_values_of_the_recipe(finished, monkeypatch, tmp_path, penalty, shipped):
+def test_ties_keep_the_recipes_values(finished, monkeypatch, tmp_path, penalty, shipped):
     copy, metrics = finished_anew(
         finished,
         monkeypatch,
@@ -370,7 +372,7 @@ def test_a_tie_leaves_the_values_of_the_recipe(finished, monkeypatch, tmp_path, 
     assert metrics["chosen_on_validation"]["beam_bleu"].keys() >= {"0.6", "1"}
 
 
-def test_end_is_not_chosen_without_validation_pairs_or_beams(tmp_path):
+def test_choosing_needs_validation_pairs_and_beams(tmp_path):
     values = {"choose_on_validation": "true", "max_steps": 3}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
     metrics = run_recipe(recipe, tmp_path / "one_beam")
@@ -379,7 +381,7 @@ def test_end_is_not_chosen_without_validation_pairs_or_beams(tmp_path):
     assert "chosen_on_validation" not in run_recipe(recipe, tmp_path / "no_validation")
 
 
-def test_end_is_chosen_on_few_pairs_from_all_over(finished, monkeypatch):
+def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
     recipe, run, _ = finished
     asked = []
 
@@ -397,7 +399,7 @@ def test_end_is_chosen_on_few_pairs_from_all_over(finished, monkeypatch):
     assert result == {"pairs": 200, "averaged": 1, "greedy_bleu": {"1": 100.0}}
 
 
-def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatch, tmp_path):
+def test_failure_to_draw_a_picture_does_not_fail_the_run(finished, monkeypatch, tmp_path):
     recipe, run, metrics = finished
     copy, logged = tmp_path / "run", []
     shutil.copytree(run, copy)
@@ -414,7 +416,7 @@ def test_picture_that_cannot_be_drawn_does_not_fail_the_run(finished, monkeypatc
     assert logged == ["curves.png", "attention.png"]
 
 
-def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):
+def test_extended_run_equals_one_long_run(finished, tmp_path):
     recipe, run, _ = finished
     shutil.copytree(run, tmp_path / "run")
     longer = dataclasses.replace(recipe, max_steps=12)
@@ -425,14 +427,14 @@ def test_run_may_be_prolonged_and_equals_one_long_run(finished, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_run_stops_early_stays_complete_and_goes_on_with_more_patience(tmp_path, monkeypatch):
+def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path, monkeypatch):
     values = {"early_stopping_patience": 1, "evaluate_every_steps": 2}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
     rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
     monkeypatch.setattr(
         runs.VanillaTransformerTrainer, "_plain_loss", lambda trainer, loader: next(rising)
     )
-    # An evaluation takes two: of the validation pairs, and of training pairs.
+    # Each evaluation takes two losses: on the validation pairs and on training pairs.
     run = tmp_path / "run"
     assert run_recipe(recipe, run)["updates"] == 4
     with monkeypatch.context() as patch:
@@ -454,7 +456,7 @@ def test_run_cannot_be_shortened(finished, tmp_path):
         run_recipe(dataclasses.replace(recipe, max_steps=5), tmp_path / "run")
 
 
-def test_another_recipe_is_refused_and_its_difference_named(finished):
+def test_another_recipe_is_rejected_with_its_differences(finished):
     recipe, run, _ = finished
     other = dataclasses.replace(recipe, dropout=0.3, batch_tokens=512, num_beams=2)
     with pytest.raises(ValueError, match=r"\(dropout: None -> 0\.3; batch_tokens: 256 -> 512\)"):
@@ -463,7 +465,7 @@ def test_another_recipe_is_refused_and_its_difference_named(finished):
         run_recipe(recipe, run, resume=False)
 
 
-def test_directory_of_somebody_else_is_refused(tmp_path):
+def test_directory_that_holds_no_run_is_rejected(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path)))
     with pytest.raises(ValueError, match="not empty and holds no run"):
         run_recipe(recipe, tmp_path)
@@ -472,7 +474,7 @@ def test_directory_of_somebody_else_is_refused(tmp_path):
     assert not (tmp_path / "recipe.yaml").exists()
 
 
-def test_pairs_that_cannot_be_read_leave_no_directory_behind(tmp_path):
+def test_unreadable_pairs_leave_no_directory_behind(tmp_path):
     for name, values in {
         "train_file: got '.*away.jsonl'": {"train_file": str(tmp_path / "away.jsonl")},
         "test_file: got 'away.de'": {"test_file": f"{tmp_path / 'train.jsonl'},away.de"},
@@ -484,7 +486,7 @@ def test_pairs_that_cannot_be_read_leave_no_directory_behind(tmp_path):
         assert not (tmp_path / "run").exists()
 
 
-def test_complete_run_without_checkpoints_is_not_trained_anew(tmp_path):
+def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")
     for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
@@ -511,7 +513,7 @@ def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_pairs_are_held_out_where_none_are_named_for_scores(tmp_path, monkeypatch, caplog):
+def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="vanilla_transformer")
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null")
     recipe = load_recipe(str(path), {"max_steps": 2})
@@ -532,7 +534,7 @@ def test_pairs_are_held_out_where_none_are_named_for_scores(tmp_path, monkeypatc
     assert not (tmp_path / "none").exists()
 
 
-def test_pairs_that_are_hardly_translations_are_told_and_left_out_if_asked(tmp_path, caplog):
+def test_bad_pairs_are_reported_and_left_out_with_clean(tmp_path, caplog):
     caplog.set_level("INFO", logger="vanilla_transformer")
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     with open(tmp_path / "train.jsonl", "a", encoding="utf-8") as file:
@@ -551,7 +553,7 @@ def test_pairs_that_are_hardly_translations_are_told_and_left_out_if_asked(tmp_p
 
 
 @pytest.mark.parametrize("given", ["validation_file", "test_file"])
-def test_nothing_is_held_out_where_validation_or_test_pairs_are_named(tmp_path, given):
+def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, given):
     other = {"validation_file", "test_file"} - {given}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **dict.fromkeys(other, "null"), max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")
@@ -560,7 +562,7 @@ def test_nothing_is_held_out_where_validation_or_test_pairs_are_named(tmp_path, 
     assert list(metrics["scores"]) == [given.removesuffix("_file")]
 
 
-def test_run_from_before_pairs_were_held_out_goes_on_with_all_of_its_pairs(tmp_path):
+def test_older_run_without_held_out_pairs_continues_with_all_pairs(tmp_path):
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null", max_steps=1)
     recipe = load_recipe(str(path))
     run_recipe(dataclasses.replace(recipe, held_out_pairs=0), tmp_path / "run")
@@ -581,7 +583,7 @@ def test_run_from_before_pairs_were_held_out_goes_on_with_all_of_its_pairs(tmp_p
     assert metrics["data"]["train_pairs_kept"] == 120
 
 
-def test_generated_pairs_are_scored_apart_and_by_kind(tmp_path):
+def test_generated_test_sets_are_scored_separately_and_by_kind(tmp_path):
     path = tiny_recipe(tmp_path, train_file="null", validation_file="null", test_file="null")
     overrides = {"generated": "cldr", "generated_pairs": 200, "generated_test_pairs": 12}
     overrides |= {"pair": "en-de", "max_steps": 1, "vocab_size": 300}
@@ -599,7 +601,7 @@ def generated_recipe(folder, **overrides):
     return load_recipe(str(path), {"pair": "en-de", **sizes, **overrides})
 
 
-def test_validation_pairs_of_a_file_take_the_place_of_generated_ones(tmp_path):
+def test_validation_file_replaces_generated_validation_pairs(tmp_path):
     recipe = generated_recipe(tmp_path, pair="de-en")
     chosen = dataclasses.replace(recipe, validation_file=str(tmp_path / "validation.jsonl"))
     metrics = run_recipe(chosen, tmp_path / "run")
@@ -610,7 +612,7 @@ def test_validation_pairs_of_a_file_take_the_place_of_generated_ones(tmp_path):
 
 
 @pytest.mark.usefixtures("without_mecab")
-def test_japanese_is_scored_by_character_where_mecab_is_missing(tmp_path, caplog):
+def test_japanese_is_scored_by_character_without_mecab(tmp_path, caplog):
     recipe = generated_recipe(tmp_path, pair="en-ja", evaluate_every_steps=1)
     with caplog.at_level(logging.INFO):
         metrics = run_recipe(recipe, tmp_path / "run")
@@ -628,7 +630,7 @@ def test_japanese_is_scored_by_character_where_mecab_is_missing(tmp_path, caplog
 
 
 class Hub:
-    """A data set on the Hub that can change; it notes what is fetched."""
+    """Stand-in for a changing data set on the Hub that records what is fetched."""
 
     def __init__(self, monkeypatch):
         self.sha, self.fetched = "0ld", []
@@ -646,11 +648,11 @@ class Hub:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_all_starts_of_a_run_load_the_revision_that_is_recorded(tmp_path, monkeypatch, streaming):
+def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch, streaming):
     hub = Hub(monkeypatch)
     nothing = {"train_file": "null", "validation_file": "null", "dataset": "someone/pairs"}
     path = str(tiny_recipe(tmp_path, **nothing, max_steps=1, streaming=streaming))
-    # The caches of the other test would hide what is fetched.
+    # A shared cache would hide what is fetched.
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     metrics = run_recipe(load_recipe(path), tmp_path / "run")
     assert metrics["data"]["revision"] == "0ld"
@@ -671,24 +673,24 @@ def test_all_starts_of_a_run_load_the_revision_that_is_recorded(tmp_path, monkey
     assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
 
 
-def test_training_pairs_that_changed_are_refused_by_name_once_a_run_learnt_from_them(tmp_path):
+def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     train = tmp_path / "train.jsonl"
     before = train.read_bytes()
     metrics = run_recipe(recipe, tmp_path / "run")
     write_pairs(train, 120, 7)
-    for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete, and not so
+    for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete and incomplete
         with pytest.raises(
             ValueError, match=r"^\S*train\.jsonl changed since \S*run began with it"
         ):
             run_recipe(chosen, tmp_path / "run")
     train.write_bytes(before)
     assert run_recipe(recipe, tmp_path / "run") == metrics
-    train.unlink()  # gone is not changed: the run is complete without it
+    train.unlink()  # a missing file is no change: the complete run does not need it
     assert run_recipe(recipe, tmp_path / "run") == metrics
 
 
-def test_tokenizer_of_pairs_that_changed_before_any_training_is_learnt_again(tmp_path, monkeypatch):
+def test_tokenizer_is_relearned_if_pairs_change_before_training(tmp_path, monkeypatch):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     with monkeypatch.context() as patched:
         patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
@@ -703,7 +705,7 @@ def test_tokenizer_of_pairs_that_changed_before_any_training_is_learnt_again(tmp
     assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
 
 
-def test_runs_from_before_a_field_was_added_are_complete(finished, tmp_path, monkeypatch):
+def test_runs_older_than_a_recipe_field_count_as_complete(finished, tmp_path, monkeypatch):
     recipe, run, metrics = finished
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "data.json").unlink()
@@ -714,7 +716,7 @@ def test_runs_from_before_a_field_was_added_are_complete(finished, tmp_path, mon
     assert run_recipe(recipe, tmp_path / "run")["scores"] == metrics["scores"]
 
 
-def test_test_pairs_that_cannot_be_read_are_refused_before_the_training(tmp_path, monkeypatch):
+def test_unreadable_test_pairs_are_rejected_before_training(tmp_path, monkeypatch):
     recipe = load_recipe(str(tiny_recipe(tmp_path)))
     (tmp_path / "test.jsonl").write_text("nonsense\n")
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
@@ -722,7 +724,7 @@ def test_test_pairs_that_cannot_be_read_are_refused_before_the_training(tmp_path
         run_recipe(recipe, tmp_path / "run")
 
 
-def test_recipe_without_pairs_or_languages_is_refused(tmp_path):
+def test_recipe_without_pairs_or_languages_is_rejected(tmp_path):
     path = str(tiny_recipe(tmp_path))
     with pytest.raises(ValueError, match="names no training pairs; give --train-file"):
         run_recipe(load_recipe(path, {"train_file": "none"}), tmp_path / "a")
@@ -730,7 +732,7 @@ def test_recipe_without_pairs_or_languages_is_refused(tmp_path):
         run_recipe(load_recipe(path, {"source_language": "none"}), tmp_path / "b")
 
 
-def test_evaluation_afterwards_gives_the_scores_of_the_run(finished, tmp_path):
+def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
     _, run, metrics = finished
     assert evaluate_run(run)["test"] == metrics["scores"]["test"]
     shuffled = write_pairs(tmp_path / "other.jsonl", 4, 9)
@@ -739,7 +741,7 @@ def test_evaluation_afterwards_gives_the_scores_of_the_run(finished, tmp_path):
         evaluate_run(tmp_path)
 
 
-def test_seed_decides_the_weights(finished, tmp_path):
+def test_seed_determines_the_weights(finished, tmp_path):
     recipe, run, _ = finished
     run_recipe(dataclasses.replace(recipe, seed=1), tmp_path / "other")
     first, second = (
@@ -750,8 +752,8 @@ def test_seed_decides_the_weights(finished, tmp_path):
     assert not torch.equal(first[name], second[name])
 
 
-def test_recipe_that_never_trained_may_be_mended(tmp_path, monkeypatch):
-    """A first attempt that failed early leaves nothing that the second has to agree with."""
+def test_recipe_may_change_if_nothing_was_trained(tmp_path, monkeypatch):
+    """A first attempt that failed before training does not constrain the next one."""
     path = str(tiny_recipe(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
@@ -761,15 +763,15 @@ def test_recipe_that_never_trained_may_be_mended(tmp_path, monkeypatch):
     assert metrics["vocabulary"] == 280
 
 
-def test_sizes_that_no_model_has_are_refused_before_any_work(tmp_path):
+def test_impossible_sizes_are_rejected_before_any_work(tmp_path):
     with pytest.raises(ValueError, match=r"^d_model=15 is not divisible by 2"):
         load_recipe(str(tiny_recipe(tmp_path, d_model=15)))
     with pytest.raises(ValueError, match=r"vocab_size: got 259; .* from 260"):
         load_recipe(str(tiny_recipe(tmp_path, vocab_size=259)))
 
 
-def test_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
-    """By what the system says of the nearest folder that exists; root may write anywhere."""
+def test_unwritable_directory_is_rejected_before_any_work(tmp_path, monkeypatch):
+    """The nearest existing folder is checked. `os.access` is replaced: root may write anywhere."""
     recipe = load_recipe(str(tiny_recipe(tmp_path)))
     (tmp_path / "closed").mkdir()
     monkeypatch.setattr(run_directory.os, "access", lambda path, mode: path.name != "closed")
@@ -780,7 +782,7 @@ def test_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, m
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """The complete run in a directory that a test may damage, and its recipe and metrics."""
+    """Return recipe, directory and metrics of a copied complete run that a test may damage."""
     recipe, run, metrics = finished
     shutil.copytree(run, tmp_path / "copied")
     return recipe, tmp_path / "copied", metrics
@@ -788,14 +790,14 @@ def copied(finished, tmp_path):
 
 @pytest.fixture
 def unfinished(copied, monkeypatch):
-    """The same, all updates done, but killed before the end."""
+    """Return the same for a run that has done all updates but was killed before the end."""
     recipe, run, metrics = copied
     (run / "metrics.json").unlink()
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     return recipe, run, metrics
 
 
-def test_one_process_trains_in_a_directory_and_the_second_is_told_which(unfinished, tmp_path):
+def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished, tmp_path):
     recipe, run, metrics = unfinished
     before = {path.name for path in (run / "checkpoints").iterdir()}
     with training_lock(run):
@@ -805,15 +807,15 @@ def test_one_process_trains_in_a_directory_and_the_second_is_told_which(unfinish
         (run / HOLDER).write_text("[]")
         with pytest.raises(RequestError, match="is being trained already, by another process;"):
             run_recipe(recipe, run)
-        evaluate_run(run)  # which need not wait
+        evaluate_run(run)  # evaluation needs no lock
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
-    with training_lock(run):  # a complete run is told, not trained
+    with training_lock(run):  # a complete run is not trained, so it needs no lock
         assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
-def test_a_process_that_was_killed_blocks_nobody(unfinished):
+def test_killed_process_leaves_no_lock(unfinished):
     recipe, run, metrics = unfinished
     code = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1)"
     program = [sys.executable, "-uc", f"{code}; sys.stdin.read()", str(run / LOCK)]
@@ -829,7 +831,7 @@ def test_a_process_that_was_killed_blocks_nobody(unfinished):
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
-def test_a_lock_leaves_nothing_behind(tmp_path):
+def test_training_lock_leaves_no_files_behind(tmp_path):
     with training_lock(tmp_path / "new" / "run"):
         pass
     assert not (tmp_path / "new").exists()
@@ -838,7 +840,7 @@ def test_a_lock_leaves_nothing_behind(tmp_path):
         copy = tmp_path / "killed"
         shutil.copytree(tmp_path / "run", copy)
     assert not list((tmp_path / "run").iterdir())
-    # What a process leaves that is killed at once is no run of anybody.
+    # What an immediately killed process leaves behind does not count as someone's run.
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     run_directory.check_ours(recipe, copy, resume=True)
     (copy / "checkpoints" / "notes.txt").write_text("mine")
@@ -846,16 +848,16 @@ def test_a_lock_leaves_nothing_behind(tmp_path):
         run_directory.check_ours(recipe, copy, resume=True)
 
 
-def test_the_lock_of_another_run_in_the_same_place_stays(tmp_path):
+def test_lock_file_of_a_newer_run_is_not_removed(tmp_path):
     with training_lock(tmp_path / "run"):
         shutil.rmtree(tmp_path / "run")
         (tmp_path / "run" / LOCK).parent.mkdir(parents=True)
-        (tmp_path / "run" / "of the other").write_text("")  # so that no inode is used again
+        (tmp_path / "run" / "of the other").write_text("")  # so that the lock's inode is not reused
         (tmp_path / "run" / LOCK).write_text("of the other")
     assert (tmp_path / "run" / LOCK).exists()
 
 
-def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
     def refuse(lock, timeout):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -865,7 +867,7 @@ def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
     assert "run has no locks; start no second training there" in caplog.text
 
 
-def test_what_is_gone_of_a_complete_run_is_made_again(copied, monkeypatch, caplog):
+def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplog):
     recipe, run, metrics = copied
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     names = ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json")
@@ -885,7 +887,7 @@ def test_what_is_gone_of_a_complete_run_is_made_again(copied, monkeypatch, caplo
         run_recipe(recipe, run)
 
 
-def test_a_model_that_changed_after_its_run_is_neither_believed_nor_replaced(copied, monkeypatch):
+def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkeypatch):
     recipe, run, metrics = copied
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     path = run / "model.safetensors"
@@ -895,7 +897,7 @@ def test_a_model_that_changed_after_its_run_is_neither_believed_nor_replaced(cop
         with pytest.raises(RequestError, match=r"but model\.safetensors in it changed.*delete it"):
             run_recipe(recipe, run)
         assert path.read_bytes() == changed
-    path.unlink()  # as it is told to
+    path.unlink()  # as the message says
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert path.read_bytes() == whole
     path.write_bytes(b"")
@@ -908,13 +910,11 @@ DAMAGED = ("", "[]", '{"recipe": ', "[" * 100_000, '{"recipe": []}', '{"recipe":
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_damaged_metrics_are_written_again_from_the_checkpoints(
-    copied, monkeypatch, content, caplog
-):
+def test_damaged_metrics_are_rewritten_from_the_checkpoints(copied, monkeypatch, content, caplog):
     recipe, run, metrics = copied
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     (run / "metrics.json").write_text(content)
-    if content:  # once is enough of the evaluation
+    if content:  # evaluate in one case only, to save time
         assert run_directory.completed(recipe, run) is None
     else:
         assert run_recipe(recipe, run)["scores"] == metrics["scores"]
@@ -932,20 +932,20 @@ def test_damaged_metrics_are_written_again_from_the_checkpoints(
         *('{"files": {"train": [1]}}', '{"files": {"train": [{}]}}', '{"revision": 5}'),
     ],
 )
-def test_damaged_notes_on_the_pairs_are_told_of_and_block_nothing(copied, content, caplog):
+def test_damaged_data_record_gives_a_warning_and_blocks_nothing(copied, content, caplog):
     recipe, run, metrics = copied
     path = run / "checkpoints" / "data.json"
     expected = json.loads(path.read_text())
     path.write_text(content)
-    assert run_directory.recorded_data(run) == metrics["data"]  # which the complete run repeats
+    assert run_directory.recorded_data(run) == metrics["data"]  # a complete run's metrics repeat it
     assert f"{path} is damaged: it no longer says which pairs" in caplog.text
     (run / "metrics.json").unlink()
     assert run_directory.recorded_data(run) == {}
-    # How many pairs were held out is for the pairs to decide again.
+    # The number of held-out pairs is determined again.
     assert run_directory.identify(recipe, run) == {**expected, "held_out_pairs": None}
 
 
-def test_a_damaged_tokenizer_is_taken_from_a_checkpoint(unfinished, caplog):
+def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished, caplog):
     recipe, run, metrics = unfinished
     path = run / "tokenizer.json"
     whole = path.read_bytes()
@@ -961,7 +961,7 @@ def test_a_damaged_tokenizer_is_taken_from_a_checkpoint(unfinished, caplog):
         run_recipe(recipe, run)
 
 
-def test_a_broken_checkpoint_is_left_out_of_the_mean_and_named(unfinished, caplog):
+def test_broken_checkpoint_is_named_and_left_out_of_the_average(unfinished, caplog):
     recipe, run, _ = unfinished
     (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
     metrics = run_recipe(recipe, run)
@@ -969,7 +969,7 @@ def test_a_broken_checkpoint_is_left_out_of_the_mean_and_named(unfinished, caplo
     assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
 
 
-def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, monkeypatch):
+def test_run_removed_during_training_ends_with_a_one_line_error(unfinished, monkeypatch):
     recipe, run, _ = unfinished
     final = run / "checkpoints" / "checkpoint-9"
 
@@ -989,7 +989,7 @@ def test_a_run_that_is_removed_while_it_is_trained_ends_in_one_line(unfinished, 
     assert not run.exists()
 
 
-def test_a_full_disk_at_the_end_of_a_run_is_told_and_the_next_start_finishes(unfinished):
+def test_run_ended_by_a_full_disk_is_finished_on_restart(unfinished):
     recipe, run, metrics = unfinished
     weights = (run / "model.safetensors").read_bytes()
     with (
@@ -1002,7 +1002,7 @@ def test_a_full_disk_at_the_end_of_a_run_is_told_and_the_next_start_finishes(unf
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
-def test_scores_replace_no_file_of_a_run(copied, tmp_path, capsys):
+def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
     _, run, _ = copied
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     (tmp_path / "link.json").symlink_to(run / "metrics.json")
@@ -1021,7 +1021,7 @@ def test_scores_replace_no_file_of_a_run(copied, tmp_path, capsys):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_scores_of_a_model_from_elsewhere_may_lie_beside_it(copied, tmp_path):
+def test_scores_may_be_written_next_to_a_model_that_is_not_a_run(copied, tmp_path):
     _, run, _ = copied
     model = tmp_path / "average"
     model.mkdir()
@@ -1037,14 +1037,14 @@ def test_scores_of_a_model_from_elsewhere_may_lie_beside_it(copied, tmp_path):
         check_output(model / "config.json", sources=())
 
 
-def test_a_machine_that_does_not_see_the_training_is_refused(tmp_path):
+def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"first process does not train in .* all machines share"):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)
 
 
-def test_test_pairs_that_were_trained_on_are_told_in_log_metrics_and_card(tmp_path, caplog):
+def test_test_pairs_in_the_training_data_are_reported(tmp_path, caplog):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     lines = Path(recipe.train_file).read_text(encoding="utf-8").splitlines()[:4]
     with Path(recipe.test_file).open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The page on serving: every block runs, and gives the translations that `translate` gives."""
+"""The page on serving: every block runs and gives the same translations as `translate`."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ENDPOINT = ("start", "curl", "client")
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with runs/mine and source.txt, and what `translate` makes of the sentences."""
+    """Return a folder with runs/mine and source.txt, and the translations by `translate`."""
     folder, here = tmp_path_factory.mktemp("serving"), Path.cwd()
     run, model, tokenizer = save(folder)
     (run / "checkpoints").mkdir()
@@ -38,18 +38,18 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def served(saved, monkeypatch):
-    """The same; a block works in the folder, the next test where it was."""
+    """Return the same, with the folder as working directory during the test."""
     monkeypatch.chdir(saved[0])
     return saved
 
 
-def test_every_block_of_the_page_is_one_that_these_tests_run():
+def test_these_tests_run_every_block_of_the_page():
     blocks = re.findall(r"(?:<!-- block: (\w+).*-->\n)?```(?:bash|python)\n", PAGE)
     names = (*serving.CONTENDERS, "load", "export", *ENDPOINT)
     assert sorted(blocks) == sorted(f"serve_{name}" for name in names)
 
 
-def test_a_run_is_measured_without_its_checkpoints(saved):
+def test_benchmark_copies_the_run_without_its_checkpoints(saved):
     assert (saved[0] / "runs/mine/model.safetensors").is_file()
     assert not (saved[0] / "runs/mine/checkpoints").exists()
 
@@ -70,8 +70,8 @@ def test_blocks_of_other_numbers_translate_every_sentence(served, name):
     assert [bool(text) for text in found] == [bool(text) for text in SENTENCES]
 
 
-def test_a_request_that_cannot_be_served_is_answered_with_its_error(served):
-    """And the worker goes on with the next, as it does after one who asked and went away."""
+def test_invalid_request_gets_its_error_and_the_worker_continues(served):
+    """The worker also continues after a cancelled request."""
     block = serving.block("asyncio").rpartition("\ntranslations")[0]
     known = {}
     exec(serving.block("load") + block, known)
@@ -98,8 +98,8 @@ def test_block_of_the_compiled_model(served):
     assert serving.prepared("compile", folder)(SENTENCES) == expected
 
 
-def test_the_compiled_model_is_searched_as_the_model_is(served, monkeypatch):
-    """What the block compiles is called: here nothing is made of it."""
+def test_compiled_forward_is_used_by_the_search(served, monkeypatch):
+    """`torch.compile` is replaced by a wrapper that counts calls."""
     calls = []
 
     def compile_nothing(forward, **options):
@@ -122,7 +122,7 @@ def test_blocks_of_exports_translate_every_sentence(saved, tmp_path, monkeypatch
 
 @contextmanager
 def in_this_process(builders):
-    """`processes`, which test_decoding_benchmark.py tries, without any."""
+    """Replace `processes`, which test_decoding_benchmark.py tests, by calls in this process."""
 
     def contender(build, arguments):
         run = build(*arguments)
@@ -131,8 +131,8 @@ def in_this_process(builders):
     yield {name: contender(*builder) for name, builder in builders.items()}
 
 
-def test_the_benchmark_measures_the_blocks(saved, tmp_path, monkeypatch, capsys):
-    """On the sentences of the run's own test set."""
+def test_benchmark_measures_the_blocks_of_the_page(saved, tmp_path, monkeypatch, capsys):
+    """The benchmark uses the sentences of the run's own test set."""
     run = saved[0] / "run"
     references = [text or "-" for text in SENTENCES]
     sets = {"test": TextPairs(SENTENCES, references)}
@@ -150,7 +150,7 @@ def test_the_benchmark_measures_the_blocks(saved, tmp_path, monkeypatch, capsys)
 
 
 def test_blocks_of_the_endpoint(saved):
-    """Started as the page says, asked by curl and by the client of Gradio."""
+    """The server starts as the page says and answers curl and Gradio's client."""
     pytest.importorskip("gradio", reason="comes with a Space")
     folder, _ = saved
     with socket.socket() as free:
@@ -177,7 +177,7 @@ def test_blocks_of_the_endpoint(saved):
     )
     try:
         lines = []
-        while f":{port}" not in "".join(lines):  # ends with the process, if not before
+        while f":{port}" not in "".join(lines):  # also ends if the server exits
             lines.append(server.stdout.readline())
             assert lines[-1], "".join(lines)
         asked = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
@@ -193,7 +193,7 @@ def test_blocks_of_the_endpoint(saved):
         server.wait(timeout=30)
 
 
-def test_the_figures_bear_out_what_the_page_says():
+def test_recorded_figures_support_the_page():
     (measured,) = json.loads(serving.RESULTS.read_text(encoding="utf-8"))["tables"]
     speed = {row[0]: row[1] for row in measured["rows"]}
     assert list(speed) == [name.replace("_", " ") for name in serving.CONTENDERS]

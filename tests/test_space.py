@@ -1,4 +1,4 @@
-"""The demo Space: what its page computes, what its page says, and that it is complete."""
+"""The demo Space: what its page computes and shows, and whether its files are complete."""
 
 import importlib
 import json
@@ -32,7 +32,7 @@ SAMPLES = [
 
 @pytest.fixture(scope="module")
 def translation():
-    """The Space's module of that name."""
+    """Import the Space's module `translation`."""
     sys.path.insert(0, str(SPACE))
     try:
         yield importlib.import_module("translation")
@@ -43,7 +43,7 @@ def translation():
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A random model whose encoder and decoder differ in depth, saved as a run is."""
+    """Return a random model saved like a run; its encoder and decoder differ in depth."""
     torch.manual_seed(0)
     tokenizer = train_tokenizer([SENTENCE, "Ein Mann."] * 2, vocab_size=290, show_progress=False)
     config = VanillaTransformerConfig(
@@ -58,9 +58,9 @@ def directory(tmp_path_factory):
     )
     model = VanillaTransformerForConditionalGeneration(config)
     search = model.generation_config
-    search.num_beams, search.length_penalty = 4, 0.6  # as a run ships them
+    search.num_beams, search.length_penalty = 4, 0.6  # as in a run
     with torch.no_grad():
-        # Tied embeddings make a random model repeat its last token; drawn apart, it wanders.
+        # With small tied embeddings a random model repeats its last token.
         model.model.shared.weight.normal_(std=0.3)
     folder = tmp_path_factory.mktemp("run")
     for part in (model, tokenizer):
@@ -80,10 +80,10 @@ def attention(translation, translator):
     return translation.attention_of(translator, SENTENCE, "Ein Mann.")
 
 
-# ------------------------------------------------------------------------------- which model, what
+# ---------------------------------------------------------------------------- model and examples
 
 
-def test_the_variable_names_the_model_before_the_file_does(translation, tmp_path, monkeypatch):
+def test_model_id_variable_takes_precedence_over_the_file(translation, tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "HERE", tmp_path)
     monkeypatch.delenv("MODEL_ID", raising=False)
     with pytest.raises(ValueError, match="No model is named: set the variable MODEL_ID"):
@@ -94,13 +94,13 @@ def test_the_variable_names_the_model_before_the_file_does(translation, tmp_path
     assert translation.model_name() == "user/variable"
 
 
-def test_only_a_model_on_the_hub_is_a_link(translation, tmp_path):
+def test_only_hub_models_are_linked(translation, tmp_path):
     link = translation.markdown_link("user/name")
     assert link == "[user/name](https://huggingface.co/user/name)"
     assert "](" not in translation.markdown_link(str(tmp_path))
 
 
-def test_examples_are_the_lines_of_a_file_that_may_be_missing(translation, tmp_path, monkeypatch):
+def test_examples_are_the_lines_of_an_optional_file(translation, tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "HERE", tmp_path)
     assert translation.example_sentences() == []
     (tmp_path / "examples.txt").write_text("one\n\n  zwei, drei \n", encoding="utf-8")
@@ -111,21 +111,23 @@ def test_examples_are_the_lines_of_a_file_that_may_be_missing(translation, tmp_p
 
 
 @pytest.mark.parametrize("text", [None, "", " \n\t "])
-def test_nothing_to_translate_is_said(translation, translator, text):
+def test_blank_text_gives_a_message(translation, translator, text):
     with pytest.raises(ValueError, match="nothing to translate"):
         translation.checked_sentence(translator, text)
 
 
-def test_too_long_a_text_is_said_with_its_length_and_the_limit(translation, translator):
-    longest = "!" * (translation.MAX_TOKENS - 1)  # and the end symbol
+def test_error_for_a_long_text_states_its_length_and_the_limit(translation, translator):
+    longest = "!" * (translation.MAX_TOKENS - 1)  # the end symbol counts too
     assert translation.checked_sentence(translator, longest) == longest
     count = translation.MAX_TOKENS + 1
     with pytest.raises(ValueError, match=rf"has {count} tokens.* up to {count - 1}\."):
         translation.checked_sentence(translator, longest + "!")
 
 
-def test_a_text_beyond_any_sentence_is_refused_unread(translation, translator, monkeypatch):
-    """A browser keeps to the limit of the text box; whoever asks by a program may not."""
+def test_text_with_too_many_characters_is_rejected_before_tokenizing(
+    translation, translator, monkeypatch
+):
+    """A browser enforces the text box's limit, other clients may not."""
     most = translation.MAX_CHARACTERS
     assert translation.checked_sentence(translator, "A" + " " * (most - 1)) == "A"
     monkeypatch.setattr(translator, "tokenizer", None)
@@ -137,7 +139,7 @@ def test_a_text_beyond_any_sentence_is_refused_unread(translation, translator, m
             translation.checked_sentence(translator, text)
 
 
-def test_the_limit_is_that_of_the_models_table_where_it_is_lower(translation, translator, tmp_path):
+def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_path):
     for name, model in (
         ("learned", {"position_encoding": "learned"}),
         ("marian", {"position_encoding": "sinusoidal"}),
@@ -156,7 +158,7 @@ def test_the_limit_is_that_of_the_models_table_where_it_is_lower(translation, tr
             translation.checked_sentence(small, "!" * 9)
 
 
-def test_a_model_with_its_code_is_shown_by_the_code_of_the_space(translation, directory, tmp_path):
+def test_model_with_embedded_code_uses_the_spaces_code(translation, directory, tmp_path):
     shutil.copytree(directory, tmp_path / "coded")
     embed_code(tmp_path / "coded")
     shown = translation.load_translator(str(tmp_path / "coded"))
@@ -164,11 +166,11 @@ def test_a_model_with_its_code_is_shown_by_the_code_of_the_space(translation, di
     assert translation.translations(shown, SENTENCE)
 
 
-def test_a_text_is_one_sentence_on_one_line(translation, translator):
+def test_text_is_joined_to_one_line(translation, translator):
     assert translation.checked_sentence(translator, " A man\n in\ta hat. ") == "A man in a hat."
 
 
-def test_the_best_translations_come_first_and_with_scores(translation, translator):
+def test_translations_are_sorted_by_score(translation, translator):
     found = translation.translations(translator, SENTENCE)
     assert len(found) == translation.NUM_TRANSLATIONS
     scores = [score for _, score in found]
@@ -179,7 +181,7 @@ def test_the_best_translations_come_first_and_with_scores(translation, translato
     assert found[0][0] == alone[0]["translation_text"]
 
 
-def test_the_stock_form_is_shown_with_the_scores_of_its_own_search(
+def test_stock_form_shows_scores_of_generate_and_the_same_attention(
     translation, directory, translator, attention, tmp_path
 ):
     stock = translation.load_translator(str(export_marian(directory, tmp_path / "stock")))
@@ -197,7 +199,7 @@ def test_the_stock_form_is_shown_with_the_scores_of_its_own_search(
             mean = stock.model(**inputs, labels=ids[None]).loss.item()
         penalty = len(ids) ** (stock.model.generation_config.length_penalty - 1)
         assert score == pytest.approx(-mean / penalty, rel=1e-4)
-    # It is the same model, so it attends alike.
+    # It is the same model, so its attention is the same.
     shown = translation.attention_of(stock, SENTENCE, "Ein Mann.")
     assert shown.source_words == attention.source_words
     for kind in translation.KINDS.values():
@@ -209,7 +211,7 @@ def test_the_stock_form_is_shown_with_the_scores_of_its_own_search(
 # ----------------------------------------------------------------------------------- the attention
 
 
-def test_layers_and_heads_are_those_of_each_attention(translation, translator, attention):
+def test_layer_and_head_choices_match_each_attention(translation, translator, attention):
     for kind in translation.KINDS.values():
         layers = translation.layer_names(translator, kind)
         heads = translation.head_names(translator, kind)
@@ -218,7 +220,7 @@ def test_layers_and_heads_are_those_of_each_attention(translation, translator, a
         assert heads == ["all", "mean", *map(str, range(1, weights.shape[1] + 1))]
 
 
-def test_attention_lies_over_the_words_of_the_sentence(attention):
+def test_attention_is_over_the_words_of_the_sentences(attention):
     assert attention.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
     assert attention.target_words == ["Ein", "Mann", ".", "</s>"]
 
@@ -244,7 +246,7 @@ def test_an_empty_translation_has_a_picture_too(translation, translator):
     assert min(translation.picture(attention, "cross", "2", "all").size) > 100
 
 
-def test_lines_of_a_program_are_translated_as_sentences_are(translation, translator):
+def test_lines_sent_by_a_program_are_translated_like_sentences(translation, translator):
     texts = ["Ein Hund.", "Two men run"]
     found = translation.translated_lines(translator, ["Ein Hund.", " Two\nmen  run "])
     assert found == [translation.translations(translator, text)[0][0] for text in texts]
@@ -269,19 +271,19 @@ def app(translation):
         sys.modules.pop("app", None)
 
 
-def test_the_page_shows_that_it_works_and_then_what_it_found(app, translation, translator):
+def test_page_shows_progress_and_then_the_results(app, translation, translator):
     steps = list(app._translating(translator)(SENTENCE, "cross", "2", "mean"))
     assert [step[0] for step in steps] == ["Translating ...", ""]
     _, results, best, rows, shown, image = steps[-1]
     assert results.visible
     assert best == rows[0][0]
     assert len(rows) == translation.NUM_TRANSLATIONS
-    assert shown == (SENTENCE, best)  # all that is kept for a visitor
+    assert shown == (SENTENCE, best)  # the only state kept for a visitor
     again = translation.picture(translation.attention_of(translator, *shown), "cross", "2", "mean")
     assert np.array_equal(np.asarray(image), np.asarray(again))
 
 
-def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, translator):
+def test_page_shows_the_error_and_hides_old_results(app, translator):
     words, long = "!" * 900, "!" * 2_000_000
     for text, message in (("", "nothing to"), (words, "too long"), (long, "too long")):
         ((said, results, *others),) = app._translating(translator)(text, "cross", "2", "mean")
@@ -290,7 +292,7 @@ def test_the_page_says_what_is_wrong_with_a_text_and_hides_old_results(app, tran
         assert len(others) == 4
 
 
-def test_the_page_has_a_control_for_all_and_computes_nothing_at_first(app, translator):
+def test_page_has_all_controls_and_computes_nothing_on_load(app, translator):
     blocks = app.page(translator, name="user/name", examples=["One.", "Two."])
     components = blocks.get_config_file()["components"]
     labels = {part["props"].get("label") for part in components}
@@ -299,7 +301,7 @@ def test_the_page_has_a_control_for_all_and_computes_nothing_at_first(app, trans
     assert app.page(translator, name="user/name", examples=[])
 
 
-def test_a_choice_draws_again_what_is_shown_and_nothing_before(app, translation, translator):
+def test_choices_redraw_the_shown_picture_and_do_nothing_before(app, translation, translator):
     blocks = app.page(translator, name="user/name", examples=[])
     redraws = [block for block in blocks.fns.values() if ("input" in dict(block.targets).values())]
     assert len(redraws) == 3
@@ -316,7 +318,7 @@ def test_a_choice_draws_again_what_is_shown_and_nothing_before(app, translation,
 # --------------------------------------------------------------------------- the files of the Space
 
 
-def test_the_space_pins_the_versions_that_the_tests_ran_with():
+def test_space_pins_the_tested_versions():
     tested = set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
     lines = (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line for line in lines if not line.startswith(("#", "--"))}
@@ -329,7 +331,7 @@ def test_the_space_pins_the_versions_that_the_tests_ran_with():
     assert f"gradio=={card['sdk_version']}" in tested
 
 
-def test_a_space_is_complete_and_holds_the_package(directory, tmp_path):
+def test_written_space_is_complete_and_contains_the_package(directory, tmp_path):
     folder = tmp_path / "space"
     write_space(folder, "user/name", run=directory)
     card = SpaceCard.load(folder / "README.md")
@@ -345,16 +347,18 @@ def test_a_space_is_complete_and_holds_the_package(directory, tmp_path):
     assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
 
 
-def test_a_space_without_a_run_has_no_examples(tmp_path):
+def test_space_without_a_run_has_no_examples(tmp_path):
     write_space(tmp_path / "a", "user/name")
     write_space(tmp_path / "b", "user/name", run=tmp_path)
-    (tmp_path / "metrics.json").write_text(json.dumps({"test": {"bleu": 1.0}}))  # by `evaluate`
+    (tmp_path / "metrics.json").write_text(
+        json.dumps({"test": {"bleu": 1.0}})
+    )  # as written by `evaluate`
     write_space(tmp_path / "c", "user/name", run=tmp_path)
     for name in "abc":
         assert not (tmp_path / name / "examples.txt").exists()
 
 
-def test_examples_of_a_model_from_the_hub_are_its_published_samples(tmp_path):
+def test_examples_of_a_hub_model_are_its_published_samples(tmp_path):
     metrics = {"recipe": {}, "published": {"samples": SAMPLES[:3]}}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     write_space(tmp_path / "space", "user/name", run=tmp_path)

@@ -1,9 +1,10 @@
-"""The demo Space in a real browser, as a visitor sees it: `make test-slow` where one is installed.
+"""The demo Space in a real browser. `make test-slow` runs this if Chromium is installed.
 
     pip install -e ".[browser]"; apt-get install chromium
     SPACE_MODEL=runs/multi30k_en_de SPACE_SHOTS=shots pytest -m slow tests/test_space_browser.py
 
-SPACE_MODEL shows a trained model instead of a random one, SPACE_SHOTS keeps the pictures.
+SPACE_MODEL names a trained model to show instead of a random one; SPACE_SHOTS is a folder for
+screenshots.
 """
 
 import json
@@ -29,7 +30,7 @@ SAMPLES = [
 ]
 
 
-# A small model's message may be gone before anybody looks.
+# With a small model a message may disappear before the test can read it.
 REMEMBER_MESSAGES = """() => {
     window.said = []
     const message = document.querySelector('#message')
@@ -43,7 +44,7 @@ SCORE = r"/-\d+\.\d+/g"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run directory: that of SPACE_MODEL, or a random model."""
+    """Return the run directory in SPACE_MODEL, or one with a random model."""
     if os.environ.get("SPACE_MODEL"):
         return Path(os.environ["SPACE_MODEL"]).resolve()
     torch.manual_seed(0)
@@ -70,7 +71,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(run, tmp_path_factory):
-    """Where the Space of the model is served."""
+    """Start the Space and return its address."""
     pytest.importorskip("gradio", reason="comes with a Space")
     folder = tmp_path_factory.mktemp("served") / "space"
     write_space(folder, "user/name", run=run)
@@ -103,12 +104,14 @@ def address(run, tmp_path_factory):
 
 @pytest.fixture
 def page(address):
-    playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser, by hand")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright, which the extra browser installs"
+    )
     browser_path = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_path is None:
         pytest.skip("no Chromium is installed")
     with playwright.sync_playwright() as play:
-        # A container is a sandbox of its own; Chromium's needs rights that root has not there.
+        # Chromium's sandbox does not work as root in a container, which is a sandbox itself.
         browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 900})
         page.set_default_timeout(60_000)
@@ -129,7 +132,7 @@ def picture(page):
 
 
 def next_picture(page, before):
-    """The address of the picture when it is another one and has been loaded."""
+    """Wait until a new picture has loaded and return its address."""
     page.wait_for_function(
         "before => { const image = document.querySelector('#attention img');"
         " return image && image.src != before && image.complete && image.naturalWidth > 100 }",
@@ -138,7 +141,7 @@ def next_picture(page, before):
     return picture(page)
 
 
-def test_a_visitor_translates_and_looks_at_the_attention(page):
+def test_visitor_can_translate_and_view_the_attention(page):
     sentence = page.get_by_label("Sentence")
     sentence.wait_for()
     assert page.locator("#attention img").count() == 0
@@ -165,7 +168,7 @@ def test_a_visitor_translates_and_looks_at_the_attention(page):
     assert page.problems == []
 
 
-def test_a_visitor_clicks_an_example(page, run):
+def test_visitor_can_click_an_example(page, run):
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     example = next(iter(metrics["samples"].values()))[0]["source"]
     page.get_by_text(example[:20]).first.click()
@@ -177,7 +180,7 @@ def test_a_visitor_clicks_an_example(page, run):
 @pytest.mark.parametrize(
     ("text", "message"), [("  ", "nothing to translate"), ("word " * 900, "too long")]
 )
-def test_a_visitor_reads_what_is_wrong_with_a_text(page, text, message):
+def test_visitor_sees_the_error_for_an_invalid_text(page, text, message):
     page.get_by_label("Sentence").fill(text)
     page.get_by_role("button", name="Translate").click()
     page.locator("#message").get_by_text(message).wait_for()

@@ -1,4 +1,4 @@
-"""Small files are checked before they are believed, and refused in one line that names them."""
+"""Small JSON and YAML files are checked, and invalid ones give a one-line error naming them."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def refusal(read, path, content, **options):
 @pytest.mark.parametrize(
     "content", ["", "{", "nonsense", b"\xff\xfe", "[" * 100_000, '{"a": ' + "9" * 10_000 + "}"]
 )
-def test_what_is_not_json_is_refused(tmp_path, content):
+def test_invalid_json_is_rejected(tmp_path, content):
     assert "is not JSON" in refusal(read_json, tmp_path / "a.json", content)
 
 
@@ -28,17 +28,17 @@ def test_what_is_not_json_is_refused(tmp_path, content):
     ("content", "got"),
     [("[]", "a list"), ("null", "null"), ("1.5", "a number"), ('"a"', "text"), ("true", "true")],
 )
-def test_json_of_another_kind_is_refused(tmp_path, content, got):
+def test_json_that_is_not_an_object_is_rejected(tmp_path, content, got):
     assert f"holds {got}" in refusal(read_json, tmp_path / "a.json", content, remedy="look")
 
 
 @pytest.mark.parametrize("value", ["null", "[]", "1", "true", '"a"'])
-def test_values_of_another_type_are_refused(tmp_path, value):
+def test_values_of_the_wrong_type_are_rejected(tmp_path, value):
     content = f'{{"files": {value}}}'
     assert "'files'" in refusal(read_json, tmp_path / "a.json", content, keys={"files": dict})
 
 
-def test_true_is_no_number(tmp_path):
+def test_true_is_not_accepted_as_a_number(tmp_path):
     path = tmp_path / "a.json"
     refusal(read_json, path, '{"a": true}', keys={"a": (int, float)})
     assert "has no 'b'" in refusal(read_json, path, '{"a": 1}', keys={"a": int, "b": int})
@@ -65,15 +65,15 @@ def test_true_is_no_number(tmp_path):
         "\x00",
     ],
 )
-def test_what_is_not_yaml_is_refused(tmp_path, content):
+def test_invalid_yaml_is_rejected(tmp_path, content):
     assert "is not YAML" in refusal(read_yaml, tmp_path / "a.yaml", content)
 
 
-def test_yaml_that_is_no_mapping_is_refused(tmp_path):
+def test_yaml_that_is_not_a_mapping_is_rejected(tmp_path):
     assert "a list" in refusal(read_yaml, tmp_path / "a.yaml", "- 1")
 
 
-def test_yaml_has_the_types_of_json(tmp_path):
+def test_yaml_gives_only_json_types(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a: 2024-01-01\nb: 1\nc: 1.5\nd: no\ne: null\nf: [x]\n")
     expected = {"a": "2024-01-01", "b": 1, "c": 1.5, "d": False, "e": None, "f": ["x"]}
@@ -90,26 +90,26 @@ def test_yaml_has_the_types_of_json(tmp_path):
         *((text, text) for text in ("010", "1:30", "0x10", "0b1", "1.2.3", "1:30.5", "e5")),
     ],
 )
-def test_numbers_in_yaml_are_what_they_look_like(tmp_path, text, value):
+def test_yaml_reads_only_plain_decimal_numbers_as_numbers(tmp_path, text, value):
     (tmp_path / "a.yaml").write_text(f"a: {text}\n")
     found = read_yaml(tmp_path / "a.yaml")["a"]
     assert (found, type(found)) == (value, type(value))
 
 
-def test_a_key_may_be_given_again_over_a_merged_mapping(tmp_path):
+def test_yaml_key_may_override_a_merged_one(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}\n")
     assert read_yaml(path)["y"] == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize(("read", "limit"), [(read_json, "JSON_BYTES"), (read_yaml, "YAML_BYTES")])
-def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch, read, limit):
+def test_file_over_the_size_limit_is_not_read(tmp_path, monkeypatch, read, limit):
     monkeypatch.setattr(reading, limit, 2**20)
     assert "1 MiB" in refusal(read, tmp_path / "a", " " * (2**20 + 1))
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
+def test_error_for_an_unreadable_file_names_it(tmp_path, read):
     with pytest.raises(OSError, match="Is a directory") as error:
         read(tmp_path)
     assert error.value.filename in (str(tmp_path), tmp_path)

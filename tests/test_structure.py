@@ -1,6 +1,6 @@
-"""The layout of the package: who may import whom, and what no file may do, read from its source.
+"""The layout of the package, checked in its source: allowed imports and forbidden constructs.
 
-The top level is what travels to the Hub; around it lies one folder per job.
+The top level holds the files that are published with models; each other task has a folder.
 """
 
 import ast
@@ -17,7 +17,7 @@ from vanilla_transformer.recipes.recipe import Recipe
 ROOT = Path(__file__).parents[1] / "vanilla_transformer"
 FILES = sorted(ROOT.rglob("*.py"))
 
-# Files that travel alone to the Hub: torch, transformers with what it needs, and each other.
+# Files that are published with models, and which of each other they may import.
 HUB = {
     "errors": set(),
     "ranges": {"errors"},
@@ -45,7 +45,7 @@ HUB = {
     "pipeline": {"batch_translation", "errors", "word_alignment"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
-# Which folders a folder may import, beside the top level and itself.
+# Which folders a folder may import besides the top level and itself.
 FOLDERS = {
     "fast": {"storage"},
     "storage": set(),
@@ -61,13 +61,13 @@ FOLDERS = {
         "visualization",
     },
 }
-# Folders and files that list fields of a model's config, some of which are called as a recipe's.
+# Folders and files that list fields of a model's config; some fields share names with options.
 NAMES_OF_CONFIG = {
     "configuration_vanilla_transformer": "defines them",
     "ranges": "says how large they may be",
     "convert": "translates them from and to the configs of other systems",
 }
-# Come with an extra, or are slow to import.
+# Installed by an extra or slow to import.
 HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}
 
 
@@ -76,7 +76,7 @@ def module_name(path):
 
 
 def room(path):
-    """The folder of a file, or the name of a file at the top level."""
+    """Return the folder of a file, or the name of a file at the top level."""
     return module_name(path).split(".")[0]
 
 
@@ -85,7 +85,7 @@ def parsed(path):
 
 
 def nodes_at_import(tree):
-    """Every node that runs on import: all but bodies of functions and imports for annotations."""
+    """Yield nodes that run on import: not function bodies or imports for annotations."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -96,7 +96,7 @@ def nodes_at_import(tree):
 
 
 def libraries(nodes):
-    """Top-level names of absolute imports."""
+    """Yield the top-level names of absolute imports."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -105,7 +105,7 @@ def libraries(nodes):
 
 
 def siblings(path):
-    """Folders and files at the top level that a file imports anywhere."""
+    """Yield the top-level folders and files that a file imports anywhere."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             parts = module_name(path).split(".")[: -node.level]
@@ -114,7 +114,7 @@ def siblings(path):
 
 
 def public_symbols(tree):
-    """Functions and classes without a leading underscore, and such methods of such classes."""
+    """Yield functions, classes and their methods without a leading underscore."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             yield node
@@ -123,7 +123,7 @@ def public_symbols(tree):
 
 
 def option_names(node):
-    """Options of a recipe that a tuple, list, set or dict literal names."""
+    """Return the recipe options named in a tuple, list, set or dict literal."""
     entries = getattr(node, "elts", None) or getattr(node, "keys", None) or []
     found = {entry.value for entry in entries if isinstance(entry, ast.Constant)}
     return found & Recipe.__dataclass_fields__.keys()
@@ -139,22 +139,22 @@ def hub_path(request):
     return request.param
 
 
-def test_the_top_level_is_what_travels_to_the_hub():
+def test_top_level_files_are_those_published_with_models():
     assert {path.stem for path in ROOT.glob("*.py")} == {"__init__", *HUB}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert folders == set(FOLDERS)
 
 
-def test_mistakes_in_a_request_are_told_from_defects(path):
-    """One line for the first, a traceback for the others: by the kind of error alone."""
-    if path.name == "clean_process.py":  # which knows nothing of the package
+def test_invalid_requests_raise_request_error_not_value_error(path):
+    """The command line prints one line for a RequestError and a traceback for other errors."""
+    if path.name == "clean_process.py":  # does not import the package
         return
     raised = [node.exc for node in ast.walk(parsed(path)) if isinstance(node, ast.Raise)]
     called = [node.func for node in raised if isinstance(node, ast.Call)]
     assert "ValueError" not in [ast.unparse(function) for function in called]
 
 
-def test_imports_follow_the_picture(path):
+def test_imports_follow_the_declared_layout(path):
     imported = set(siblings(path)) - {room(path)}
     if room(path) in HUB:
         assert imported <= HUB[room(path)]
@@ -164,7 +164,7 @@ def test_imports_follow_the_picture(path):
         assert imported <= {*HUB, "fast"}
 
 
-def test_importers_and_exporters_share_what_is_beside_them():
+def test_importers_and_exporters_do_not_import_each_other():
     for folder, other in (("importers", "exporters"), ("exporters", "importers")):
         for path in (ROOT / "convert" / folder).glob("*.py"):
             nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)]
@@ -172,7 +172,7 @@ def test_importers_and_exporters_share_what_is_beside_them():
 
 
 def modules_imported(path):
-    """Modules of the package that a file imports anywhere, as dotted names."""
+    """Yield the dotted names of package modules that a file imports anywhere."""
     known = {module_name(file).removesuffix(".__init__") for file in FILES}
     here = module_name(path).split(".")
     for node in ast.walk(parsed(path)):
@@ -183,18 +183,18 @@ def modules_imported(path):
                 yield name if name in known else ".".join(filter(None, base))
 
 
-def test_no_imports_run_in_a_circle():
+def test_imports_have_no_cycles():
     graph = {
         module_name(path).removesuffix(".__init__"): set(modules_imported(path)) for path in FILES
     }
     while free := [name for name, imported in graph.items() if not imported & graph.keys()]:
         for name in free:
             del graph[name]
-    assert not graph, f"in a circle, or above one: {', '.join(graph)}"
+    assert not graph, f"in an import cycle, or importing one: {', '.join(graph)}"
 
 
-def test_hub_files_travel_alone(hub_path):
-    """The host copies them flat by a regular expression that finds only `from .x import y`."""
+def test_published_files_import_only_siblings_and_allowed_libraries(hub_path):
+    """transformers copies the files to one folder and finds only `from .x import y`."""
     tree = parsed(hub_path)
     assert set(libraries(ast.walk(tree))) <= HUB_LIBRARIES | set(sys.stdlib_module_names)
     for node in ast.walk(tree):
@@ -204,8 +204,8 @@ def test_hub_files_travel_alone(hub_path):
             assert "." not in node.module
 
 
-def test_code_that_travels_is_the_plain_path(hub_path):
-    """No caches of weights, no threads, no operators private to torch, no forward replaced."""
+def test_published_code_uses_no_optimization_tricks(hub_path):
+    """No weight caches, no threads, no private torch operators, no replaced forward."""
     tree = parsed(hub_path)
     assert not {"weakref", "threading", "queue", "ctypes"} & set(libraries(ast.walk(tree)))
     assert "torch.ops" not in ast.unparse(tree)
@@ -219,26 +219,26 @@ def test_code_that_travels_is_the_plain_path(hub_path):
     assert not [target for target in targets if target.attr in ("forward", "__class__")]
 
 
-def test_what_travels_is_written_down():
+def test_list_of_published_files_is_complete():
     assert {path.stem for path in code_files()} == set(HUB)
 
 
-def test_nothing_imports_the_package_by_its_own_name_or_the_scripts(path):
+def test_package_files_import_neither_the_package_by_name_nor_scripts(path):
     assert not {"vanilla_transformer", "training", "tests"} & set(libraries(ast.walk(parsed(path))))
 
 
-def test_options_are_listed_in_the_table_alone(path):
-    """Three names make a list; code that uses a value names one or two."""
+def test_only_the_recipe_table_lists_options(path):
+    """Three or more names count as a list; code that uses values names one or two."""
     if room(path) in {"recipes", *NAMES_OF_CONFIG}:
-        pytest.skip("has the table, or lists fields of a config that are called the same")
+        pytest.skip("has the table, or lists config fields with the same names")
     lists = [names for node in ast.walk(parsed(path)) if len(names := option_names(node)) > 2]
     assert not lists
 
 
-def test_names_that_options_have_in_the_table_alone_stay_there(path):
-    """Where the config or the trainer calls it otherwise, only the table knows both names."""
+def test_renamed_options_appear_only_in_the_recipe_table(path):
+    """If the config or the trainer uses another name, only the table maps one to the other."""
     if room(path) in {"recipes", "configuration_vanilla_transformer"}:
-        pytest.skip("has the table, or names for both sides that are called the same")
+        pytest.skip("has the table, or defines config properties with the same names")
     renamed = {
         field.name
         for field in dataclasses.fields(Recipe)
@@ -253,12 +253,12 @@ def test_heavy_libraries_are_imported_where_they_are_used(path):
     assert not HEAVY & set(libraries(nodes_at_import(parsed(path))))
 
 
-def test_the_model_file_is_one_sitting():
+def test_model_file_is_short():
     (path,) = ROOT.glob("modeling_*.py")
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 650
 
 
-def test_file_names_say_what_is_in_them(path):
+def test_file_names_are_not_generic(path):
     assert path.stem not in {"utils", "util", "common", "helpers", "helper", "misc"}
 
 
@@ -277,15 +277,15 @@ def test_public_symbols_have_docstrings(path):
     tree = parsed(path)
     assert ast.get_docstring(tree)
     for node in public_symbols(tree):
-        overloaded = "overload" in map(ast.unparse, node.decorator_list)  # says its types alone
+        overloaded = "overload" in map(ast.unparse, node.decorator_list)  # only declares types
         assert overloaded or ast.get_docstring(node), node.name
 
 
-def test_the_package_is_typed():
+def test_package_has_a_py_typed_marker():
     assert (ROOT / "py.typed").exists()
 
 
-def test_rows_of_mutations_quote_code_and_name_tests_that_are_there():
+def test_mutation_rows_quote_existing_code_and_name_existing_tests():
     for row in MUTATIONS:
         text = (ROOT / row.file).read_text(encoding="utf-8")
         assert text.count(row.old) == 1, (row.file, row.old)
@@ -296,7 +296,7 @@ def test_rows_of_mutations_quote_code_and_name_tests_that_are_there():
             assert not name or f"def {name}(" in source, test
 
 
-def test_ruff_is_the_same_before_a_commit_and_in_the_tests():
+def test_ruff_version_is_the_same_in_pre_commit_and_constraints():
     hook = (ROOT.parent / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     constraints = (ROOT.parent / "constraints.txt").read_text(encoding="utf-8").splitlines()
     (version,) = [line.partition("==")[2] for line in constraints if line.startswith("ruff==")]

@@ -23,7 +23,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module", params=[261, 400])
 def tokenizer(request):
-    """Vocabularies of hardly more than bytes, and of pieces between bytes and words."""
+    """Return tokenizers with almost only bytes and with pieces between bytes and words."""
     return train_tokenizer(SENTENCES * 2, vocab_size=request.param, show_progress=False)
 
 
@@ -32,7 +32,7 @@ def words(tokenizer, text):
 
 
 @pytest.mark.parametrize("text", SENTENCES)
-def test_each_id_is_a_piece_of_exactly_one_word(tokenizer, text):
+def test_each_id_belongs_to_exactly_one_word(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
     found = whole_words(tokenizer, ids)
     assert [i for word in found for i in range(word.start, word.end)] == list(range(len(ids)))
@@ -40,14 +40,14 @@ def test_each_id_is_a_piece_of_exactly_one_word(tokenizer, text):
 
 
 @pytest.mark.parametrize("text", SENTENCES)
-def test_words_spell_the_text_without_its_spaces(tokenizer, text):
+def test_words_joined_equal_the_text_without_spaces(tokenizer, text):
     *found, end = words(tokenizer, text)
     assert end == "</s>"
     joined = "".join(word for word in found if word != "\N{OPEN BOX}")
     assert "".join(joined.split()) == "".join(text.split())
 
 
-def test_words_are_what_people_call_words(tokenizer):
+def test_words_match_ordinary_words(tokenizer):
     assert words(tokenizer, SENTENCES[1])[:7] == [
         *("Ein", "Mann", "mit", "einem", "orangefarbenen", "Hut", ",")
     ]
@@ -59,7 +59,7 @@ def test_words_are_what_people_call_words(tokenizer):
     assert words(tokenizer, SENTENCES[5])[:2] == ["smile", "😀"]
 
 
-def test_characters_of_scripts_without_spaces_are_never_parted(tokenizer):
+def test_chinese_characters_are_never_split(tokenizer):
     for word in words(tokenizer, SENTENCES[3])[:-1]:
         assert word in SENTENCES[3]
 
@@ -77,7 +77,7 @@ def test_special_tokens_are_words_and_their_names_in_a_text_are_not(tokenizer):
     assert {"s", "x"} < set(found)
 
 
-def test_there_is_one_text_for_each_id(tokenizer):
+def test_token_words_gives_one_text_per_id(tokenizer):
     for text in SENTENCES:
         ids = tokenizer(text)["input_ids"]
         assert len(token_words(tokenizer, ids)) == len(ids)
@@ -91,17 +91,17 @@ def test_pieces_inside_a_word_are_marked():
     ]
 
 
-def test_parts_of_characters_are_shown_as_hexadecimal_bytes():
+def test_partial_characters_are_shown_as_hexadecimal_bytes():
     tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
     assert token_words(tokenizer, tokenizer("你")["input_ids"]) == [
         *(r"\xe4", r"\xbd", r"\xa0", "</s>")
     ]
-    # A model that has learnt little writes such things.
+    # A barely trained model can produce incomplete characters.
     broken = tokenizer("你")["input_ids"][:2]
     assert [word.text for word in whole_words(tokenizer, broken)] == [r"\xe4\xbd"]
 
 
-def test_sentencepiece_vocabularies_are_read_too():
+def test_sentencepiece_vocabularies_are_supported():
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
@@ -114,7 +114,7 @@ def test_sentencepiece_vocabularies_are_read_too():
     assert [word.text for word in whole_words(tokenizer, [3, 4, 5, 1])] == ["café", "au", "</s>"]
 
 
-def test_mix_has_each_piece_in_one_word(tokenizer):
+def test_mix_assigns_each_piece_to_one_word(tokenizer):
     ids = tokenizer(SENTENCES[0])["input_ids"]
     for merge in (True, False):
         found, mix = words_and_mix(tokenizer, ids, merge=merge)
@@ -122,7 +122,7 @@ def test_mix_has_each_piece_in_one_word(tokenizer):
         assert (mix.sum(axis=0) == 1).all()
 
 
-def test_labels_have_no_invisible_signs_and_an_end():
+def test_labels_drop_invisible_characters_and_are_shortened():
     assert label("a\u200d\ufe0fb\x00") == r"ab\x00"
     assert label("x" * 100) == "x" * 23 + "…"
     assert label("orangefarbenen") == "orangefarbenen"

@@ -1,4 +1,4 @@
-"""Table 1 measured: counts, paths and memory follow the formulas, layers are what they say."""
+"""Table 1 measured: counts, paths and memory match the formulas, and the layers are correct."""
 
 import json
 
@@ -11,7 +11,7 @@ from vanilla_transformer.modeling_vanilla_transformer import eager_attention_for
 
 
 def run_tiny(experiment, folder):
-    """The rows and the page of the tiny size, through the command; drawn once, not by the row."""
+    """Run the tiny size by its command, drawing the figure only once; return rows and page."""
     command = ["--size", "tiny", "--results", str(folder)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Experiment, "_show", lambda *arguments: None)
@@ -25,16 +25,16 @@ def run_tiny(experiment, folder):
 
 @pytest.fixture(scope="module")
 def table_1_rows(tmp_path_factory):
-    """What table_1 measures."""
+    """Return the measured rows of Table 1."""
     rows, page = run_tiny(table_1.Table1(), tmp_path_factory.mktemp("table_1"))
-    # 2 n² d = 3 n d² at n = 1.5 d; with projections a convolution of 3 is always cheaper.
+    # 2 n² d = 3 n d² at n = 1.5 d; with projections a convolution of width 3 is always cheaper.
     assert "| self-attention, convolutional | 24 = 1.5 d |" in page
     assert "| self-attention, projected, recurrent | 32 = 2.0 d |" in page
     assert "| self-attention, projected, convolutional | none from 16 on |" in page
     return rows
 
 
-def test_counted_multiply_adds_are_the_closed_formulas_and_have_the_papers_exponents(table_1_rows):
+def test_multiply_adds_match_the_formulas_and_the_papers_exponents(table_1_rows):
     settings = table_1.Table1.sizes["tiny"]
     for name, facts in table_1_rows.items():
         costs = [*facts["by_n"], *facts["by_d"]]
@@ -45,7 +45,7 @@ def test_counted_multiply_adds_are_the_closed_formulas_and_have_the_papers_expon
     assert table_1_rows["self-attention"]["by_n"][0]["multiply_adds"] == 2 * 16 * 16 * 16
 
 
-def test_the_last_output_sees_all_inputs_after_as_many_layers_as_the_formulas_say(table_1_rows):
+def test_path_lengths_match_the_formulas(table_1_rows):
     for name, facts in table_1_rows.items():
         assert facts["path"] == facts["path_formula"], name
     paths = {name: facts["path"] for name, facts in table_1_rows.items()}
@@ -55,24 +55,24 @@ def test_the_last_output_sees_all_inputs_after_as_many_layers_as_the_formulas_sa
     assert paths["self-attention, restricted"] == [1, 2, 4]
 
 
-def test_only_the_recurrence_has_a_chain_that_grows(table_1_rows):
+def test_only_the_recurrent_layer_has_growing_sequential_depth(table_1_rows):
     for name, facts in table_1_rows.items():
         first, second, third = facts["depth"]
-        assert third - second == 2 * (second - first), name  # a straight line through 4, 8, 16
+        assert third - second == 2 * (second - first), name  # linear in 4, 8, 16
         assert (third > first) == (name == "recurrent")
 
 
-def test_eager_attention_holds_n_x_n_weights_and_the_others_do_not(table_1_rows):
+def test_only_full_self_attention_needs_quadratic_memory(table_1_rows):
     for name, facts in table_1_rows.items():
         first, *_, last = (cost["bytes"] for cost in facts["by_n"])  # n 16 and 64, d 16
         quadratic = name in ("self-attention", "self-attention, projected")
         assert (last / first > 4) == quadratic, name
-    # Queries and keys are the input; scores, scaled or softmaxed, are twice n²; the output n d.
+    # Queries and keys are the input. Scores before and after softmax take 2 n², the output n d.
     assert table_1_rows["self-attention"]["by_n"][-1]["bytes"] == 4 * (2 * 64 * 64 + 64 * 16)
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 13])
-def test_restricted_attention_is_attention_under_a_mask_of_a_band(length):
+def test_restricted_attention_equals_attention_with_a_band_mask(length):
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 2, length, 4, dtype=torch.float64, requires_grad=True)
     far = (torch.arange(length)[:, None] - torch.arange(length)).abs() > 3
@@ -87,7 +87,7 @@ def test_restricted_attention_is_attention_under_a_mask_of_a_band(length):
     torch.testing.assert_close(*gradients)
 
 
-def test_the_written_out_lstm_is_torchs():
+def test_step_by_step_lstm_equals_torchs():
     torch.manual_seed(0)
     layer, x = table_1.Recurrent(8), torch.randn(2, 5, 8)
     torch.testing.assert_close(layer.step_by_step(x), layer(x))

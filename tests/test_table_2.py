@@ -1,4 +1,4 @@
-"""Table 2 measured: both counts of training cost, and what the paper's runs take here."""
+"""Table 2 measured: both counts of training cost, and the time of the paper's runs here."""
 
 import json
 
@@ -7,7 +7,7 @@ from test_table_1 import run_tiny
 
 import table_2
 
-TWO_PROCESSES = {  # of which two gloo processes make one, in the slow test below
+TWO_PROCESSES = {  # stand-in for the measurement by two gloo processes, which the slow test runs
     "alone": 0.1,
     "twin": 0.15,
     "together": 0.2,
@@ -30,16 +30,18 @@ def test_table_2_adds_up(tmp_path, monkeypatch):
     speed = facts["tokens_per_second"]["8"]
     assert eight["computing"] == pytest.approx(1e5 * (25_000 / 8 / speed + facts["step"]))
     assert alone["all-reduce"] == 0
-    assert eight["all-reduce"] == pytest.approx(1e5 * 0.05 * 2 * 7 / 8)  # two send 2 * 1 / 2
+    assert eight["all-reduce"] == pytest.approx(
+        1e5 * 0.05 * 2 * 7 / 8
+    )  # two processes send 2 * 1 / 2 each
 
 
-def test_costs_are_the_papers_and_the_counter_finds_six_flops_a_parameter_and_token():
+def test_costs_match_the_paper_and_flops_are_six_per_parameter():
     for run, printed in table_2.COST.items():
         assert f"{table_2.paper_cost(run):.1e}" == f"{printed:.1e}"
     config = table_2.config_of("base", {"shrunk": {}})
     parameters, flops = table_2.flops_of_a_token(config, 25)
     assert parameters == 63_082_496
-    # 0.6 % more: attention's own products, 12 n d a layer and token each, less what is no matrix.
+    # 0.6 % more: attention's products, 12 n d per layer and token, minus non-matrix parameters.
     assert flops / (6 * parameters) == pytest.approx(1.0057, abs=5e-4)
 
 

@@ -1,4 +1,4 @@
-"""training/paper/table_4.py and trees.py: trees as sequences, EVALB's counts, and a tiny run."""
+"""training/paper/table_4.py and trees.py: trees as sequences, EVALB's counts, a tiny run."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ def tree(text):
 
 @given(trees())
 @settings(max_examples=50, deadline=None)
-def test_every_tree_comes_back_from_its_text_and_its_sequence(made):
+def test_trees_survive_conversion_to_text_and_to_sequence(made):
     assert tree(str(made)) == made
     assert attach(linearise(made), made.words()) == (Tree("TOP", [made]), True)
     counts = compare(made, made)
@@ -55,7 +55,7 @@ def test_every_tree_comes_back_from_its_text_and_its_sequence(made):
     st.lists(st.sampled_from("xyz"), min_size=1, max_size=4),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_sequence_becomes_a_tree_over_all_words(symbols, words):
+def test_any_sequence_gives_a_tree_over_all_words(symbols, words):
     found, whole = attach(symbols, words)
     assert found.words() == words
     assert all(part.children or part.word for part in parse(str(found)))
@@ -65,7 +65,7 @@ def test_any_sequence_becomes_a_tree_over_all_words(symbols, words):
         assert attach(mended, words) == (found, True)
 
 
-def test_a_tree_is_written_as_the_literature_has_it():
+def test_linearised_tree_matches_the_literature():
     text = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"  # Vinyals et al., Figure 2
     john = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
     assert linearise(tree(john)) == text.split()
@@ -75,26 +75,26 @@ def test_a_tree_is_written_as_the_literature_has_it():
 @pytest.mark.parametrize(
     ("symbols", "expected"),
     [
-        ("(S (NP N )NP (VP V", "(TOP (S (NP (N a)) (VP (V b)) (XX c)))"),  # nothing was closed
+        ("(S (NP N )NP (VP V", "(TOP (S (NP (N a)) (VP (V b)) (XX c)))"),  # no closing brackets
         ("(S (NP N )S (VP V", "(TOP (S (NP (N a))) (VP (V b) (XX c)))"),  # )S closes both
         ("(S (NP N )S V", "(TOP (S (NP (N a))) (V b) (XX c))"),
-        ("(S N )NP V N )S", "(TOP (S (N a) (V b) (N c)))"),  # there was no NP to close
+        ("(S N )NP V N )S", "(TOP (S (N a) (V b) (N c)))"),  # no NP to close
         ("(S N V N N N )S", "(TOP (S (N a) (V b) (N c)))"),  # two words too many
-        ("(S (NP )NP N V N )S", "(TOP (S (N a) (V b) (N c)))"),  # an NP of nothing
+        ("(S (NP )NP N V N )S", "(TOP (S (N a) (V b) (N c)))"),  # an empty NP
         ("", "(TOP (XX a) (XX b) (XX c))"),
     ],
 )
-def test_what_is_no_tree_is_mended(symbols, expected):
+def test_malformed_sequences_are_repaired(symbols, expected):
     assert attach(symbols.split(), ["a", "b", "c"]) == (tree(expected), False)
 
 
-def test_function_tags_traces_and_the_outer_bracket_are_taken_off():
+def test_clean_removes_function_tags_traces_and_outer_bracket():
     raw = "( (S (NP-SBJ-1 (PRP it) (-LRB- -LRB-)) (VP (VBZ is) (NP=2 (-NONE- *)) (NP|X (NN so)))))"
     assert str(clean(tree(raw))) == "(S (NP (PRP it) (-LRB- -LRB-)) (VP (VBZ is) (NP (NN so))))"
     assert clean(tree("( (NP (-NONE- *)))")) is None
 
 
-def test_files_of_both_forms_and_broken_ones(tmp_path):
+def test_both_tree_file_formats_are_read_and_broken_ones_rejected(tmp_path):
     (tmp_path / "some.mrg").write_text(f"( {CAT.replace(' (VP', chr(10) + '  (VP')} )\n\n{CAT}\n")
     lines = "".join(json.dumps({"tree": CAT}) + "\n" for _ in range(2))
     (tmp_path / "some.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
@@ -110,7 +110,7 @@ def test_files_of_both_forms_and_broken_ones(tmp_path):
 
 
 @pytest.mark.skipif(not TREEBANK.is_file(), reason="this machine does not have the treebank")
-def test_a_treebank_is_cleaned_as_its_publishers_did():
+def test_treebank_is_cleaned_like_its_published_version():
     rows = [json.loads(line) for line in gzip.decompress(TREEBANK.read_bytes()).splitlines()]
     for row, found in zip(rows, read_trees(TREEBANK), strict=True):
         assert found == clean(tree(row["tree_raw"]))
@@ -127,19 +127,19 @@ def test_a_treebank_is_cleaned_as_its_publishers_did():
         # The words are numbered the 0, cat 1, sees 2, a 3, dog 4.
         # Gold: S 0-5, NP 0-2, VP 2-5, NP 3-5. Found: S 0-5, NP 0-2, VP 2-3, NP 3-5.
         (CAT, "(S (NP (DT the) (NN cat)) (VP (VBZ sees)) (NP (DT a) (NN dog)) (. .))", (4, 4, 3)),
-        # Tags are no brackets, TOP is none either.
+        # Tags and TOP do not count as brackets.
         (CAT, CAT.replace("NN ", "VB ").replace("(S", "(TOP (S") + ")", (4, 4, 4)),
-        # A full stop within the VP does not make that longer.
+        # A full stop within the VP does not make it longer.
         (CAT, "(S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog)) (. .)))", (4, 4, 4)),
-        # The gold tree says what punctuation is: a full stop tagged NN shifts nothing.
+        # The gold tree defines punctuation: a full stop tagged NN shifts nothing.
         (CAT, CAT.replace("(. .)", "(NN .)"), (4, 4, 4)),
         # Gold: NP 0-1 twice. Found: NP 0-1 once, and an S 0-1 that is not there.
         ("(NP (NP (NN x)))", "(S (NP (NN x)))", (2, 2, 1)),
-        # The found tree has an NP more: two of three are there.
+        # The found tree has one more NP: two of its three are correct.
         ("(NP (NP (NN x)))", "(NP (NP (NP (NN x))))", (2, 3, 2)),
         # PRT and ADVP are the same to EVALB: VP 0-2 and PRT 1-2, VP 0-2 and ADVP 1-2.
         ("(VP (VB go) (PRT (RP on)))", "(VP (VB go) (ADVP (RB on)))", (2, 2, 2)),
-        # A PRN of nothing but a dash is no bracket: S 0-1 alone.
+        # A PRN that holds only a dash is not a bracket: only S 0-1 counts.
         ("(S (NN x) (PRN (: --)))", "(S (NN x) (: --))", (1, 1, 1)),
         # Quotation marks, a comma: x 0, y 1. Gold: S 0-2, NP 0-1. Found: S 0-2, NP 0-2.
         (
@@ -149,29 +149,29 @@ def test_a_treebank_is_cleaned_as_its_publishers_did():
         ),
     ],
 )
-def test_brackets_are_counted_as_by_hand(gold, found, expected):
+def test_bracket_counts_match_manual_counts(gold, found, expected):
     counts = compare(tree(gold), tree(found))
     assert (counts["gold"], counts["found"], counts["matched"]) == expected
 
 
-def test_f1_is_of_the_sums_over_all_sentences():
+def test_f1_is_computed_from_total_counts():
     # Precision 3 / 4 and recall 3 / 6: 2 * 0.75 * 0.5 / 1.25 = 0.6.
     assert f1({"gold": 6, "found": 4, "matched": 3}) == pytest.approx(60)
     assert f1({"gold": 0, "found": 0, "matched": 0}) == 0
 
 
-def test_sentences_are_counted_by_their_length():
+def test_counts_are_grouped_by_sentence_length():
     long = right_branching(["x"] * 41, "S", "VP")
     counts = by_length([tree(CAT), long], [(tree(CAT), True), (Tree("TOP"), False)])
     names = ("sentences", "well_formed", "gold", "found", "matched")
     assert counts["1-10"] == dict(zip(names, (1, 1, 4, 4, 4), strict=True))
-    # (S x (VP x (VP ... x))): one S, and a VP from each of the words 2 to 40.
+    # (S x (VP x (VP ... x))): one S, and a VP starting at each of the words 2 to 40.
     assert counts["over 40"] == dict(zip(names, (1, 0, 40, 0, 0), strict=True))
     assert counts["11-20"]["sentences"] == 0
     assert total(counts.values())["gold"] == 44
 
 
-def test_the_baseline_branches_to_the_right_under_the_commonest_labels():
+def test_baseline_branches_right_with_the_most_common_labels():
     # Constituents that end with the sentence: VP and NP in the first, VP in the second.
     gold = [tree(CAT), tree("(S (NP (PRP it)) (VP (VBZ barks)))")]
     assert commonest_labels(gold) == ("S", "VP")
@@ -184,7 +184,7 @@ def test_the_baseline_branches_to_the_right_under_the_commonest_labels():
 # ---------------------------------------------------------------------------------------- a run
 
 
-def test_a_parser_learns_what_it_reads():
+def test_parser_fits_its_training_trees():
     made = [each for each in invented_trees(40, seed=0) if len(each.words()) <= 9][:12]
     sizes = Parsing.sizes["tiny"] | {"d_model": 32, "dropout": 0.0, "updates": 150, "warmup": 300}
     parser = Parser(made, sizes)
@@ -195,7 +195,7 @@ def test_a_parser_learns_what_it_reads():
     assert counts["well_formed"] > 8
 
 
-def test_the_tiny_size_writes_all_rows(tmp_path):
+def test_tiny_size_writes_all_rows(tmp_path):
     Parsing().main(["--size", "tiny", "--results", str(tmp_path)])
     rows = json.loads((tmp_path / "table_4.tiny.json").read_text(encoding="utf-8"))["rows"]
     assert list(rows) == [BASELINE, "1/2", "1", "1+more"]
@@ -206,7 +206,7 @@ def test_the_tiny_size_writes_all_rows(tmp_path):
     assert (tmp_path / "table_4.tiny.png").is_file()
 
 
-def test_the_files_are_asked_for(tmp_path):
+def test_parsing_requires_the_tree_files(tmp_path):
     with pytest.raises(ValueError, match="--train-file is missing"):
         Parsing().main(["--results", str(tmp_path)])
     (tmp_path / "trees.mrg").write_text(CAT * 3)

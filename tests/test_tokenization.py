@@ -1,4 +1,4 @@
-"""The vocabulary: exact for any text, special ids out of a user's reach, stock AutoTokenizer."""
+"""The tokenizer: lossless for any text, no special ids from text, loads with AutoTokenizer."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/train.jsonl.gz"
 CORPUS = [
     "A man in a blue shirt is standing on a ladder.",
     "Ein Mann in einem blauen Hemd steht auf einer Leiter.",
-    *SPECIAL_TOKENS,  # tempt the merges to spell a special token
+    *SPECIAL_TOKENS,  # tempt training to merge a special token's text
     "你好,世界。",
 ] * 20
 HARD_TEXTS = [
@@ -34,7 +34,7 @@ HARD_TEXTS = [
     "\U0010ffff\ufffe\ue000",
     "don't  'll 've it's",
     "Hallo ! Was ? Nichts , gar nichts .",
-    "\u0120\u010a",  # the letters by which byte-level pieces write space and line feed
+    "\u0120\u010a",  # the letters that stand for space and line feed in byte-level pieces
     *SPECIAL_TOKENS,
     "<pad>" * 5,
     "a </s> b<s>c<unk>d <pad> ",
@@ -70,18 +70,18 @@ def check_round_trip(tokenizer, text):
 @given(salted)
 @example("</s>")
 @settings(deadline=None, max_examples=150)
-def test_any_text_survives_before_and_after_saving(trained, loaded, text):
+def test_any_text_survives_encoding_before_and_after_saving(trained, loaded, text):
     check_round_trip(trained, text)
     check_round_trip(loaded, text)
     assert trained(text).input_ids == loaded(text).input_ids
 
 
 @pytest.mark.parametrize("text", HARD_TEXTS)
-def test_hard_texts_survive(loaded, text):
+def test_hard_texts_survive_encoding(loaded, text):
     check_round_trip(loaded, text)
 
 
-def test_every_character_of_unicode_survives(loaded):
+def test_every_unicode_character_survives_encoding(loaded):
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     for start in range(0, len(characters), 4096):
         text = "".join(characters[start : start + 4096])
@@ -90,7 +90,7 @@ def test_every_character_of_unicode_survives(loaded):
         assert loaded.decode(ids, skip_special_tokens=True) == text
 
 
-def test_digits_alone_survive_too():
+def test_texts_survive_encoding_with_split_digits():
     tokenizer = train_tokenizer(
         ["1234 5678 1234"] * 20, vocab_size=270, split_digits=True, show_progress=False
     )
@@ -99,21 +99,21 @@ def test_digits_alone_survive_too():
         check_round_trip(tokenizer, text)
 
 
-def test_special_ids_are_the_contract(trained, loaded):
+def test_special_tokens_have_ids_0_to_3(trained, loaded):
     for tokenizer in (trained, loaded):
         assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
         ids = (tokenizer.pad_token_id, tokenizer.bos_token_id)
         assert (*ids, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
 
 
-def test_the_whole_byte_alphabet_is_there(trained):
-    """Any string of bytes, so also any text, has pieces: 260 ids need no training text."""
+def test_vocabulary_always_contains_all_bytes(trained):
+    """So any byte string can be encoded; the first 260 ids do not depend on training text."""
     smallest = train_tokenizer(["a"], vocab_size=260, show_progress=False)
     assert len(smallest) == 260
     assert len(smallest("\U0001f600", add_special_tokens=False).input_ids) == 4
 
 
-def test_a_saved_tokenizer_needs_no_code_of_ours(trained, tmp_path):
+def test_saved_tokenizer_loads_without_the_package(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert config["split_special_tokens"] is True
@@ -138,7 +138,7 @@ def test_targets_and_batches_end_like_sources(loaded):
     assert all(ids[-1] == 2 and ids.count(2) == 1 for ids in single)
 
 
-def test_padding_is_on_the_right_with_pad(loaded):
+def test_padding_is_on_the_right_with_the_pad_id(loaded):
     batch = loaded(["a", "a man on a ladder <pad>"], padding=True, return_tensors="pt")
     short = int(batch["attention_mask"][0].sum())
     assert batch["attention_mask"][0].tolist() == [1] * short + [0] * (
@@ -170,7 +170,7 @@ def test_model_max_length_is_saved(tmp_path):
     assert len(loaded("Ein Mann steht auf einer Leiter.", truncation=True).input_ids) == 7
 
 
-def test_truncating_once_changes_no_later_call_or_save(trained, tmp_path):
+def test_truncation_and_padding_do_not_affect_later_calls_or_saving(trained, tmp_path):
     text = "Ein Mann steht auf einer Leiter."
     whole = trained(text).input_ids
     trained([text], truncation=True, max_length=3, padding=True)
@@ -179,7 +179,7 @@ def test_truncating_once_changes_no_later_call_or_save(trained, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path)(text).input_ids == whole
 
 
-def test_the_same_text_gives_the_same_vocabulary_in_every_process():
+def test_vocabulary_is_deterministic_across_processes():
     script = (
         "import sys; from vanilla_transformer.data.tokenizer import train_tokenizer\n"
         "t = train_tokenizer(['ein Mann', 'a man'] * 3, vocab_size=266, show_progress=False)\n"
@@ -196,8 +196,8 @@ def test_the_same_text_gives_the_same_vocabulary_in_every_process():
     assert there.stdout.strip() == str(sorted(here.get_vocab().items(), key=lambda item: item[1]))
 
 
-def test_a_lone_surrogate_is_refused_not_changed(loaded):
-    """It is no character and has no UTF-8 form, so there is nothing it could survive as."""
+def test_lone_surrogate_is_rejected_not_replaced(loaded):
+    """A lone surrogate has no UTF-8 form, so it cannot be encoded losslessly."""
     with pytest.raises(TypeError):
         loaded("a\ud800b")
     with pytest.raises(ValueError, match=r"text 1 holds a lone surrogate.*'b\\ud800'"):
@@ -205,28 +205,28 @@ def test_a_lone_surrogate_is_refused_not_changed(loaded):
 
 
 @pytest.mark.parametrize("texts", [[], ["", ""]])
-def test_no_text_is_refused(texts):
+def test_empty_training_text_is_rejected(texts):
     with pytest.raises(ValueError, match="no text"):
         train_tokenizer(texts, vocab_size=300, show_progress=False)
 
 
-def test_a_vocabulary_smaller_than_the_bytes_is_refused():
+def test_vocabulary_smaller_than_the_bytes_is_rejected():
     with pytest.raises(ValueError, match=r"vocab_size=259; allowed are sizes from 260"):
         train_tokenizer(["a"], vocab_size=259, show_progress=False)
 
 
-def test_fewer_pieces_than_asked_for_are_warned_of(caplog):
+def test_vocabulary_smaller_than_requested_gives_a_warning(caplog):
     tokenizer = train_tokenizer(["ab"], vocab_size=1000, show_progress=False)
     assert f"gave {len(tokenizer)} pieces instead of the 1000" in caplog.text
 
 
-def test_texts_may_be_a_stream(trained):
+def test_tokenizer_trains_on_an_iterator(trained):
     streamed = train_tokenizer(iter(CORPUS), vocab_size=400, show_progress=False)
     assert streamed.get_vocab() == trained.get_vocab()
 
 
-@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
-def test_real_sentences_are_exact_and_short():
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs the shared Multi30k data")
+def test_real_sentences_survive_encoding_and_stay_short():
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         pairs = [json.loads(line)["translation"] for line in islice(lines, 2000)]
     texts = [pair[language] for pair in pairs for language in ("en", "de")]

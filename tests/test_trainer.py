@@ -1,4 +1,4 @@
-"""The trainer: batches, loss, settings, and runs that survive signals and kills."""
+"""The trainer: batches, loss, settings, and resumption after signals and kills."""
 
 import json
 import logging
@@ -103,7 +103,7 @@ def assert_equal(left, right):
 
 
 class At(TrainerCallback):
-    """Does something at the end of an update."""
+    """Callback that calls `action` at the end of an update."""
 
     def __init__(self, step, action):
         self.step, self.action = step, action
@@ -115,7 +115,7 @@ class At(TrainerCallback):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """12 updates, about two and a half epochs, without a break."""
+    """Train 12 updates, about two and a half epochs, without interruption."""
     directory = tmp_path_factory.mktemp("uninterrupted")
     trainer = make_trainer(directory)
     trainer.train()
@@ -124,7 +124,7 @@ def uninterrupted(tmp_path_factory):
 
 @pytest.mark.parametrize("step", [2, 7, 10])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_signal_then_resumption_gives_the_weights_of_the_uninterrupted_run(
+def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
     tmp_path, uninterrupted, step, signum
 ):
     handler = signal.getsignal(signum)
@@ -132,7 +132,7 @@ def test_signal_then_resumption_gives_the_weights_of_the_uninterrupted_run(
     with pytest.raises(TrainingInterrupted, match="same command again") as caught:
         first.train()
     assert caught.value.signum == signum
-    # Our callback may come after the one that looks at the flag.
+    # Our callback may run after the one that checks the flag.
     assert caught.value.checkpoint.name in (f"checkpoint-{step}", f"checkpoint-{step + 1}")
     assert signal.getsignal(signum) is handler
     second = make_trainer(tmp_path, model=tiny_model(d_model=16))
@@ -152,10 +152,8 @@ def test_signal_then_resumption_gives_the_weights_of_the_uninterrupted_run(
         },
     ],
 )
-def test_the_same_training_twice_is_the_same_to_the_bit_and_so_is_an_interrupted_one(
-    tmp_path, settings
-):
-    """On one machine, with the same versions, threads and processes."""
+def test_repeated_and_interrupted_trainings_are_bit_identical(tmp_path, settings):
+    """On one machine with the same versions and numbers of threads and processes."""
     settings = {"max_steps": 4, "save_steps": 4, "warmup_steps": 3, **settings}
     runs = []
     for name in ("first", "second"):
@@ -171,7 +169,7 @@ def test_the_same_training_twice_is_the_same_to_the_bit_and_so_is_an_interrupted
         assert_equal(weights(trainer), weights(runs[0]))
 
 
-def test_mid_epoch_resumption_was_really_tested(uninterrupted):
+def test_signal_tests_do_resume_within_an_epoch(uninterrupted):
     trainer = make_trainer(uninterrupted[0])
     trainer.get_train_dataloader()
     updates = math.ceil(len(trainer.train_sampler) / 2)
@@ -191,7 +189,7 @@ def test_truncated_checkpoint_is_skipped_with_a_warning(tmp_path, uninterrupted,
     assert is_whole(newest)
 
 
-def test_sigkill_while_a_checkpoint_is_written_costs_nothing_but_time(tmp_path, uninterrupted):
+def test_training_killed_while_saving_resumes_from_the_last_checkpoint(tmp_path, uninterrupted):
     script = f"""
         import os, signal, sys
         sys.path.insert(0, {os.path.dirname(__file__)!r})
@@ -216,13 +214,13 @@ def test_sigkill_while_a_checkpoint_is_written_costs_nothing_but_time(tmp_path, 
     assert_equal(weights(second), uninterrupted[1])
 
 
-def test_evaluating_more_often_leaves_the_weights_alone(tmp_path, uninterrupted):
+def test_evaluation_frequency_does_not_change_the_weights(tmp_path, uninterrupted):
     trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=3)
     trainer.train()
     assert_equal(weights(trainer), uninterrupted[1])
 
 
-def test_the_seed_decides_the_order_of_the_batches(tmp_path):
+def test_seed_determines_the_order_of_batches(tmp_path):
     orders = []
     for seed in (3, 3, 4):
         trainer = make_trainer(tmp_path, seed=seed)
@@ -231,7 +229,7 @@ def test_the_seed_decides_the_order_of_the_batches(tmp_path):
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_first_update_is_not_wasted(tmp_path):
+def test_first_update_has_the_learning_rate_of_step_one(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=3, logging_steps=1)
     trainer.train()
     rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
@@ -246,7 +244,7 @@ def test_defaults_are_the_papers(tmp_path):
     assert (args.max_grad_norm, args.weight_decay, args.label_smoothing_factor) == (0, 0, 0)
 
 
-def test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy(tmp_path):
+def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path):
     trainer = make_trainer(tmp_path)
     metrics = trainer.evaluate()
     nats, tokens = 0.0, 0
@@ -258,7 +256,7 @@ def test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy(tmp_path):
         nats += F.cross_entropy(logits, labels, reduction="sum").item()
         tokens += len(labels)
     assert metrics["eval_loss"] == pytest.approx(nats / tokens, rel=1e-5)
-    # Of so few pairs all; hence the loss of an evaluation of the training pairs.
+    # With so few training pairs all are used, so an evaluation on them has the same loss.
     of_training = trainer.evaluate(trainer.train_dataset)
     assert metrics["eval_training_loss"] == pytest.approx(of_training["eval_loss"], rel=1e-6)
     assert metrics["eval_training_loss"] != metrics["eval_loss"]
@@ -266,7 +264,7 @@ def test_eval_loss_is_the_mean_over_tokens_of_the_plain_cross_entropy(tmp_path):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_accumulated_batches_have_the_gradient_of_one_large_batch(tmp_path, smoothing):
+def test_accumulated_gradient_equals_that_of_one_large_batch(tmp_path, smoothing):
     def gradient(batches):
         trainer = make_trainer(tmp_path, model=tiny_model(dropout=0.0, label_smoothing=smoothing))
         trainer.optimizer = trainer.create_optimizer()
@@ -283,7 +281,7 @@ def test_accumulated_batches_have_the_gradient_of_one_large_batch(tmp_path, smoo
     assert (whole - parts).abs().max() <= 1e-6 * whole.abs().max()
 
 
-def test_target_tokens_are_counted_without_padding(tmp_path):
+def test_target_token_count_excludes_padding(tmp_path):
     data = copy_task(100)
     trainer = make_trainer(tmp_path, train=data)
     trainer.get_train_dataloader()
@@ -295,7 +293,7 @@ def test_target_tokens_are_counted_without_padding(tmp_path):
     assert saved["target_tokens"] == sum(data["target_length"])
 
 
-def test_checkpoints_know_nothing_of_the_settings_for_a_cpu(uninterrupted):
+def test_checkpoints_do_not_contain_the_cpu_settings(uninterrupted):
     directory, _ = uninterrupted
     checkpoint = directory / "checkpoint-12"
     reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(checkpoint)
@@ -303,7 +301,7 @@ def test_checkpoints_know_nothing_of_the_settings_for_a_cpu(uninterrupted):
     assert "eager" not in (checkpoint / "config.json").read_text()
 
 
-def test_generation_config_is_not_polluted(tmp_path, uninterrupted):
+def test_training_does_not_change_the_saved_generation_config(tmp_path, uninterrupted):
     tiny_model().save_pretrained(tmp_path)
     fresh = (tmp_path / "generation_config.json").read_text()
     trained = (uninterrupted[0] / "checkpoint-12" / "generation_config.json").read_text()
@@ -311,7 +309,7 @@ def test_generation_config_is_not_polluted(tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
+def test_cpu_settings_are_restored_after_training(tmp_path, fails):
     seen = []
 
     def look():
@@ -334,7 +332,7 @@ def test_settings_for_a_cpu_are_put_back(tmp_path, fails):
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_resumption_goes_on_with_the_matrix_products_of_the_first_start(tmp_path, monkeypatch):
+def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monkeypatch):
     seen = []
     look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
     choice = "vanilla_transformer.train.trainer.fast_float32_products"
@@ -364,13 +362,13 @@ def test_checkpoints_of_older_versions_resume(tmp_path):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_several_processes_of_an_earlier_version_are_refused_on_resumption(tmp_path, recorded):
+def test_resuming_older_multi_process_checkpoints_is_rejected(tmp_path, recorded):
     make_trainer(tmp_path, max_steps=4).train()
     checkpoint = tmp_path / "checkpoint-4"
     rewrite_progress(tmp_path, lambda totals: totals.pop("batches_per_update"))
     if recorded:
         rewrite_progress(tmp_path, lambda totals: totals.update(world_size=2))
-    else:  # by the first versions, of which each process left its random state
+    else:  # the first versions recorded no world size, but one random state per process
         rewrite_progress(tmp_path, lambda totals: totals.pop("world_size"))
         for rank in range(2):
             shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{rank}.pth")
@@ -378,7 +376,7 @@ def test_several_processes_of_an_earlier_version_are_refused_on_resumption(tmp_p
         make_trainer(tmp_path).train(resume_from_checkpoint=str(checkpoint))
 
 
-def test_another_number_of_batches_in_an_update_is_refused_on_resumption(tmp_path):
+def test_resuming_with_other_batches_per_update_is_rejected(tmp_path):
     make_trainer(tmp_path, max_steps=4).train()
     message = r"got 3 batches in an update \(.*processes\); the checkpoint was trained with 2\."
     with pytest.raises(ValueError, match=message):
@@ -386,13 +384,13 @@ def test_another_number_of_batches_in_an_update_is_refused_on_resumption(tmp_pat
 
 
 @pytest.mark.parametrize(("first", "then"), [("fp32", "bf16"), ("bf16", "fp32")])
-def test_another_precision_is_refused_on_resumption(tmp_path, first, then):
+def test_resuming_with_another_precision_is_rejected(tmp_path, first, then):
     make_trainer(tmp_path, max_steps=4, bf16=first == "bf16").train()
     with pytest.raises(ValueError, match=f"got precision {then} .* was trained in {first}"):
         make_trainer(tmp_path, bf16=then == "bf16").train(resume_from_checkpoint=True)
 
 
-def test_labels_are_held_against_the_vocabulary_of_the_target(tmp_path):
+def test_labels_are_checked_against_the_target_vocabulary(tmp_path):
     sizes = {"decoder_vocab_size": VOCAB - 10, "share_encoder_decoder_embeddings": False}
     trainer = make_trainer(tmp_path, model=tiny_model(**sizes))
     assert trainer.data_collator([{"input_ids": [VOCAB - 1], "labels": [4]}])
@@ -400,7 +398,7 @@ def test_labels_are_held_against_the_vocabulary_of_the_target(tmp_path):
         trainer.data_collator([{"input_ids": [4], "labels": [VOCAB - 10]}])
 
 
-def test_resumption_warns_of_no_tensor_that_is_only_tied(tmp_path, caplog, monkeypatch):
+def test_resumption_does_not_warn_about_tied_tensors(tmp_path, caplog, monkeypatch):
     make_trainer(tmp_path, max_steps=4).train()
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.INFO):
@@ -413,7 +411,7 @@ CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_typ
 
 
 def at_one_update_a_second(trainer, monkeypatch):
-    """Let the clock of a training tell its updates."""
+    """Make the training's clock advance one second per update."""
     clock = property(lambda progress: float(trainer.state.global_step))
     monkeypatch.setattr(Progress, "seconds", clock)
     monkeypatch.setattr(outlook, "KNOWN_AFTER", 3)
@@ -428,7 +426,7 @@ def at_one_update_a_second(trainer, monkeypatch):
         ({"max_steps": 12, "max_minutes": 1}, 12),
     ],
 )
-def test_start_tells_what_is_trained_and_then_when_it_ends(
+def test_log_describes_the_training_and_predicts_its_end(
     limits, end, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", logger="vanilla_transformer")
@@ -449,7 +447,7 @@ def test_start_tells_what_is_trained_and_then_when_it_ends(
 
 
 @pytest.mark.parametrize(("minutes", "warns"), [(2, True), (6, True), (13, False)])
-def test_minutes_that_end_within_the_warm_up_are_told(
+def test_time_limit_within_the_warmup_gives_a_warning(
     minutes, warns, tmp_path, monkeypatch, caplog
 ):
     limits = {"max_steps": 100, "max_minutes": minutes / 60, "warmup_steps": 10}
@@ -460,7 +458,7 @@ def test_minutes_that_end_within_the_warm_up_are_told(
     assert caplog.text.count("and warm-up takes 10:") == warns
 
 
-def test_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
+def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
     trainer = make_trainer(tmp_path, disable_tqdm=False, save_strategy="no", max_minutes=8 / 60)
     at_one_update_a_second(trainer, monkeypatch).train()
     shown = capfd.readouterr().err
@@ -475,15 +473,15 @@ def test_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
         ({"max_steps": 3}, False),
         ({"max_steps": -1, "num_train_epochs": 0.2}, True),
         ({"max_steps": -1, "num_train_epochs": 1}, False),
-        ({"max_steps": 2, **CONSTANT}, False),  # without a warm-up
+        ({"max_steps": 2, **CONSTANT}, False),  # no warm-up
     ],
 )
-def test_a_run_that_ends_while_it_warms_up_is_told(limits, warns, tmp_path, caplog):
+def test_training_that_ends_within_the_warmup_gives_a_warning(limits, warns, tmp_path, caplog):
     make_trainer(tmp_path, save_strategy="no", warmup_steps=2, **limits).train()
     assert ("and warm-up takes 2:" in caplog.text) == warns
 
 
-def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):
+def test_checkpoint_lacking_a_tensor_is_rejected(tmp_path):
     make_trainer(tmp_path, max_steps=4).train()
     path = tmp_path / "checkpoint-4" / "model.safetensors"
     tensors = load_file(path)
@@ -494,7 +492,7 @@ def test_a_checkpoint_without_one_of_the_tensors_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("max_grad_norm", "passes"), [(0.0, 3), (1.0, 12)])
-def test_norm_of_the_gradients_is_taken_where_it_is_logged_or_clipped(
+def test_gradient_norm_is_computed_only_when_logged_or_clipped(
     tmp_path, monkeypatch, max_grad_norm, passes
 ):
     trainer = make_trainer(tmp_path, max_grad_norm=max_grad_norm)
@@ -503,32 +501,32 @@ def test_norm_of_the_gradients_is_taken_where_it_is_logged_or_clipped(
         trainer.accelerator, "clip_grad_norm_", lambda *a, **k: taken.append(1) or clip(*a, **k)
     )
     trainer.train()
-    assert len(taken) == passes  # of 12 updates, of which every fourth is logged
+    assert len(taken) == passes  # 12 updates, every fourth is logged
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert [entry["grad_norm"] > 0 for entry in logged] == [True] * 3
 
 
-def test_minutes_end_the_training_with_a_checkpoint(tmp_path):
+def test_time_limit_ends_training_with_a_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=10_000, max_minutes=1e-9)
     trainer.train()
     assert trainer.state.global_step == 1
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-1"
 
 
-def test_checkpoints_by_the_clock_are_replaced_and_those_of_the_schedule_kept(tmp_path):
+def test_timed_checkpoints_are_replaced_and_scheduled_ones_kept(tmp_path):
     trainer = make_trainer(tmp_path, save_every_minutes=1e-9, max_steps=11, checkpoints_to_keep=2)
     trainer.train()
     assert list(checkpoints(tmp_path)) == [4, 8, 11]
 
 
-def test_other_training_pairs_are_refused_on_resumption(tmp_path, uninterrupted):
+def test_resuming_with_other_training_pairs_is_rejected(tmp_path, uninterrupted):
     directory, _ = uninterrupted
     trainer = make_trainer(directory, train=copy_task(100, seed=3))
     with pytest.raises(ValueError, match="training pairs are not those"):
         trainer.train(resume_from_checkpoint=True)
 
 
-def test_loss_that_is_not_finite_ends_the_run(tmp_path):
+def test_non_finite_loss_ends_the_run(tmp_path):
     model = tiny_model()
     with torch.no_grad():
         model.model.shared.weight.fill_(math.nan)
@@ -536,14 +534,14 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path):
         make_trainer(tmp_path, model=model, logging_steps=1).train()
 
 
-def test_second_label_smoothing_is_refused(tmp_path):
+def test_trainers_label_smoothing_and_generation_are_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"got label_smoothing_factor=0\.1; the model smooths"):
         make_trainer(tmp_path, label_smoothing_factor=0.1)
     with pytest.raises(ValueError, match="Use Seq2SeqTrainer"):
         make_trainer(tmp_path, predict_with_generate=True)
 
 
-def test_precision_asked_for_is_the_precision_taken():
+def test_requested_precision_is_used():
     assert resolve_precision("fp32") == "fp32"
     assert resolve_precision("bf16") == "bf16"
     assert resolve_precision("auto") in ("fp32", "bf16")
@@ -557,7 +555,7 @@ def test_bfloat16_trains(tmp_path):
     assert reloaded.dtype == torch.float32
 
 
-def test_bfloat16_learns_what_float32_learns(tmp_path):
+def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
     losses = []
     for bf16 in (False, True):
         model = tiny_model(dropout=0.0)
@@ -573,7 +571,7 @@ def test_bfloat16_learns_what_float32_learns(tmp_path):
     ("flags", "expected"),
     [("fpu avx2", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 amx_tile", "bf16")],
 )
-def test_auto_is_bfloat16_where_the_processor_computes_in_it(monkeypatch, flags, expected):
+def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, expected):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(
         "vanilla_transformer.storage.environment.cpu_flags", lambda: {"flags": flags}

@@ -1,4 +1,4 @@
-"""Several processes: the updates of one, resumption by any number, signals that cost nothing."""
+"""Several processes: same updates as one, resumption by any number, no loss by signals."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress
 from vanilla_transformer.train.trainer import TrainingInterrupted
 
-UPDATES = 8  # of 8 batches each, but the last of an epoch, which has what is left of 13
+UPDATES = 8  # of 8 batches each, except the last of an epoch, which has the other 5 of 13
 
 
 class KeepGradient(TrainerCallback):
@@ -35,7 +35,7 @@ class KeepGradient(TrainerCallback):
 
 
 def one_update(directory, *, processes):
-    """Loss and gradient of an epoch of eight batches, all of them in one update."""
+    """Return loss and gradient of an epoch of eight batches, all in one update."""
     keep = KeepGradient()
     trainer = make_trainer(
         directory,
@@ -54,7 +54,7 @@ def one_update(directory, *, processes):
 
 
 class Watch(TrainerCallback):
-    """Notes of each update its pairs, in the order of their batches, and its gradient."""
+    """Callback and collator that record each update's gradient and each batch's pairs."""
 
     def __init__(self, collate):
         self.collate, self.batches, self.updates = collate, [], []
@@ -69,7 +69,7 @@ class Watch(TrainerCallback):
 
 
 def several_updates(directory, *, processes, last=UPDATES, resume=None):
-    """Losses, rates, gradients and weights of some updates, and the pairs of each batch."""
+    """Return losses, rates, gradients and weights of some updates, and the pairs of each batch."""
     watch = Watch(None)
     trainer = make_trainer(
         directory,
@@ -98,7 +98,7 @@ def several_updates(directory, *, processes, last=UPDATES, resume=None):
 
 
 def assert_same_updates(several, one):
-    """That each process has seen what one alone sees."""
+    """Check that the updates of a process of several equal those of a single process."""
     for name in ("rates", "tokens"):
         assert several[name] == one[name]
     assert several["losses"] == pytest.approx(one["losses"], rel=1e-6)
@@ -110,7 +110,7 @@ def assert_same_updates(several, one):
 
 
 def assert_dealt(ranks, one):
-    """That each epoch of one process was dealt batch by batch; what is repeated ends a rank's."""
+    """Check that ranks took turns at one process's batches; repeats come last in a rank's epoch."""
     epoch, share = 13, math.ceil(13 / len(ranks))
     for rank, found in enumerate(ranks):
         for start in range(0, len(one["batches"]) - epoch + 1, epoch):
@@ -120,7 +120,7 @@ def assert_dealt(ranks, one):
 
 
 class Draw(TrainerCallback):
-    """Draws what dropout would draw next when an update begins."""
+    """Callback that draws random numbers at the start of an update, as dropout would."""
 
     def __init__(self):
         self.drawn = []
@@ -130,14 +130,14 @@ class Draw(TrainerCallback):
 
 
 def random_numbers(directory):
-    """What is drawn at the beginning of a training."""
+    """Return the random numbers drawn at the start of a training."""
     draw = Draw()
     make_trainer(directory, callbacks=[draw], max_steps=1, save_steps=1).train()
     return draw.drawn
 
 
 def interrupted_and_resumed(directory):
-    """12 updates at once, and again with SIGTERM to the second process at the seventh."""
+    """Train 12 updates at once, and again with SIGTERM to the second process at the seventh."""
 
     def stop():
         if os.environ["RANK"] == "1":
@@ -149,7 +149,7 @@ def interrupted_and_resumed(directory):
     with pytest.raises(TrainingInterrupted) as caught:
         first.train()
     updates = math.ceil(len(first.train_sampler) / 2 / 2)
-    assert caught.value.checkpoint.name == "checkpoint-7"  # not an older one
+    assert caught.value.checkpoint.name == "checkpoint-7"  # not an earlier one
     assert 7 % updates > 0  # in mid-epoch
     second = make_trainer(directory / "run")
     torch.manual_seed(99)  # what the new process did before must not matter
@@ -158,7 +158,7 @@ def interrupted_and_resumed(directory):
 
 
 def every_rank_knows_the_bleu(directory):
-    """Only the first one translates; the best checkpoint has to be the same on all."""
+    """Check that ranks share the BLEU: only the first translates, all need the best checkpoint."""
     trainer = make_trainer(directory / "bleu")
     trainer.validation_pairs = [("a", "b")]
     trainer._greedy_bleu = lambda: 12.5 if os.environ["RANK"] == "0" else pytest.fail("translated")
@@ -166,7 +166,7 @@ def every_rank_knows_the_bleu(directory):
 
 
 def train_by_command(directory):
-    """Train a recipe by the command line; what it prints goes into a file."""
+    """Train a recipe by the command line, with its output in a file."""
     words = ["--max-steps", "5", "--evaluate-every-steps", "3", "--gradient-accumulation", "2"]
     output = directory / f"printed-{os.environ['RANK']}.txt"
     with output.open("w") as stream, contextlib.redirect_stdout(stream):
@@ -175,7 +175,7 @@ def train_by_command(directory):
 
 
 def work(directory):
-    """What each of the two processes does; an error ends it with another code than 0."""
+    """Do the work of each of the two processes; on an error the exit code is not 0."""
     complaints, seal = [], trainer_module.seal
     handler = logging.Handler()
     handler.emit = lambda record: complaints.append(record.getMessage())
@@ -197,11 +197,11 @@ def work(directory):
     stock = test_loss.trainer_update(directory / f"stock-{rank}", batch_size=2, accumulation=2)
     torch.save(stock, directory / f"stock-{rank}.pt")
     train_by_command(directory)
-    assert not complaints  # of checkpoints that the first process was about to finish
+    assert not complaints  # about checkpoints that the first process was still writing
 
 
 def launch(directory, processes, function):
-    """Start gloo processes that call a function of this file with the directory, and await them."""
+    """Start gloo processes that call a function of this file with the directory; await them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -229,13 +229,13 @@ def launch(directory, processes, function):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """What one process alone sees."""
+    """Return the updates of a single process."""
     return several_updates(tmp_path_factory.mktemp("one"), processes=1)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The directory in which two gloo processes have done their work."""
+    """Return the directory in which two gloo processes have done their work."""
     directory = tmp_path_factory.mktemp("two")
     several_updates(directory / "one", processes=1, last=3)  # in mid-epoch
     tiny_recipe(directory / "recipe", num_samples=3)
@@ -251,27 +251,27 @@ def test_two_processes_give_the_loss_and_gradient_of_one(finished, tmp_path):
         assert (gradient - expected).abs().max() <= 1e-6 * expected.abs().max()
 
 
-def test_two_processes_under_a_stock_trainer_equal_one(finished):
-    """Two accumulated batches of two for each process: the eight examples once."""
+def test_two_processes_with_a_stock_trainer_equal_one(finished):
+    """Each process accumulates two batches of two: all eight examples once."""
     one = test_loss.one_batch(test_loss.examples())
     for rank in range(2):
         test_loss.assert_same_update(torch.load(finished / f"stock-{rank}.pt"), one)
 
 
-def test_two_processes_train_as_one_where_the_batches_cannot_be_dealt_evenly(finished, one):
+def test_two_processes_train_as_one_with_an_odd_number_of_batches(finished, one):
     ranks = [torch.load(finished / f"all-{rank}.pt") for rank in range(2)]
     assert_dealt(ranks, one)
     for found in ranks:
         assert_same_updates(found, one)
 
 
-def test_two_processes_go_on_where_one_stopped(finished, one):
+def test_two_processes_continue_a_training_of_one(finished, one):
     for rank in range(2):
         found = torch.load(finished / f"begun-by-one-{rank}.pt")
         assert_same_updates(found, {**one, "gradients": one["gradients"][3:]})
 
 
-def test_one_process_goes_on_where_two_stopped(finished, one):
+def test_one_process_continues_a_training_of_two(finished, one):
     resumed = several_updates(
         finished / "all", processes=1, resume=str(finished / "all" / "checkpoint-3")
     )
@@ -285,7 +285,7 @@ def test_each_process_draws_its_own_random_numbers(finished):
     assert not torch.equal(first, second)
 
 
-def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled(finished):
+def test_resuming_with_other_processes_draws_new_reproducible_numbers(finished):
     draw = Draw()
     for before in (1, 2):
         settings = {"max_steps": 2, "gradient_accumulation_steps": 4, "save_strategy": "no"}
@@ -297,11 +297,11 @@ def test_random_numbers_after_a_resumption_by_another_number_are_new_and_settled
     assert not torch.equal(first, torch.load(finished / "random-0.pt")[0])
 
 
-def test_signal_to_one_of_two_processes_costs_nothing(finished):
+def test_training_resumes_after_a_signal_to_one_of_two_processes(finished):
     assert (finished / "run" / "checkpoint-12" / "manifest.json").is_file()
 
 
-def test_two_processes_train_one_run_and_the_first_writes_it(finished):
+def test_only_the_first_of_two_processes_writes_the_run(finished):
     run = finished / "recipe" / "run"
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["devices"] == 2
@@ -316,8 +316,8 @@ def test_two_processes_train_one_run_and_the_first_writes_it(finished):
     assert states == ["rng_state_0.pth", "rng_state_1.pth"]
 
 
-def test_the_shipped_configuration_is_what_accelerate_launches():
-    """As the slow tests of two machines do."""
+def test_accelerate_reads_the_shipped_configuration():
+    """The slow tests with two machines use this configuration."""
     path = Path(__file__).parents[1] / "training" / "accelerate" / "ddp.yaml"
     configuration = load_config_from_file(str(path))
     assert configuration.distributed_type == "MULTI_GPU"
@@ -325,7 +325,7 @@ def test_the_shipped_configuration_is_what_accelerate_launches():
 
 
 def updates_of_many(directory):
-    """What each of more processes does."""
+    """Do the work of each of more than two processes."""
     processes, rank = int(os.environ["WORLD_SIZE"]), os.environ["RANK"]
     found = several_updates(directory / "all", processes=processes)
     torch.save(found, directory / f"all-{rank}.pt")
@@ -342,7 +342,7 @@ def test_many_processes_train_as_one(tmp_path, one, processes):
 
 
 def train_and_die(directory):
-    """Train a recipe; in the first start the second process is killed in the fifth update."""
+    """Train a recipe; at the first start, kill the second process in the fifth update."""
     on_step_end = trainer_module._RunControl.on_step_end
     to_die = "dies" in directory.name and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 
@@ -357,7 +357,7 @@ def train_and_die(directory):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_when_torchrun_replaces_a_process_that_died(tmp_path):
+def test_run_continues_when_torchrun_restarts_a_killed_process(tmp_path):
     tiny_recipe(tmp_path, gradient_accumulation=4)
     program = tmp_path / "program.py"
     program.write_text(
@@ -368,7 +368,7 @@ def test_a_run_goes_on_when_torchrun_replaces_a_process_that_died(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "--max-restarts", "1", str(program)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "c")}
-    # Or the new processes now and then find the addresses of those that are gone.
+    # Otherwise the new processes sometimes get the addresses of the dead ones.
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     ended = {}
     for name in ("lives", "dies"):
@@ -388,7 +388,7 @@ def test_a_run_goes_on_when_torchrun_replaces_a_process_that_died(tmp_path):
 
 
 def two_machines(directory, outputs):
-    """Exit codes and errors of `accelerate launch` on two loopback machines of one process each."""
+    """Run `accelerate launch` for two one-process machines on loopback; return codes and logs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -402,7 +402,7 @@ def two_machines(directory, outputs):
         words += [directory / "tiny.yaml", "--output-dir", output]
         words += ["--batch-tokens", "256", "--gradient-accumulation", "2"]
         cache = {"HF_DATASETS_CACHE": str(Path(output).parent / "cache")}
-        log = open(directory / f"{machine}.log", "w")  # noqa: SIM115, until the process ends
+        log = open(directory / f"{machine}.log", "w")  # noqa: SIM115, open until the process ends
         started.append(
             subprocess.Popen(
                 [str(word) for word in words],
@@ -430,7 +430,7 @@ def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_machines_that_share_no_directory_are_refused_in_one_line(tmp_path):
+def test_two_machines_without_a_shared_directory_are_rejected(tmp_path):
     tiny_recipe(tmp_path)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -438,4 +438,4 @@ def test_two_machines_that_share_no_directory_are_refused_in_one_line(tmp_path):
     codes, said = two_machines(tmp_path, outputs)
     assert 0 not in codes
     assert f"the first process does not train in {outputs[1]} as " in said[1]
-    assert not outputs[1].exists()  # and may be given again
+    assert not outputs[1].exists()  # so the directory can be used for the next attempt

@@ -1,6 +1,6 @@
-"""Imported models whose source and target have vocabularies of their own, wherever words are shown.
+"""Imported models with separate source and target vocabularies, wherever words are shown.
 
-The same ids are other words on either side, so that a mistake of side is seen.
+The same ids are different words on the two sides, so using the wrong side is noticed.
 """
 
 import importlib
@@ -43,12 +43,12 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 SOURCE_PIECES = ["th", "e</w>", "the</w>", "d", "og</w>", "!</w>"]
 TARGET_PIECES = ["d", "er</w>", "H", "und</w>", "!</w>", "mit</w>", "Hut</w>"]
 SOURCE, TARGET = "the dog!", "der Hund"
-# By hand, without the start symbol.
+# Worked out by hand, without the start symbol.
 LABELS = {"fsmt": [4, 5, 6, 7, 2], "words": [4, 5, 6, 2]}
 
 
 def fsmt(folder):
-    """A tokenizer that stays the source's own: Moses, then BPE that marks the ends of words."""
+    """Import an FSMT model, which keeps its tokenizer: Moses, then BPE with end-of-word marks."""
     pytest.importorskip("sacremoses", reason="comes with the extra import")
     sizes = {"src_vocab_size": 4 + len(SOURCE_PIECES), "tgt_vocab_size": 4 + len(TARGET_PIECES)}
     model = FSMTForConditionalGeneration(FSMTConfig(langs=["en", "de"], **sizes, **SIZES))
@@ -66,7 +66,7 @@ def fsmt(folder):
 
 
 def words(folder, target=("der", "Hu@@", "nd", "!", "mit"), output="ours"):
-    """Two tokenizers of words between spaces that start every text with <s>, as the model does."""
+    """Import a model with two whitespace tokenizers that start every text with <s>."""
     vocabularies = {"source": ["the", "do@@", "g", "!"], "target": target}
     for side, tokens in vocabularies.items():
         (folder / f"{side}.txt").write_text("\n".join([*SPECIAL, *tokens]))
@@ -106,11 +106,11 @@ def tokenizer(directory):
 
 
 def texts(kind):
-    """A source and a target as the tokenizers take them."""
+    """Return a source and a target in the form that the tokenizers expect."""
     return (SOURCE, TARGET) if kind == "fsmt" else ("the do@@ g !", "der Hu@@ nd")
 
 
-def test_pictures_have_the_words_of_both_languages(kind, model, tokenizer):
+def test_pictures_show_the_words_of_both_languages(kind, model, tokenizer):
     found = attention_weights(model, tokenizer, *texts(kind))
     start = [] if kind == "fsmt" else ["<s>"]
     assert found.source_words == [*start, "the", "dog", "!", "</s>"]
@@ -121,7 +121,7 @@ def test_pictures_have_the_words_of_both_languages(kind, model, tokenizer):
     assert pieces.target_words[-3:] == [*ends, "</s>"]
 
 
-def test_likelihood_is_that_of_the_targets_own_ids(kind, model, tokenizer):
+def test_perplexity_uses_the_target_vocabularys_ids(kind, model, tokenizer):
     source, target = texts(kind)
     labels = torch.tensor([LABELS[kind]])
     with torch.inference_mode():
@@ -133,7 +133,7 @@ def test_likelihood_is_that_of_the_targets_own_ids(kind, model, tokenizer):
     assert decode_ids(tokenizer, [[*LABELS[kind], -100]]) == ["der Hund"]
 
 
-def test_commands_evaluate_and_draw(kind, directory, tmp_path, capsys):
+def test_evaluate_and_translate_commands_work(kind, directory, tmp_path, capsys):
     source, target = texts(kind)
     pair = {"translation": {"en": source, "de": target}}
     (tmp_path / "test.jsonl").write_text(json.dumps(pair) + "\n")
@@ -147,7 +147,7 @@ def test_commands_evaluate_and_draw(kind, directory, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
+def test_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
     pytest.importorskip("PIL", reason="comes with matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "model_cards" / "space"))
     monkeypatch.delitem(sys.modules, "translation", raising=False)
@@ -163,7 +163,7 @@ def test_the_space_shows_the_words_of_both_languages(kind, directory, monkeypatc
 
 
 def test_block_finetune_two_vocabularies(kind, directory, documented_code, tmp_path):
-    """And a step of a stock trainer on what it makes."""
+    """A stock trainer can train on the block's results."""
     shutil.copytree(directory, tmp_path / "runs/wmt16-en-de")
     block = documented_code("finetune_two_vocabularies")
     model, tokenizer, pairs = (block[name] for name in ("model", "tokenizer", "pairs"))
@@ -184,7 +184,7 @@ def test_block_finetune_two_vocabularies(kind, directory, documented_code, tmp_p
     assert trainer.evaluate(pairs)["eval_loss"] < 0.7 * before
 
 
-def test_pairs_are_not_tokenised_by_the_vocabulary_of_sources(kind, tokenizer, tmp_path):
+def test_tokenizing_pairs_with_the_source_vocabulary_is_rejected(kind, tokenizer, tmp_path):
     pairs = Dataset.from_dict({"source": [SOURCE], "target": [TARGET]})
     with pytest.raises(ValueError, match=r"a vocabulary of their own.*target_ids"):
         tokenize_pairs(pairs, tokenizer, cache_dir=tmp_path)
@@ -192,7 +192,7 @@ def test_pairs_are_not_tokenised_by_the_vocabulary_of_sources(kind, tokenizer, t
 
 @pytest.fixture
 def two(tmp_path):
-    """A model of words, imported without being written, with a target vocabulary to tell apart."""
+    """Return a function that imports a word model without saving it, for a given target."""
 
     def make(target=("der", "Hu@@", "nd")):
         return words(tmp_path, target=target, output=None)
@@ -200,7 +200,7 @@ def two(tmp_path):
     return make
 
 
-def test_an_import_that_is_not_written_speaks_the_targets_language(two):
+def test_unsaved_import_decodes_with_the_target_vocabulary(two):
     imported = two()
     assert target_tokenizer(imported.tokenizer).get_vocab()["Hu@@"] == 5
     (text,) = translate(imported.model, imported.tokenizer, ["the do@@ g"], max_new_tokens=9)
@@ -208,8 +208,8 @@ def test_an_import_that_is_not_written_speaks_the_targets_language(two):
     assert decode_ids(imported.tokenizer, [[4, 5, 6, 2]]) == ["der Hund"]
 
 
-def test_a_saved_tokenizer_takes_the_targets_along_and_an_old_one_is_not_remembered(two, tmp_path):
-    """As after a fine-tuning, and as on the Hub: one folder, under any name, and again."""
+def test_saved_tokenizer_includes_the_target_and_is_not_cached(two, tmp_path):
+    """As after fine-tuning or a download: saved to another folder, which is then overwritten."""
     place = tmp_path / "saved"
     for last in ("nd", "t"):
         two(("der", "Hu@@", last)).tokenizer.save_pretrained(tmp_path / "first")
@@ -224,7 +224,7 @@ def test_a_saved_tokenizer_takes_the_targets_along_and_an_old_one_is_not_remembe
         assert target_tokenizer(again) is target  # read once
 
 
-def test_one_vocabulary_keeps_its_one_tokenizer():
+def test_shared_vocabulary_keeps_one_tokenizer():
     from tokenizers import Tokenizer, models
 
     one = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))

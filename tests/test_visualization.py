@@ -50,7 +50,7 @@ def model(tokenizer):
 
 
 def made_up(sources, targets):
-    """Attention between words, without a model."""
+    """Return random attention between words, without a model."""
     rng = np.random.default_rng(0)
 
     def weights(rows, columns):
@@ -67,7 +67,7 @@ def attention():
 
 
 def panels(figure):
-    """The axes with a heat map; not the colour bar."""
+    """Return the axes with a heat map, without the colour bar."""
     return [axis for axis in figure.axes if axis.get_images()]
 
 
@@ -75,7 +75,7 @@ def panels(figure):
 
 
 @pytest.mark.parametrize("merge_words", [True, False])
-def test_rows_sum_to_one_and_axes_have_the_words(model, tokenizer, merge_words):
+def test_attention_rows_sum_to_one_and_shapes_match_the_words(model, tokenizer, merge_words):
     a = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=merge_words)
     S, T, D = map(len, (a.source_words, a.target_words, a.decoder_words))
     assert a.encoder.shape == (LAYERS, HEADS, S, S)
@@ -86,7 +86,7 @@ def test_rows_sum_to_one_and_axes_have_the_words(model, tokenizer, merge_words):
         assert (weights >= 0).all()
 
 
-def test_words_are_those_of_the_sentences(model, tokenizer):
+def test_attention_words_are_those_of_the_sentences(model, tokenizer):
     a = attention_weights(model, tokenizer, SOURCE, TARGET)
     assert a.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
     german = ["Ein", "Mann", "mit", "Hut", "kostet", "$", "5", "und", "ist", "snake_case", "."]
@@ -94,7 +94,7 @@ def test_words_are_those_of_the_sentences(model, tokenizer):
     assert a.decoder_words == ["<s>", *german]
 
 
-def test_weights_of_pieces_are_those_of_the_model(model, tokenizer):
+def test_unmerged_weights_equal_the_models(model, tokenizer):
     a = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=False)
     ids = tokenizer(SOURCE, return_tensors="pt")["input_ids"]
     labels = tokenizer(text_target=TARGET, return_tensors="pt")["input_ids"]
@@ -110,7 +110,7 @@ def test_weights_of_pieces_are_those_of_the_model(model, tokenizer):
     assert a.source_words == token_words(tokenizer, ids[0].tolist())
 
 
-def test_merging_averages_what_attends_and_sums_what_is_attended_to(model, tokenizer):
+def test_merging_averages_over_queries_and_sums_over_keys(model, tokenizer):
     pieces = attention_weights(model, tokenizer, SOURCE, TARGET, merge_words=False)
     words = attention_weights(model, tokenizer, SOURCE, TARGET)
     sources = whole_words(tokenizer, tokenizer(SOURCE)["input_ids"])
@@ -123,7 +123,7 @@ def test_merging_averages_what_attends_and_sums_what_is_attended_to(model, token
             np.testing.assert_allclose(words.cross[:, :, row, column], expected)
 
 
-def test_decoder_sees_no_later_word(model, tokenizer):
+def test_decoder_attends_to_no_later_word(model, tokenizer):
     a = attention_weights(model, tokenizer, SOURCE, TARGET)
     assert np.triu(a.decoder, k=1).max() == 0.0
 
@@ -143,7 +143,7 @@ def state(model):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_the_model_comes_back_as_it_was(model, tokenizer, implementation):
+def test_attention_weights_restores_the_models_state(model, tokenizer, implementation):
     model.set_attn_implementation(implementation)
     model.train()
     model.model.encoder.eval()  # as if frozen
@@ -152,11 +152,11 @@ def test_the_model_comes_back_as_it_was(model, tokenizer, implementation):
     second = attention_weights(model, tokenizer, SOURCE, TARGET)
     attention_weights(model, tokenizer, SOURCE, max_new_tokens=3)
     assert state(model) == before
-    # Without dropout, though the model was training.
+    # No dropout, although the model was in training mode.
     np.testing.assert_array_equal(first.cross, second.cross)
 
 
-def test_the_model_comes_back_as_it_was_after_an_error(model, tokenizer, monkeypatch):
+def test_attention_weights_restores_the_models_state_after_an_error(model, tokenizer, monkeypatch):
     model.set_attn_implementation("sdpa")
     model.train()
     before = state(model)
@@ -171,21 +171,21 @@ def test_the_model_comes_back_as_it_was_after_an_error(model, tokenizer, monkeyp
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_models_are_drawn(model, tokenizer, dtype):
+def test_half_precision_models_are_supported(model, tokenizer, dtype):
     a = attention_weights(model.to(dtype), tokenizer, SOURCE, TARGET)
-    np.testing.assert_allclose(a.cross.sum(axis=-1), 1.0, atol=2e-2)  # 8 bits of a weight
+    np.testing.assert_allclose(a.cross.sum(axis=-1), 1.0, atol=2e-2)  # weights have 8 bits
 
 
 # ------------------------------------------------------------------------------ attention pictures
 
 
-def test_heat_maps_have_the_weights_and_the_words_on_the_axes(attention):
+def test_heat_maps_show_the_weights_with_words_on_the_axes(attention):
     figure = plot_attention(attention, kind="cross", layer=1)
     assert len(panels(figure)) == HEADS
     for head, axis in enumerate(panels(figure)):
         np.testing.assert_array_equal(axis.get_images()[0].get_array(), attention.cross[1, head])
         assert axis.get_title() == f"head {head + 1}"
-    # Inner panels share the words of the outer ones.
+    # Only the outer panels have labels; the inner ones share them.
     first, last = panels(figure)[0], panels(figure)[-1]
     assert [text.get_text() for text in first.get_yticklabels()] == attention.target_words
     assert [text.get_text() for text in last.get_xticklabels()] == attention.source_words
@@ -209,7 +209,7 @@ def test_heads_can_be_chosen_and_averaged(attention):
 
 
 @pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
-def test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit(attention, plot):
+def test_title_counts_from_1_and_shortens_the_sentence_to_fit(attention, plot):
     texts = {"source": "Das Haus.", "target": "The house."}
     whole = dataclasses.replace(attention, **texts)
     both = "Das Haus. \N{RIGHTWARDS ARROW} The house."
@@ -240,19 +240,21 @@ def test_title_counts_from_1_and_holds_the_sentence_shortened_to_fit(attention, 
         ({"heads": "all"}, "heads='all'"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(attention, plot, arguments, message):
+def test_invalid_kind_layer_or_heads_are_rejected_with_the_valid_ones(
+    attention, plot, arguments, message
+):
     with pytest.raises(ValueError, match=message):
         plot(attention, **arguments)
 
 
-def test_lines_have_the_weight_as_opacity_and_the_head_as_colour(attention):
+def test_lines_show_weight_as_opacity_and_head_as_colour(attention):
     figure = plot_attention_lines(attention, kind="cross", layer=0, heads=[1, 3])
     (lines,) = figure.axes[0].collections
     drawn = {}
     for segment, (*colour, opacity) in zip(lines.get_segments(), lines.get_colors(), strict=True):
         query, key = np.rint(segment[:, 1]).astype(int)
         drawn.setdefault(tuple(colour), np.zeros((3, 4)))[query, key] = opacity
-    first, second = drawn.values()  # in the order of the strongest weight
+    first, second = drawn.values()  # ordered by the strongest weight
     if not np.allclose(first, attention.cross[0, 1]):
         first, second = second, first
     np.testing.assert_allclose(first, attention.cross[0, 1])
@@ -261,7 +263,7 @@ def test_lines_have_the_weight_as_opacity_and_the_head_as_colour(attention):
     assert words == [*attention.target_words, *attention.source_words]
 
 
-def test_lines_of_some_words_only(attention):
+def test_lines_can_be_limited_to_some_words(attention):
     figure = plot_attention_lines(attention, kind="cross", words=[-1])
     (lines,) = figure.axes[0].collections
     assert {round(segment[0][1]) for segment in lines.get_segments()} == {2}
@@ -287,7 +289,7 @@ def test_any_words_can_be_drawn_and_saved(plot, words, tmp_path):
 
 
 def uniform(heads, rows, columns):
-    """Cross-attention of many words, the others left empty."""
+    """Return uniform cross-attention between many words; the other kinds are empty."""
     words = [[f"word{number}" for number in range(count)] for count in (columns, rows)]
     nothing = np.zeros((1, heads, 0, 0))
     cross = np.full((1, heads, rows, columns), 1 / columns, dtype=np.float32)
@@ -299,7 +301,7 @@ def pixels(path):
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_a_very_long_sentence_makes_no_larger_picture(heads):
+def test_picture_size_is_limited_for_very_long_sentences(heads):
     figure = plot_attention(uniform(heads, 1000, 800))
     assert max(figure.get_size_inches()) * 150 <= 4000
     words = [text.get_text() for text in panels(figure)[0].get_yticklabels()]
@@ -307,7 +309,7 @@ def test_a_very_long_sentence_makes_no_larger_picture(heads):
     assert 50 < len(words) < 300
 
 
-def test_words_of_ordinary_sentences_all_stand_there_to_be_read():
+def test_all_words_of_ordinary_sentences_are_legible():
     first, *_, last = panels(plot_attention(uniform(8, 40, 45)))
     for labels, count in ((first.get_yticklabels(), 40), (last.get_xticklabels(), 45)):
         assert [text.get_text() for text in labels] == [f"word{n}" for n in range(count)]
@@ -325,7 +327,7 @@ def test_large_figures_are_saved_with_fewer_pixels(tmp_path):
 # ---------------------------------------------------------------------------- positional encoding
 
 
-def test_positions_show_the_sinusoids():
+def test_positional_encoding_plot_shows_the_sinusoids():
     figure = plot_positional_encoding(16, 30, dimensions=[0, 1])
     heat, curves = figure.axes[:2]
     table = heat.get_images()[0].get_array()
@@ -336,12 +338,12 @@ def test_positions_show_the_sinusoids():
 
 @pytest.mark.parametrize("style", ["sinusoidal", "tensor2tensor"])
 @pytest.mark.parametrize(("d_model", "length"), [(2, 1), (8, 5), (512, 2000)])
-def test_positions_of_any_size_have_curves(style, d_model, length):
+def test_positional_encoding_plot_has_curves_at_any_size(style, d_model, length):
     curves = plot_positional_encoding(d_model, length, style=style).axes[1]
     assert len(curves.lines) == 4
 
 
-def test_dimension_beyond_the_model_is_refused():
+def test_dimension_beyond_the_model_is_rejected():
     with pytest.raises(ValueError, match="dimension=16; there are 0 to 15"):
         plot_positional_encoding(16, dimensions=[16])
 
@@ -349,7 +351,7 @@ def test_dimension_beyond_the_model_is_refused():
 # ------------------------------------------------------------------------------------ the figure
 
 
-def test_figures_leave_pyplot_alone(attention, tmp_path):
+def test_figures_do_not_touch_pyplot(attention, tmp_path):
     import matplotlib
 
     pyplot = sys.modules.get("matplotlib.pyplot")
@@ -366,19 +368,19 @@ def test_figures_leave_pyplot_alone(attention, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["picture.png", "picture.svg", "picture.PDF", "picture"])
-def test_pictures_are_saved_in_the_format_of_their_ending(attention, name, tmp_path):
+def test_pictures_are_saved_in_the_format_of_the_suffix(attention, name, tmp_path):
     start = {".svg": b"<?xml", ".PDF": b"%PDF"}
     path = save_figure(plot_attention(attention), tmp_path / name, dpi=40)
     assert path.read_bytes().startswith(start.get(path.suffix, b"\x89PNG"))
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_unknown_formats_are_refused_with_the_known(attention, tmp_path):
+def test_unknown_formats_are_rejected_with_the_known_ones(attention, tmp_path):
     with pytest.raises(ValueError, match=r"picture\.docx.*png"):
         save_figure(plot_attention(attention), tmp_path / "picture.docx")
 
 
-def test_a_crash_leaves_the_old_picture(attention, tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
     path = save_figure(plot_positional_encoding(), tmp_path / "picture.png", dpi=40)
     before = path.read_bytes()
     figure = plot_attention(attention)
