@@ -78,7 +78,7 @@ def assert_same(found, expected):
         assert dict(expected)[best] == pytest.approx(other_score, abs=CLOSE)
 
 
-def test_the_model_is_trained_and_its_scores_differ(model, sources, alone):
+def test_model_is_trained_and_its_translations_vary(model, sources, alone):
     """Else what follows would say little."""
     best = [hypotheses[0] for hypotheses in alone]
     assert len({ids for ids, _ in best}) > 40
@@ -89,9 +89,7 @@ def test_the_model_is_trained_and_its_scores_differ(model, sources, alone):
 
 
 @pytest.mark.parametrize(("size", "order"), [(2, 0), (7, 1), (7, 2), (48, 3)])
-def test_any_batch_in_any_order_gives_what_the_sentence_alone_gives(
-    model, sources, alone, size, order
-):
+def test_translations_do_not_depend_on_batch_size_or_order(model, sources, alone, size, order):
     numbers = np.random.default_rng(order).permutation(len(sources))
     for start in range(0, len(numbers), size):
         batch = numbers[start : start + size]
@@ -114,7 +112,7 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("batch_tokens", [300, 100_000])
-def test_translate_gives_a_sentence_the_same_text_whatever_its_batch(
+def test_translate_gives_the_same_text_for_any_batch_tokens(
     model, tokenizer, sources, alone, batch_tokens
 ):
     texts = [" ".join(map(str, source[:-1])) for source in reversed(sources)]

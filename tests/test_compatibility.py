@@ -111,7 +111,7 @@ def test_a_complete_run_is_not_trained_again(folder, capsys):
     torch.cuda.is_available() or torch.backends.mps.is_available(),
     reason="the run began on a CPU, whose random numbers are others",
 )
-def test_an_interrupted_run_resumes_and_ends_as_it_would_have(expected):
+def test_an_interrupted_run_resumes_to_the_uninterrupted_result(expected):
     run, uninterrupted = Path("interrupted"), Path("complete")
     old = contents(run / "checkpoints" / f"checkpoint-{INTERRUPTED_AT}")
     assert command("train", RECIPE, "--output-dir", run) == 0
@@ -170,7 +170,7 @@ def test_a_folder_published_with_code_loads_without_the_package(expected, tmp_pa
 @pytest.mark.parametrize(
     "form", ["with_code", pytest.param("without_code", marks=pytest.mark.slow)]
 )
-def test_an_old_run_is_published_by_the_present_code(form, capsys):
+def test_an_old_run_is_published_by_the_current_code(form, capsys):
     words = ["publish", "complete", "--repo", "user/tiny", "--license", "cc-by-4.0"]
     assert command(*words) == 2
     assert "add them with vanilla-transformer evaluate complete." in capsys.readouterr().err

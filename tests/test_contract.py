@@ -156,9 +156,7 @@ def test_final_norm_has_the_keys_of_norm_first():
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_configuration_file_from_before_the_later_fields_means_the_same_model(
-    tmp_path, norm_first
-):
+def test_config_files_without_the_later_fields_give_the_same_model(tmp_path, norm_first):
     fields = {**CONFIG_FIELDS, **SIZES, "norm_first": norm_first}
     text = json.dumps({**fields, "model_type": "vanilla_transformer"})
     (tmp_path / "config.json").write_text(text)
@@ -176,7 +174,7 @@ def test_a_configuration_file_from_before_the_later_fields_means_the_same_model(
     assert torch.equal(*logits)
 
 
-def test_a_checkpoint_written_by_rule_loads_whole(tmp_path):
+def test_a_checkpoint_built_from_the_contract_loads_completely(tmp_path):
     torch.manual_seed(0)
     tensors = {name: torch.randn(shape) for name, shape in contract_state().items()}
     VanillaTransformerConfig(**SIZES).save_pretrained(tmp_path)
@@ -198,7 +196,7 @@ def test_configuration_fields_and_defaults():
     assert {name: getattr(config, name) for name in fields} == fields
 
 
-def test_configuration_file_writes_every_field(tmp_path):
+def test_configuration_file_holds_every_field(tmp_path):
     VanillaTransformerConfig().save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     fields = {**CONFIG_FIELDS, **LATER_FIELDS}

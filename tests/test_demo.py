@@ -32,7 +32,7 @@ def test_demo_learns_to_translate_in_minutes(tmp_path, pair):
 
 
 @pytest.mark.slow
-def test_a_wheel_trains_away_from_the_clone(tmp_path):
+def test_a_wheel_trains_without_the_clone(tmp_path):
     """Only what the wheel holds is there: the recipes travel in it."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path]
     subprocess.run([*pip, Path(__file__).parents[1]], check=True)

@@ -31,7 +31,7 @@ def logged_formats():
                 yield re.compile(re.sub(r"%(\\\.\d)?[dsefg]", ".*?", text))
 
 
-def test_lines_of_the_log_are_those_that_the_package_writes():
+def test_quoted_log_lines_are_written_by_the_package():
     formats = list(logged_formats())
     blocks = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
@@ -61,7 +61,7 @@ def test_block_look(tmp_path, monkeypatch):
     assert "copy_baseline" in metrics["scores"]["validation"]
 
 
-def test_peaks_of_the_recipes_lie_where_the_page_says():
+def test_page_gives_the_range_of_the_recipes_peak_rates():
     recipes = [load_recipe(name) for name in shipped_recipes()]
     peaks = [
         recipe.learning_rate_factor
@@ -80,7 +80,7 @@ def test_every_bad_run_is_explained_on_the_page():
     assert sorted(["healthy", *named]) == sorted(bad_runs.FAULTS)
 
 
-def test_faults_change_what_their_names_say():
+def test_faults_do_what_their_names_say():
     assert bad_runs.shifted(PAIRS)[:2] == [("1 dogs", "0 Hunde"), ("2 dogs", "1 Hunde")]
     assert bad_runs.swapped(PAIRS)[3] == ("3 Hunde", "3 dogs")
     assert bad_runs.half_copied(PAIRS)[:2] == [("0 dogs", "0 Hunde"), ("1 dogs", "1 dogs")]
@@ -109,7 +109,7 @@ def measured():
     return {row[0]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
 
 
-def test_the_figures_bear_out_what_the_page_says():
+def test_measured_figures_support_the_page():
     runs = measured()
     assert list(runs) == list(bad_runs.FAULTS)
     training, best, last = (

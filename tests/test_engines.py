@@ -99,7 +99,7 @@ def exported(request, exports):
     return exports(request.param)
 
 
-def test_translate_takes_an_engine_for_the_model(exported):
+def test_translate_accepts_an_engine_as_the_model(exported):
     name, _, model, tokenizer, output = exported
     engine = load_engine(name, output)
     settings = {"num_beams": 1, "max_new_tokens": 15}
@@ -110,7 +110,7 @@ def test_translate_takes_an_engine_for_the_model(exported):
     assert len(set(ours)) > 1
 
 
-def test_every_translation_ends_at_its_own_sources_length_plus_50(exported):
+def test_each_translation_is_limited_to_its_source_length_plus_50(exported):
     """Whatever else is in its batch."""
     name, _, model, tokenizer, output = exported
     engine = load_engine(name, output)
@@ -133,7 +133,7 @@ def test_every_translation_ends_at_its_own_sources_length_plus_50(exported):
         assert (found != 0).sum(1).tolist() == [4, 60, 8]  # with the start symbol
 
 
-def test_command_drives_the_engine(exported, tmp_path, capsys):
+def test_translate_command_runs_the_engine(exported, tmp_path, capsys):
     name, _, model, tokenizer, output = exported
     source = tmp_path / "source.txt"
     source.write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
@@ -144,7 +144,7 @@ def test_command_drives_the_engine(exported, tmp_path, capsys):
     assert capsys.readouterr().out.split("\n")[:-1] == expected
 
 
-def test_folder_and_engine_must_fit(exported, tmp_path, capsys):
+def test_folder_and_engine_must_match(exported, tmp_path, capsys):
     name, run, *_, output = exported
     text = tmp_path / "text"
     text.write_text("a\n")
@@ -254,7 +254,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
     assert "pip install '.[export]'" in capsys.readouterr().err
 
 
-def test_the_command_offers_what_the_exporter_takes():
+def test_command_offers_the_exporters_quantizations():
     pytest.importorskip("ctranslate2", reason="comes with the extra export")
     from vanilla_transformer.convert.exporters.ctranslate2 import QUANTIZATIONS
 
