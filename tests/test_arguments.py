@@ -1,4 +1,4 @@
-"""Arguments of the host: what its own trainer does with them ours does too, or refuses them."""
+"""Arguments of Seq2SeqTrainer: our trainer treats each as it does, or refuses it."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from vanilla_transformer.train.arguments import (
 )
 from vanilla_transformer.train.checkpoints import checkpoints
 
-# The host acts on these, or leaves them to whoever calls it; ours does the same.
+# Seq2SeqTrainer acts on these or leaves them to its caller; our trainer does the same.
 OBEYED = """
 output_dir num_train_epochs max_steps gradient_accumulation_steps max_grad_norm seed data_seed
 full_determinism use_cpu do_train do_eval do_predict resume_from_checkpoint ignore_data_skip
@@ -46,7 +46,7 @@ dataloader_multiprocessing_context
 ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend
 ddp_timeout debug skip_memory_metrics generation_config
 """
-# Arguments of what is refused, or read with it alone: without it the host does not act on them.
+# These belong to refused arguments: without those, Seq2SeqTrainer does not act on them.
 MOOT = """
 prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps
 include_for_metrics batch_eval_metrics length_column_name sortish_sampler fsdp_config
@@ -132,7 +132,7 @@ HOSTS = [
 
 
 def prepared(trainer, updates=10):
-    """Class and groups of the optimizer, and the rate of each update."""
+    """Return class and groups of the optimizer, and the rate of each update."""
     trainer.create_optimizer_and_scheduler(num_training_steps=updates)
     groups = [
         {**group, "params": [id(parameter) for parameter in group["params"]]}
@@ -240,7 +240,7 @@ DECAY = {**LINEAR, "weight_decay": 0.1}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The directory of a training of one update, which is done once."""
+    """Return the directory of a one-update training; each setting is trained only once."""
     done = {}
 
     def train(settings):
@@ -270,7 +270,7 @@ def test_resuming_with_other_or_no_optimizer_state_is_refused(trained, first, th
         make_trainer(directory, max_steps=2, **then).train(resume_from_checkpoint=True)
 
 
-# ------------------------------------------------------------------------------ all the other ones
+# ---------------------------------------------------------------------------------- other arguments
 
 
 @pytest.mark.parametrize("settings", [{}, HOSTS[-1]])
@@ -311,13 +311,13 @@ def test_data_seed_decides_the_order_of_batches(tmp_path):
 def test_progress_bar_is_shown_only_if_asked_for(tmp_path, capfd, disabled, shown):
     trainer = make_trainer(tmp_path, disable_tqdm=disabled, max_steps=1, save_strategy="no")
     callbacks = [type(callback) for callback in trainer.callback_handler.callbacks]
-    assert ProgressCallback not in callbacks  # ours knows when the minutes end
+    assert ProgressCallback not in callbacks  # our own bar knows about max_minutes
     trainer.train()
     assert ("1/1" in capfd.readouterr().err) == shown
 
 
 def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
-    # So fast that it only gets worse.
+    # The learning rate is so high that the loss soon rises.
     trainer = make_trainer(
         tmp_path,
         **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
@@ -327,7 +327,7 @@ def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
     trainer.train()
     losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
     best = losses.index(min(losses)) + 1
-    assert best < 5  # or it would be among the last two anyway
+    assert best < 5  # otherwise it would be among the last two anyway
     assert list(checkpoints(tmp_path)) == [best, 5, 6]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
 

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders appear whole or not at all."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
 class Crash(Exception):
-    """What ends a write in the middle."""
+    """Interrupts a write."""
 
 
 def write_half(path):
@@ -104,7 +104,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path):
-    # A terminal: unlike /dev/null, nobody can put a file in its place if this goes wrong.
+    # A terminal: unlike /dev/null, no file can replace it if this goes wrong.
     reader, writer = os.openpty()
     device = os.ttyname(writer)
     (tmp_path / "terminal").symlink_to(device)
@@ -242,7 +242,7 @@ def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number, remed
 
 @contextlib.contextmanager
 def largest_file(size):
-    """The system stops every write beyond a size, as it does when a disk is full."""
+    """Make the system refuse writes beyond a size, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -218,14 +218,14 @@ def test_mean_of_models_loads_with_the_auto_class(tmp_path):
     first, second, found = (dict(m.named_parameters()) for m in (*models, mean))
     for name, value in found.items():
         assert torch.equal(value, ((first[name].double() + second[name].double()) / 2).float())
-    # The table is there once, tied as before.
+    # The embedding table is stored once and tied as before.
     assert mean.lm_head.weight is mean.get_input_embeddings().weight
     assert "lm_head.weight" not in load_file(output / WEIGHTS)
     assert mean.generation_config.to_dict() == models[1].generation_config.to_dict()
 
 
 def test_mean_has_the_format_header_and_outlives_its_checkpoints(three, tmp_path):
-    # Loading by transformers looks for this mark in the header.
+    # transformers looks for this entry in the header when it loads weights.
     from safetensors import safe_open
 
     output = average_checkpoints(three, tmp_path / "mean")
@@ -239,7 +239,7 @@ def test_mean_has_the_format_header_and_outlives_its_checkpoints(three, tmp_path
 
 
 def sharded(directory, state):
-    """The same weights in two files and an index, as large models are saved."""
+    """Split the weights into two files and an index, as large models are saved."""
     (directory / WEIGHTS).unlink()
     names = {"model.shared.weight": "model-00001-of-00002.safetensors"}
     weight_map = {key: names.get(key, "model-00002-of-00002.safetensors") for key in state}

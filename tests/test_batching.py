@@ -1,4 +1,4 @@
-"""Laws of the batches by token budget: what every plan owes to training, on any lengths."""
+"""Batches by token budget: properties that every plan has, for any lengths."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ def epoch_of(sampler, epoch):
 
 
 def real_token_shares(source, target, *, max_tokens):
-    """Real tokens / padded tokens of an epoch, for source and target."""
+    """Return real tokens / padded tokens of an epoch, for source and target."""
     shares = []
     for lengths in map(np.asarray, (source, target)):
         batches = list(TokenBatchSampler(source, target, max_tokens=max_tokens))
@@ -39,7 +39,7 @@ def real_token_shares(source, target, *, max_tokens):
 
 
 def fewest_batches(source, target, max_tokens, max_sentences):
-    """By filling batches from the longest pair down, which no other plan beats."""
+    """Return the smallest number of batches: fill them from the longest pair down."""
     left, count = sorted(np.maximum(source, target)), 0
     while left:
         left = left[: -min(max_tokens // left[-1], max_sentences or len(left))]
@@ -81,7 +81,7 @@ def test_batches_keep_the_budget_and_hold_every_example_once(case):
 
 
 def test_no_plan_of_sorted_pairs_has_fewer_batches():
-    """Dynamic programming over all cuts of the pairs sorted by longer side."""
+    """Compare with dynamic programming over all cuts of the pairs sorted by longer side."""
     for seed in range(20):
         source, target = random_lengths(30, seed=seed)
         longest = np.sort(np.maximum(source, target))
@@ -92,7 +92,7 @@ def test_no_plan_of_sorted_pairs_has_fewer_batches():
                     fewest[end] = min(fewest[end], fewest[start] + 1)
         fixed = TokenBatchSampler(source, target, max_tokens=100, shuffle=False)
         assert len(fixed) == fewest[30]
-        # One more than the fewest is the price of bounds that move.
+        # Shuffling moves the bounds of batches, which costs one batch more.
         assert len(TokenBatchSampler(source, target, max_tokens=100)) == fewest[30] + 1
 
 
@@ -113,13 +113,13 @@ def test_batches_of_two_epochs_differ_in_composition():
 
 
 def test_long_sentences_get_other_neighbours_too():
-    """Pairs with unlike lengths have no equals to change places with: the bounds move instead."""
+    """A pair of unique length cannot swap with another; the bounds of its batch move instead."""
     source = target = np.arange(1, 301)
     sampler = TokenBatchSampler(source, target, max_tokens=3000)
-    company = set()
+    neighbours = set()
     for epoch in range(6):
-        company |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
-    assert len(company) > 1
+        neighbours |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
+    assert len(neighbours) > 1
 
 
 def test_batches_come_in_random_order():
@@ -217,7 +217,7 @@ def test_invalid_seeds_are_refused_at_once(seed):
 
 
 def test_packed_sort_equals_a_sort_of_tuples():
-    """The packed sort against a sort of tuples, where products of lengths grow large."""
+    """Long pairs, for which products of lengths grow large."""
     source, target = random_lengths(100_000, longest=5000)
     source[:3] = [5000, 4999, 2500]
     sampler = TokenBatchSampler(source, target, max_tokens=25_000, shuffle=False)
@@ -227,7 +227,7 @@ def test_packed_sort_equals_a_sort_of_tuples():
     assert order == np.lexsort((np.arange(len(source)), difference, longest)).tolist()
 
 
-@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
 def test_batches_of_real_captions_hold_little_padding():
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         pairs = [json.loads(line)["translation"] for line in lines]

@@ -1,4 +1,4 @@
-"""The paper's beam search: against brute force, a transcription of the authors' code, and laws."""
+"""The paper's beam search: compared with brute force and the authors' code; its invariants."""
 
 import functools
 import itertools
@@ -38,7 +38,7 @@ def batch():
 
 @pytest.fixture(params=["fast", "plain"])
 def each_decoder(request, monkeypatch):
-    """The fast path, and the one over `model(...)`, which serves changed models."""
+    """Decode by the fast path, and by `model(...)`, which serves changed models."""
     if request.param == "plain":
         monkeypatch.setitem(beam_search.__globals__, "FASTER_DECODERS", [])
 
@@ -52,7 +52,7 @@ def alone(model, batch, sentence, **options):
     return beam_search(model, ids[sentence : sentence + 1, : mask[sentence].sum()], **options)
 
 
-# ------------------------------------------------------------------------------- what it finds
+# ------------------------------------------------------------------------------------------ results
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
@@ -79,7 +79,7 @@ def test_a_wide_beam_equals_exhaustive_search(alpha):
 
 @pytest.fixture(scope="module")
 def authors_results(model, batch):
-    """The best score and tokens of each sentence of the batch, by the authors' search."""
+    """Return the best score and tokens of each sentence, by the authors' search."""
 
     @functools.cache
     def results(beam, alpha, early):
@@ -131,7 +131,7 @@ def test_search_equals_the_authors_search_for_every_kind_of_model(options, batch
 
 
 class Wrapped(nn.Module):
-    """A linear layer with something added, as adapters add it."""
+    """A linear layer plus another one, as adapters are made."""
 
     def __init__(self, base):
         super().__init__()
@@ -159,7 +159,7 @@ def test_wrapped_projections_are_called(batch):
     assert tokens_of(found, 0) == tokens
 
 
-# ----------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------- invariants
 
 
 @pytest.mark.usefixtures("each_decoder")
@@ -258,7 +258,7 @@ def test_early_stopping_defaults_to_the_generation_config_then_the_paper(batch):
 
 
 def test_search_without_settings_is_the_papers(batch):
-    """While `generate` is the host's, which is greedy there."""
+    """`generate` alone is greedy, as in transformers."""
     model = make_model()
     assert model.generation_config.num_beams is model.generation_config.length_penalty is None
     expected = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
@@ -323,7 +323,7 @@ def test_missing_hypotheses_are_returned_empty():
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_translations_begin_with_their_prefix(model, batch, beam):
-    # The first two are done at once, while the others are still in their prefixes.
+    # The first two end at once, while the others are still in their prefixes.
     prefixes = [[END], [END], [UNKNOWN], [9, 10, 11, 12, 13], [4], [], [5, 6, 7, 8]]
     found = beam_search(model, *batch, num_beams=beam, prefix=prefixes)
     for sentence, prefix in enumerate(prefixes):
@@ -348,10 +348,10 @@ def test_prefix_with_an_end_token_is_the_only_translation(model, batch, monkeypa
     found = beam_search(model, ids, mask, prefix=[[8, END]], num_return_sequences=3)
     assert tokens_of(found, 0) == (8, END)
     assert found.lengths[0].tolist() == [2, 0, 0]
-    assert len(steps) == 2, "nothing lives that could be searched further"
+    assert len(steps) == 2, "no hypothesis is left to extend"
 
 
-# ---------------------------------------------------------------------- what is never produced
+# -------------------------------------------------------------------------------- suppressed tokens
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -370,7 +370,7 @@ def test_padding_start_and_unknown_are_never_produced(batch, beam):
 
 
 def test_end_token_may_be_the_start_token(batch):
-    model = make_model(decoder_start_token_id=END)  # as fairseq's do
+    model = make_model(decoder_start_token_id=END)  # as in fairseq
     model.generation_config.suppress_tokens = None
     found = beam_search(model, *batch)
     assert found.finished[:, 0].any()
@@ -417,7 +417,7 @@ def test_alignments_are_the_models_cross_attention(batch):
     assert not torch.allclose(last.alignments[:, 0, 0], found.alignments[:, 0, 0])
 
 
-# ---------------------------------------------------------------------- how the work is done
+# ----------------------------------------------------------------------------- efficiency and modes
 
 
 def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
@@ -435,7 +435,7 @@ def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
     sizes.clear()
     for sentence in range(7):
         alone(model, batch, sentence)
-    assert len(sizes) == sum(together), "each sentence is in the batch for its own steps alone"
+    assert len(sizes) == sum(together), "each sentence is in the batch only for its own steps"
 
 
 @pytest.mark.parametrize("size", [5, 64, 2048, 2049, 5000])
@@ -632,5 +632,5 @@ def test_a_model_with_nonfinite_outputs_is_refused(batch, beam):
     with pytest.raises(RequestError, match="outputs are not finite"):
         beam_search(model, *batch, num_beams=beam)
     model = make_model()
-    model.generation_config.suppress_tokens = list(range(32))  # nothing may be produced
+    model.generation_config.suppress_tokens = list(range(32))  # no token is allowed
     assert (beam_search(model, *batch, num_beams=beam).scores == -math.inf).all()

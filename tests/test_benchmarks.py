@@ -1,4 +1,4 @@
-"""What makes training fast and does not depend on the machine, and that the benchmarks run."""
+"""Machine-independent properties that make training fast, and runs of the benchmarks."""
 
 import importlib.util
 import json
@@ -48,7 +48,7 @@ def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
     ids = torch.randint(4, vocab_size, (70, 10))
     with cpu_training_settings(model), Calls() as calls:
         model(input_ids=ids, labels=ids).loss.backward()
-    assert ids.numel() * vocab_size * 4 > 100 * 2**20  # what all the logits would be
+    assert ids.numel() * vocab_size * 4 > 100 * 2**20  # the size of all logits together
     assert calls.largest <= 64 * 2**20
 
 
@@ -69,7 +69,7 @@ def test_loss_makes_few_calls_per_chunk():
 
 
 def test_loss_reads_the_logits_of_a_chunk_five_times():
-    """Written by a product; maximum, softmax, maximum; read by two products."""
+    """A product writes them; maximum, softmax, maximum and two products read them."""
     seen = []
 
     class Large(TorchDispatchMode):
@@ -135,7 +135,7 @@ def test_training_benchmark_runs_and_records_the_machine(tmp_path, monkeypatch, 
     results = json.loads((tmp_path / "results.json").read_text())
     rows = results["tables"][0]["rows"]
     assert len(rows) == len(only.split(","))
-    assert rows[0][2] == 1.0  # ours by ours
+    assert rows[0][2] == 1.0  # ours relative to ours
     assert all(row[1] > 0 for row in rows)
     assert results["hardware"]["cpu"]
     assert results["versions"]["torch"] == torch.__version__

@@ -1,4 +1,4 @@
-"""Pieces taken apart at random: the same texts, at the rate asked for, the same in every start."""
+"""BPE dropout: randomly split pieces spell the same texts, at the given rate, reproducibly."""
 
 import numpy as np
 import pytest
@@ -40,8 +40,8 @@ def features_of(tokenizer, texts):
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
 def test_split_pieces_spell_the_same_texts(tokenizer, probability):
-    taken_apart = BpeDropout(tokenizer, probability)(features_of(tokenizer, TEXTS), epoch=3)
-    for text, feature in zip(TEXTS, taken_apart, strict=True):
+    split = BpeDropout(tokenizer, probability)(features_of(tokenizer, TEXTS), epoch=3)
+    for text, feature in zip(TEXTS, split, strict=True):
         assert tokenizer.decode(feature["input_ids"], skip_special_tokens=True) == text
         assert tokenizer.decode(feature["labels"], skip_special_tokens=True) == text[::-1]
         assert feature["input_ids"][-1] == tokenizer.eos_token_id
@@ -57,7 +57,7 @@ def test_dropout_of_zero_splits_nothing_and_of_one_gives_bytes(tokenizer):
 
 
 def test_every_merge_is_undone_with_the_given_probability(tokenizer):
-    """A piece of a tree of merges stays whole with 1 - p, and its parts likewise once it is not."""
+    """A piece stays whole with probability 1 - p; if it is split, so does each of its parts."""
     words = [" transformer" * 50]
     features = [{"input_ids": tokenizer(words[0]).input_ids, "labels": [2]}]
     merges, probability = BpeDropout(tokenizer, 0.0), 0.3
