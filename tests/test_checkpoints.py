@@ -1,4 +1,4 @@
-"""Which checkpoints count, are kept and are averaged."""
+"""Which checkpoints are whole, kept, averaged and safe to resume from."""
 
 import errno
 import json
@@ -205,7 +205,7 @@ def test_checkpoint_without_valid_progress_is_not_whole(tmp_path, content):
     path.write_text(content)
     with pytest.raises(RequestError, match=r"checkpoint-6.progress\.json"):
         Progress.load(path.parent)
-    seal(path.parent)  # by somebody who has the manifest fit
+    seal(path.parent)  # so that the manifest fits
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
 
 
@@ -231,7 +231,7 @@ def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A checkpoint that a trainer wrote, after three updates."""
+    """Return a checkpoint that a trainer wrote after three updates."""
     directory = tmp_path_factory.mktemp("trained")
     make_trainer(directory, max_steps=3, save_steps=3).train()
     return directory / "checkpoint-3"
@@ -239,7 +239,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def checkpoint(trained, tmp_path):
-    """A copy of it without a manifest, as somebody may pass one."""
+    """Return a copy of it without a manifest, as a user may pass one."""
     copy = tmp_path / "checkpoint-3"
     shutil.copytree(trained, copy)
     (copy / MANIFEST).unlink()
@@ -247,7 +247,7 @@ def checkpoint(trained, tmp_path):
 
 
 class Evil:
-    """Makes a directory when it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -298,7 +298,7 @@ def test_damaged_state_is_refused_by_name(checkpoint, tmp_path, name, damage):
             shutil.copyfile(checkpoint / other, path)
         case "gone":
             if name in STATE:
-                pytest.skip("the host goes on without it")
+                pytest.skip("the Trainer resumes without it")
             path.unlink()
     with pytest.raises((RequestError, FileNotFoundError)) as refusal:
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))

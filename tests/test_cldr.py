@@ -1,4 +1,4 @@
-"""Pairs generated from CLDR: splits apart, one target a source, Babel's own words."""
+"""Pairs generated from CLDR: disjoint splits, one target per source, texts equal to Babel's."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import pytest
 
 babel = pytest.importorskip("babel", reason="comes with the extra demo")
 
-# Behind the checks above: these import what may be missing, and then the file is skipped.
+# After the check above: these need Babel, without which this file is skipped.
 from babel import Locale, dates, lists, numbers, units  # noqa: E402
 
 from vanilla_transformer.data.cldr import language as cldr_language  # noqa: E402
@@ -28,7 +28,7 @@ NAMES = {"territory", "language"}
 
 @pytest.fixture(scope="module", params=PAIRS, ids="-".join)
 def corpus(request):
-    """Every split of one language pair, from two seeds."""
+    """Return every split of one language pair, from two seeds."""
     return {
         split: [
             pair
@@ -40,7 +40,7 @@ def corpus(request):
 
 
 def plain(text):
-    """Spaces as a keyboard has them."""
+    """Replace special spaces by plain ones."""
     return re.sub("[\u00a0\u2009\u202f]", " ", text)
 
 
@@ -111,11 +111,11 @@ def test_each_kind_has_partners_in_training_and_held_out_ones(corpus):
             other for pair in HELD_OUT_COMBINATIONS if kind in pair for other in pair - {kind}
         }
         assert 1 <= len(held_out) <= 3
-        assert len(met[kind]) >= len(KINDS) - 5  # all but those, and what could be confused
+        assert len(met[kind]) >= len(KINDS) - 5  # all but the held-out and the confusable ones
 
 
 def days_in(pairs):
-    """Every day of the English sources: long dates read with the names of the months."""
+    """Return every day in the English sources, found by the names of months in long dates."""
     months = "|".join(Locale("en").months["format"]["wide"].values())
     found = re.compile(rf"(?:{months}) \d+, \d{{4}}")
     return {day for pair in pairs for day in found.findall(pair.source)}
@@ -275,7 +275,7 @@ def test_units_and_relative_times_equal_babel(code):
     for value in COUNTED:
         for unit in ("mass-gram", "length-mile", "speed-kilometer-per-hour"):
             expected = units.format_unit(value, unit, locale=code)
-            # Babel writes the code of a unit whose long form CLDR inherits from the short one.
+            # Babel writes a unit's code if CLDR inherits its long form from the short one.
             if unit not in expected and unit.partition("-")[2] not in expected:
                 assert styles[f"unit/{unit}"].render(value) == plain(expected)
     for days in (1, 2, 5, 6):

@@ -35,7 +35,7 @@ def environment(cache, **changes):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A tiny run, made by the command itself."""
+    """Return the folder of a tiny run that the command made."""
     folder = tmp_path_factory.mktemp("trained")
     recipe = tiny_recipe(folder)
     code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
@@ -44,7 +44,7 @@ def trained(tmp_path_factory):
 
 
 def error_of(capsys, *arguments):
-    """The one line that a mistake is answered with."""
+    """Run a command that must fail and return its one-line error."""
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as exit:
@@ -60,7 +60,7 @@ def error_of(capsys, *arguments):
 
 
 def translate(monkeypatch, capfd, folder, content, *arguments):
-    """What `translate` makes of bytes on standard input."""
+    """Return what `translate` prints for bytes on standard input."""
     source = folder / "stdin.txt"
     source.write_bytes(content)
     with source.open("rb") as stream:
@@ -71,7 +71,7 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
 
 
 def commands(parser, words=()):
-    """The parser of every command by the words that lead to it."""
+    """Yield the words and the parser of every command."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -116,7 +116,7 @@ def test_train_help_begins_with_the_common_options(capsys):
     assert len(more) == len({field.metadata["group"] for field in fields(Recipe)} | {"publishing"})
 
 
-# What pip installs as the program, but that it says at the end which slow libraries were loaded.
+# The program that pip installs, except that it also prints the slow libraries it has loaded.
 INSTALLED = """
 import atexit, sys
 slow = ("torch", "transformers", "numpy", "yaml", "huggingface_hub")
@@ -229,7 +229,7 @@ def test_hostile_numbers_are_obeyed_or_refused(allowed):
 
 
 def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
-    """Also where the recipe has a value of its own, and so that the same command resumes."""
+    """Also if the recipe sets the values itself; the same command resumes the run."""
     arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
     arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
     arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
@@ -421,7 +421,7 @@ def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_pa
 def test_resuming_after_sigterm_gives_the_uninterrupted_model(trained, tmp_path):
     recipe, run = trained / "tiny.yaml", tmp_path / "run"
     arguments = ["train", str(recipe), "--output-dir", str(run), "--max-steps", "10"]
-    # Slow enough to be caught in the middle: it never stops by itself.
+    # So many updates that the run cannot end before the signal.
     slow = [*arguments[:-1], "100000"]
     with subprocess.Popen(
         [*PROGRAM, *slow], env=environment(tmp_path / "cache"), stderr=subprocess.PIPE, text=True
@@ -447,7 +447,7 @@ def test_resuming_after_sigterm_gives_the_uninterrupted_model(trained, tmp_path)
 
 
 def test_command_line_imports_no_library_of_an_extra():
-    """Nor by way of others: of all that extras bring, transformers alone imports some by itself."""
+    """Not even indirectly, except those that transformers imports itself."""
     program = """if True:
         import sys
         import vanilla_transformer

@@ -1,4 +1,4 @@
-"""`translate` on the command line: what its options mean, pictures of the attention, progress."""
+"""`translate` on the command line: options, pictures of the attention, progress."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ from vanilla_transformer.train.run import run_recipe
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A tiny run."""
+    """Return a tiny run directory."""
     folder = tmp_path_factory.mktemp("trained")
     run_recipe(load_recipe(str(tiny_recipe(folder))), folder / "run")
     return folder / "run"
@@ -39,7 +39,7 @@ def source(tmp_path):
 
 
 def recorded(monkeypatch, module, name):
-    """The arguments of each call of a function, which does its work all the same."""
+    """Record the arguments of each call of a function, which still runs."""
     calls, function = [], getattr(module, name)
 
     def record(*args, **kwargs):
@@ -155,7 +155,7 @@ def test_redirected_file_is_translated_from_its_current_position(run, source, mo
 
 def test_length_check_counts_tokens_not_characters(run, tmp_path, monkeypatch, capsys):
     path = tmp_path / "source.txt"
-    path.write_text("a" * 200 + "\n")  # as pieces, fewer
+    path.write_text("a" * 200 + "\n")  # fewer tokens than characters
     monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 300)
     assert main(["translate", str(run), str(path)]) == 0
     monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 3)
@@ -205,13 +205,15 @@ def test_progress_is_shown_only_on_a_terminal(run, source, tmp_path, monkeypatch
     assert main(["evaluate", str(run)]) == 0
     shown = capsys.readouterr().err
     assert ("sentence/s" in shown) == ("pair/s" in shown) == terminal
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # translations would meet the bar there
+    monkeypatch.setattr(
+        sys.stdout, "isatty", lambda: True
+    )  # translations would mix with the bar there
     assert main(["translate", str(run), str(source)]) == 0
     assert "sentence/s" not in capsys.readouterr().err
 
 
 def translated(capsys, *command):
-    """The lines that `translate` prints, and what it says beside them."""
+    """Return the lines that `translate` prints, and its standard error."""
     assert main(["translate", *map(str, command)]) == 0
     printed = capsys.readouterr()
     return printed.out.split("\n")[:-1], printed.err
@@ -236,7 +238,7 @@ def test_text_instead_of_a_file_gives_a_helpful_error(run, capsys, text):
 
 @pytest.fixture
 def loud(monkeypatch):
-    """Translates by writing in capitals, with a tab and a line's end."""
+    """Translate to capitals, with a tab and a line end added."""
 
     def translate_nbest(model, tokenizer, texts, **options):
         return ([batch_translation.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
@@ -328,7 +330,7 @@ def test_engines_refuse_options_of_the_papers_search(run, source, capsys, option
 
 @pytest.fixture
 def splitter(monkeypatch):
-    """In place of sentencex: a sentence ends with a full stop, and the spaces after it are its."""
+    """Replace sentencex: a sentence ends with a full stop and the spaces after it."""
     calls = []
 
     def segment(language, text):
@@ -341,7 +343,7 @@ def splitter(monkeypatch):
 
 @pytest.fixture
 def bracketed(monkeypatch):
-    """Translates a sentence by putting it in brackets."""
+    """Translate a sentence by putting it in brackets."""
 
     def translate_windows(model, tokenizer, windows, **options):
         for text in itertools.chain.from_iterable(windows):
@@ -359,7 +361,7 @@ def test_document_is_translated_by_sentence_and_keeps_its_lines(
     document, table = tmp_path / "document.txt", tmp_path / "table.tsv"
     document.write_text("\n".join(lines))
     found, said = translated(capsys, run, document, "--split-sentences")
-    assert (found, said, {*splitter}) == (expected, "", {"de"})  # of the run
+    assert (found, said, {*splitter}) == (expected, "", {"de"})  # the run's language
     translated(capsys, run, document, "--split-sentences", "--pair", "pt-en")
     assert {*splitter} == {"de", "pt"}
 

@@ -1,4 +1,4 @@
-"""`compare` and `score`: sacreBLEU's own test, the search's own scores, and one verdict."""
+"""`compare` and `score`: sacreBLEU's significance test, the verdict, and log-probabilities."""
 
 import dataclasses
 import json
@@ -34,12 +34,12 @@ sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two tiny runs on the same pairs, with other weights and another vocabulary."""
+    """Return the folder of two tiny runs: the same pairs, other weights and vocabularies."""
     folder = tmp_path_factory.mktemp("compared")
     recipe = tiny_recipe(folder, max_steps=1)
     for name, values in (("first", {}), ("second", {"seed": 1, "vocab_size": 270})):
         run_recipe(load_recipe(str(recipe), values), folder / name)
-        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would say nothing
+        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would write nothing
         letters = load_saved_tokenizer(folder / name).convert_tokens_to_ids(list("doghuse"))
         torch.manual_seed(0)
         table = torch.randn(weights["model.shared.weight"].shape)
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 
 
 def sentences(number, errors, seed=0):
-    """References, and what a system with so many wrong words in a hundred makes of them."""
+    """Return references, and the same sentences with `errors` percent of wrong words."""
     draw = random.Random(seed)
     references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(number)]
     spoilt = [[w if draw.random() * 100 >= errors else "wrong" for w in r] for r in references]
@@ -198,7 +198,7 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
 
 def test_a_run_is_no_better_than_itself(folder, tmp_path):
     shutil.copytree(folder / "first", tmp_path / "copy")
-    (tmp_path / "copy" / "recipe.yaml").unlink()  # tested as the first one is
+    (tmp_path / "copy" / "recipe.yaml").unlink()  # then tested like the first run
     test_set = compare_runs([folder / "first", tmp_path / "copy"])["test_sets"]["test"]
     assert test_set["same_tokens"]
     assert test_set["differences"] == []
@@ -278,7 +278,7 @@ PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), (
 
 
 def by_hand(model, source, target):  # noqa: F811
-    """One token at a time, each from a call of its own."""
+    """Return the log-probability by one call per token, and the number of tokens."""
     ids = torch.tensor([TOKENIZER(source)["input_ids"]])
     labels = TOKENIZER(text_target=target)["input_ids"]
     written, total = [model.config.decoder_start_token_id], 0.0
@@ -291,7 +291,7 @@ def by_hand(model, source, target):  # noqa: F811
 
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
 def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):  # noqa: F811
-    model.train()  # dropout must play no part
+    model.train()  # must not cause dropout
     found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=batch_tokens))
     assert model.training
     model.eval()
@@ -308,7 +308,7 @@ def test_log_probabilities_are_search_scores_without_the_penalty(model):  # noqa
     bias = torch.zeros(len(TOKENIZER))
     bias[2] = 1.0  # untrained, it would never end
     model.lm_head.register_forward_hook(lambda module, inputs, output: output + bias)
-    # Letters alone, which any text can hold.
+    # Only letters, so that the decoded text is encoded to the same tokens.
     suppressed = [token for token in range(len(TOKENIZER)) if token not in (*letters, 2)]
     sources = ["one", "another one"]
     batch = TOKENIZER(sources, padding=True, return_tensors="pt")

@@ -227,7 +227,7 @@ def test_transformers_field_names_are_aliases():
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (64, 3, 4)
 
 
-# ---------------------------------------------------------- names that are no fields
+# ------------------------------------------------------------------------ names that are not fields
 
 
 @pytest.mark.parametrize("name", ["attention_heads", "ffn_dim"])
@@ -295,7 +295,7 @@ def test_misspelled_field_is_refused_with_a_suggestion(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["layer_norm_epsilon", "norm_eps", "droput"])
 def test_extra_saved_values_are_restored(name, tmp_path):
-    """Users and tools put values of their own into a config, under whatever name."""
+    """Users and tools store values of their own in a config, under any name."""
     config = VanillaTransformerConfig(d_model=64)
     setattr(config, name, 0.5)
     config.save_pretrained(tmp_path)
@@ -314,8 +314,8 @@ def test_misspelled_field_in_a_saved_config_is_logged(tmp_path, caplog):
     assert "holds droput, which" in caplog.text
 
 
-def names_of_the_host():
-    """What the library itself may store in a config or hand to one."""
+def names_of_transformers():
+    """Return the names that transformers may store in a config or pass to one."""
     config, generation = PreTrainedConfig(), GenerationConfig()
     names = {*dir(config), *vars(config), *vars(generation)}
     for function in (
@@ -325,7 +325,7 @@ def names_of_the_host():
         pipeline,
     ):
         names |= inspect.signature(function).parameters.keys()
-    # Of its earlier versions, and what loaders and tools beside it know.
+    # Names of its earlier versions, and of other loaders and tools.
     names |= {"torch_dtype", "tie_encoder_decoder", "cross_attention_hidden_size", "torchscript"}
     names |= {"task_specific_params", "sep_token_id", "cls_token_id", "mask_token_id", "prefix"}
     names |= {"add_cross_attention", "is_decoder", "pruned_heads", "finetuning_task", "device_map"}
@@ -334,9 +334,9 @@ def names_of_the_host():
 
 
 def test_extra_names_of_users_and_transformers_are_kept(tmp_path):
-    host = names_of_the_host()
-    assert len(host) > 200
-    not_fields = {name: None for name in host if not hasattr(PreTrainedConfig, name)}
+    theirs = names_of_transformers()
+    assert len(theirs) > 200
+    not_fields = {name: None for name in theirs if not hasattr(PreTrainedConfig, name)}
     VanillaTransformerConfig(**not_fields)
     beside = {"my_note": "x", "dropout_note": "y", "encoder_name": "z", "num_gpus": 3}
     config = VanillaTransformerConfig(**beside, task_specific_params={"a": 1}, sep_token_id=7)
@@ -344,7 +344,7 @@ def test_extra_names_of_users_and_transformers_are_kept(tmp_path):
     loaded = AutoConfig.from_pretrained(tmp_path, output_hidden_states=True)
     assert {name: getattr(loaded, name) for name in beside} == beside
     assert (loaded.task_specific_params, loaded.sep_token_id) == ({"a": 1}, 7)
-    options = dict.fromkeys(host - {"return_unused_kwargs", "self", "config_dict"})
+    options = dict.fromkeys(theirs - {"return_unused_kwargs", "self", "config_dict"})
     _, unused = VanillaTransformerConfig.from_dict({}, return_unused_kwargs=True, device_map="cpu")
     assert unused == {"device_map": "cpu"}
     from_pretrained = inspect.signature(PreTrainedModel.from_pretrained).parameters

@@ -1,4 +1,4 @@
-"""Settings for a CPU: cheap dropout masks, matrix products, and that all of it is put back."""
+"""Settings for training on a CPU: cheap dropout masks, matrix products; all are restored."""
 
 import time
 
@@ -33,7 +33,7 @@ def test_share_of_zeros_is_p(p):
     zeros = dropped_from(p, (1_000_000,)).double()
     four_deviations = 4 * (p * (1 - p) / 1_000_000) ** 0.5
     assert abs(zeros.mean().item() - p) < four_deviations + 2**-17
-    # Four numbers share one draw: each of its places has the same share, and knows no other.
+    # Four numbers share one draw: their shares must be equal, and they must be independent.
     places = zeros.view(-1, 4)
     assert (places.mean(0) - p).abs().max() < 2 * four_deviations
     assert (places.T.corrcoef() - torch.eye(4)).abs().max() < 4 / 250_000**0.5
@@ -227,13 +227,13 @@ def test_bfloat16_residuals_give_gradients_close_to_float32():
     with torch.autocast("cpu", torch.bfloat16):
         model(input_ids=ids, labels=ids)
     watch.remove()
-    assert dtypes == [torch.float32, torch.bfloat16, torch.float32]  # nothing stays behind
+    assert dtypes == [torch.float32, torch.bfloat16, torch.float32]  # off again afterwards
     exact, rounded = found
     assert (rounded - exact).norm() <= 0.03 * exact.norm()
 
 
 class FakeLibc:
-    """Notes what glibc would have been told."""
+    """Records the calls to glibc."""
 
     def __init__(self):
         self.told = []
@@ -282,7 +282,7 @@ def test_c_libraries_without_mallopt_are_left_alone(libc, monkeypatch):
 
 @pytest.fixture
 def chosen(monkeypatch):
-    """The choice on a processor of ours."""
+    """Return the precision that is chosen on a made-up processor."""
 
     def choose(vendor, *, rounds=False):
         linear = nn.functional.linear
@@ -312,7 +312,7 @@ def test_products_below_float32_precision_are_refused(chosen):
 
 
 def test_choice_of_products_does_not_use_the_clock(chosen, monkeypatch):
-    """Or the same run would be another one in a slow hour."""
+    """Otherwise the same run could give other weights on a busy machine."""
     for name in ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns"):
         monkeypatch.setattr(time, name, lambda: pytest.fail("looked at the clock"))
     chosen("AuthenticAMD")

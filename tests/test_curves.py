@@ -33,7 +33,7 @@ HISTORY = [
 
 
 def curves(figure):
-    """Points by the first words of a panel's title and the name of the line."""
+    """Return points by the first words of a panel's title and the name of the line."""
     return {
         (axis.get_title().split(" (")[0], line.get_label()): line.get_xydata().tolist()
         for axis in figure.axes
