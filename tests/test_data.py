@@ -1,5 +1,4 @@
-"""Data sets of pairs: what is cached is whole, what is tokenised is exact, what is padded is not
-read."""
+"""Data sets of pairs: loading, caching, tokenising, padding and selection."""
 
 import errno
 import gzip
@@ -315,7 +314,7 @@ def test_a_copied_cache_is_verified_by_its_digest_once(load, tmp_path, monkeypat
     refuse_to_read(monkeypatch)
     assert pairs_of(load(path)) == PAIRS
     assert "will be rebuilt" not in caplog.text
-    monkeypatch.setattr(cache, "sha256", None)  # size and times are enough from now on
+    monkeypatch.setattr(cache, "sha256", None)  # from now on, size and times are enough
     assert pairs_of(load(path)) == PAIRS
 
 
@@ -445,7 +444,7 @@ def test_a_stateful_tokenizer_is_called_by_one_thread_at_a_time(
         free = threading.Lock()
 
         def __call__(self, texts=None, *, text_target=None):
-            assert self.free.acquire(blocking=False), "called twice at once"
+            assert self.free.acquire(blocking=False), "called by two threads at once"
             try:
                 time.sleep(0.001)
                 return tokenizer(texts or text_target)
@@ -689,7 +688,7 @@ FINE = [(GOOD[5][0], "anders gesagt, fünf"), ("no", "x" * 30), ("y" * 90, "nich
 
 @pytest.mark.parametrize("stretch", [1, 4])
 def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stretch):
-    """Whatever the lengths of the two languages are to each other."""
+    """Also if one language takes many more characters than the other."""
     pairs = [*GOOD, *FAULTY["duplicates"], *FAULTY["copies"], *FAULTY["odd_ratios"], *FINE]
     if stretch > 1:
         pairs = [(source, "".join(c * stretch for c in target)) for source, target in GOOD]
@@ -723,7 +722,7 @@ def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
     assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
 
 
-@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
 def test_real_pairs_survive_loading_and_tokenising(load, tokenize):
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line)["translation"] for line in lines]

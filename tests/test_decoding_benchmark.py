@@ -1,4 +1,4 @@
-"""The script that measures decoding runs, and what it writes can be read."""
+"""The benchmark of decoding runs, and its results can be read."""
 
 import json
 import os

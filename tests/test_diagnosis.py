@@ -1,4 +1,4 @@
-"""The page on bad runs: what it quotes is what the package writes, and its figures bear it out."""
+"""The page on bad runs quotes what the package logs, and the measured figures support it."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ PAIRS = [(f"{number} dogs", f"{number} Hunde") for number in range(40)]
 
 
 def logged_formats():
-    """What the package hands to its loggers, as patterns of whole lines."""
+    """Yield a pattern of the whole line for each message that the package logs."""
     for path in (ROOT / "vanilla_transformer").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = isinstance(node, ast.Call) and ast.unparse(node.func)
@@ -42,7 +42,7 @@ def test_quoted_log_lines_are_written_by_the_package():
 
 
 def test_block_look(tmp_path, monkeypatch):
-    """Also: what the page says is in metrics.json is there."""
+    """Also check that metrics.json has the keys that the page names."""
     monkeypatch.chdir(tmp_path)
     for part in ("train", "valid"):
         bad_runs.write_texts(PAIRS, tmp_path, part)
