@@ -1,4 +1,4 @@
-"""What is wrong with a rendered card, for tests of publishing."""
+"""Checks of a rendered model card, for tests of publishing."""
 
 import re
 
@@ -8,11 +8,11 @@ _LEFT_OVER = re.compile(r"\{\{|\{%|\bNone\b|\bnan\b|\bundefined\b|More Informati
 
 
 def card_problems(card, folder):
-    """What the Hub or a reader could not make sense of.
+    """List what the Hub or a reader could not understand.
 
     Args:
-        card: to be checked without the network.
-        folder: holds the pictures that the card shows.
+        card: a model card; it is checked without the network.
+        folder: the directory of the pictures that the card shows.
     """
     problems = []
     missing = [name for name in ("language", "license", "pipeline_tag") if not card.data.get(name)]
@@ -29,7 +29,7 @@ def card_problems(card, folder):
 
 
 def empty_sections(text):
-    """Headings with nothing under them, neither text nor a heading of a lower level."""
+    """List headings with neither text nor a subheading under them."""
     parts = re.split(r"^(#+ .*)$", re.sub(r"```.*?```", "code", text, flags=re.DOTALL), flags=re.M)
     headings, bodies = parts[1::2], parts[2::2]
     levels = [len(heading.split(" ")[0]) for heading in headings]
@@ -41,6 +41,6 @@ def empty_sections(text):
 
 
 def _prose(card):
-    """The text without what others have written: code, samples and metadata."""
+    """Return the text without code, samples and metadata."""
     text = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
     return re.sub(r"^    .*$", "", text, flags=re.M)

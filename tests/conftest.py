@@ -1,4 +1,4 @@
-"""Settings of the whole suite, before anything imports torch."""
+"""Settings for the whole suite, made before anything imports torch."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 # Tests run side by side; threads that wait for each other on busy cores are many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Of one pixel, for tests that do not look at pictures.
+# A PNG of one pixel, for tests that do not look at pictures.
 BLANK = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
     "0000000a4944415478da63f80f00010101001cb08c990000000049454e44ae426082"
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "convert" / "README.m
 
 
 def _block(name, language):
-    """A block of the page on import and export."""
+    """Return a code block of the page on import and export."""
     marked = rf"<!-- block: {name} -->\n```{language}\n(.*?)```"
     return re.search(marked, PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
 
@@ -40,7 +40,7 @@ def blank_pictures(request, monkeypatch):
 
 @pytest.fixture
 def documented_code(monkeypatch, tmp_path):
-    """The Python of a block, run in an empty directory; returns what it has defined."""
+    """Run the Python of a block in an empty directory and return what it defines."""
     monkeypatch.chdir(tmp_path)
 
     def run(name):
@@ -53,7 +53,7 @@ def documented_code(monkeypatch, tmp_path):
 
 @pytest.fixture
 def documented_command(monkeypatch, tmp_path):
-    """The command of a block, run in an empty directory."""
+    """Run the command of a block in an empty directory."""
     monkeypatch.chdir(tmp_path)
 
     def run(name):

@@ -1,10 +1,10 @@
-"""Values that someone may write for any option by mistake or malice, as text and as objects."""
+"""Values that users may give for any option by mistake or malice, as text and as objects."""
 
 import math
 
 from vanilla_transformer.errors import RequestError
 
-# As a command line or a quoted YAML value gives them.
+# Text from a command line or a quoted YAML value.
 TEXTS = (
     "",
     " ",
@@ -35,10 +35,10 @@ TEXTS = (
 )
 
 _many = ["lol"]
-for _ in range(40):  # a few lines of YAML with aliases
+for _ in range(40):  # a few lines of YAML aliases expand to 2^40 items
     _many = [_many, _many]
 
-# As YAML, JSON or a program gives them.
+# Objects from YAML, JSON or a program.
 OBJECTS = (
     None,
     True,
@@ -62,7 +62,7 @@ OBJECTS = (
 
 
 def refusal_of(function, *arguments, **options):
-    """What the function says when it refuses the arguments; None if it does not."""
+    """Return the message with which the function refuses the arguments, or None."""
     try:
         function(*arguments, **options)
     except RequestError as error:

@@ -34,8 +34,8 @@ HEAVY = (
     *("datasets", "sacrebleu", "matplotlib.figure", "peft"),
 )
 # Tests of models that users have changed; a row appends the parameter in brackets.
-SEARCHED = "test_changed_models.py::test_every_change_is_searched_evaluated_and_drawn_as_it_is"
-TRAINED = "test_changed_models.py::test_every_change_is_trained_as_it_is"
+SEARCHED = "test_changed_models.py::test_search_and_evaluation_use_the_changed_model"
+TRAINED = "test_changed_models.py::test_training_uses_the_changed_model"
 
 
 class Mutation(NamedTuple):
@@ -213,13 +213,13 @@ MUTATIONS = [
         "beam_search.py",
         "decided | (self.ended_scores[:, -1] > -torch.inf)",
         "decided",
-        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
         "ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)",
         "ended",
-        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "publish/card.py",
@@ -237,19 +237,19 @@ MUTATIONS = [
         "beam_search.py",
         "return ((5 + length) / 6) ** alpha",
         "return ((6 + length) / 7) ** alpha",
-        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_equals_exhaustive_search",
     ),
     Mutation(
         "beam_search.py",
         "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6",
         "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 1.0",
-        "test_beam_search.py::test_a_model_without_settings_is_searched_as_in_the_paper",
+        "test_beam_search.py::test_search_without_settings_is_the_papers",
     ),
     Mutation(
         "beam_search.py",
         'length_penalty = getattr(model.generation_config, "length_penalty", None)',
         "length_penalty = 0.6",
-        "test_beam_search.py::test_beams_and_penalty_are_those_of_the_generation_config",
+        "test_beam_search.py::test_beams_and_penalty_default_to_the_generation_config",
     ),
     Mutation(
         "ranges.py",
@@ -261,43 +261,43 @@ MUTATIONS = [
         "beam_search.py",
         "return (mask.sum(1) + extra_tokens).clamp(max=longest)",
         "return (mask.sum(1) * 0 + mask.size(1) + extra_tokens).clamp(max=longest)",
-        "test_beam_search.py::test_each_sentence_has_its_own_limit",
+        "test_beam_search.py::test_each_sentence_has_its_own_length_limit",
     ),
     Mutation(
         "beam_search.py",
         'if kind == "learned" or getattr(',
         "if getattr(",
-        "test_beam_search.py::test_learned_positions_bound_the_length",
+        "test_beam_search.py::test_learned_positions_limit_the_length",
     ),
     Mutation(
         "beam_search.py",
         "self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))",
         "self.candidates = num_beams",
-        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
         "self.ended_scores[:, self.count - 1] > best / self.limit_penalties",
         "self.ended_scores[:, self.count - 1] > best / length_penalty_of(1, self.alpha)",
-        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
         "decided = self.ended_scores[:, self.count - 1]",
         "decided = self.ended_scores[:, 0]",
-        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_equals_exhaustive_search",
     ),
     Mutation(
         "beam_search.py",
         "self.ended_scores, picked = pool.topk(self.beam)",
         "self.ended_scores, picked = (part.flip(1) for part in pool.topk(self.beam))",
-        "test_beam_search.py::test_the_n_best_are_sorted_different_and_scored_by_the_model",
+        "test_beam_search.py::test_n_best_are_sorted_distinct_and_scored_by_the_model",
     ),
     Mutation(
         "beam_search.py",
         "picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]",
         "picked = scores.argsort(dim=1, descending=True)[:, : self.count]",
-        "test_beam_search.py::test_ended_hypotheses_come_before_those_cut_off",
+        "test_beam_search.py::test_finished_hypotheses_come_before_cut_off_ones",
     ),
     Mutation(
         "beam_search.py",
@@ -309,13 +309,13 @@ MUTATIONS = [
         "beam_search.py",
         "log_probs.index_fill_(-1, self.never, -torch.inf)",
         "log_probs.index_fill_(-1, self.never, -torch.inf)[..., -1] = -torch.inf",
-        "test_beam_search.py::test_a_wide_beam_finds_what_trying_every_sequence_finds",
+        "test_beam_search.py::test_a_wide_beam_equals_exhaustive_search",
     ),
     Mutation(
         "beam_search.py",
         "if number is not None and number not in ends]",
         "if number is not None]",
-        "test_beam_search.py::test_the_id_that_ends_a_sentence_may_begin_one",
+        "test_beam_search.py::test_end_token_may_be_the_start_token",
     ),
     Mutation(
         "beam_search.py",
@@ -327,26 +327,25 @@ MUTATIONS = [
         "beam_search.py",
         "best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)",
         "best, picked = chosen.topk(count)",
-        "test_beam_search.py::test_the_best_tokens_are_found_in_blocks",
+        "test_beam_search.py::test_best_tokens_found_in_blocks_equal_topk",
     ),
     Mutation(
         "beam_search.py",
         "log_probs[..., blocks * BLOCK :]), dim=-1)",
         "log_probs[..., blocks * BLOCK : -1]), dim=-1)",
-        "test_beam_search.py::test_the_best_tokens_are_found_in_blocks",
+        "test_beam_search.py::test_best_tokens_found_in_blocks_equal_topk",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "alignments.append(weights.mean(1))",
         "alignments.append(weights[:, 0])",
-        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
+        "test_beam_search.py::test_alignments_are_the_models_cross_attention",
     ),
     Mutation(
         "beam_search.py",
         "            module.training = True",
         "            module.training = False",
-        "test_beam_search.py"
-        "::test_a_training_model_is_searched_without_dropout_and_stays_as_it_was",
+        "test_beam_search.py::test_search_runs_without_dropout_and_restores_training_mode",
     ),
     Mutation(
         "batch_translation.py",
@@ -365,49 +364,49 @@ MUTATIONS = [
         "beam_search.py",
         "parents = ancestors[:, :, -1] - (self.rows - self.width)",
         "parents = ancestors[:, :, -1] * 0",
-        "test_beam_search.py::test_it_is_the_authors_search_sentence_by_sentence",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
         "        self.cached = self.cached[order]\n",
         "        self.cached = self.cached[: len(order)]\n",
-        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+        "test_beam_search.py::test_results_do_not_depend_on_the_batch_or_its_order",
     ),
     Mutation(
         "beam_search.py",
         "Inputs(None, mask[order], BaseModelOutput",
         "Inputs(None, mask[: len(order)], BaseModelOutput",
-        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+        "test_beam_search.py::test_results_do_not_depend_on_the_batch_or_its_order",
     ),
     Mutation(
         "beam_search.py",
         "BaseModelOutput(encoded[0][order])",
         "BaseModelOutput(encoded[0][: len(order)])",
-        "test_changed_models.py::test_each_sentence_reads_its_own_source_when_others_have_left",
+        "test_changed_models.py::test_sentences_keep_their_source_when_others_finish",
     ),
     Mutation(
         "beam_search.py",
         "[weights[order] for weights in self.alignments]",
         "[weights[: len(order)] for weights in self.alignments]",
-        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+        "test_beam_search.py::test_results_do_not_depend_on_the_batch_or_its_order",
     ),
     Mutation(
         "beam_search.py",
         "weights[layer][:, :, -1].mean(1)",
         "weights[-1][:, :, -1].mean(1)",
-        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
+        "test_beam_search.py::test_alignments_are_the_models_cross_attention",
     ),
     Mutation(
         "beam_search.py",
         "weights[layer][:, :, -1].mean(1)",
         "weights[layer][:, 0, -1]",
-        "test_beam_search.py::test_alignments_are_the_models_attention_to_the_source",
+        "test_beam_search.py::test_alignments_are_the_models_cross_attention",
     ),
     Mutation(
         "beam_search.py",
         "if len(weights) != self.model.config.decoder_layers:",
         "if False:",
-        "test_changed_models.py::test_alignments_of_an_attention_without_weights_are_refused",
+        "test_changed_models.py::test_alignments_from_attention_without_weights_are_refused",
     ),
     Mutation(
         "beam_search.py",
@@ -487,7 +486,7 @@ MUTATIONS = [
         "beam_search.py",
         "order[holes] = kept[kept.numel() - holes.numel() :]",
         "order[holes] = kept[: holes.numel()]",
-        "test_beam_search.py::test_a_result_is_the_same_alone_in_any_batch_and_in_any_order",
+        "test_beam_search.py::test_results_do_not_depend_on_the_batch_or_its_order",
     ),
     Mutation(
         "fast/incremental_decoding.py",
@@ -576,7 +575,7 @@ MUTATIONS = [
         "cli/translate.py",
         "_check_texts(_Sources(_rows(source, name, options.tsv), languages), model, tokenizer)",
         "None",
-        "test_cli_translate.py::test_a_file_is_refused_for_a_line_before_any_is_translated",
+        "test_cli_translate.py::test_file_with_a_bad_line_is_refused_before_translation",
     ),
     Mutation(
         "cli/parser.py",
@@ -612,7 +611,7 @@ MUTATIONS = [
         "cli/translate.py",
         "if tokens > self.longest:",
         "if False:",
-        "test_cli_translate.py::test_a_text_longer_than_any_in_training_is_said_once",
+        "test_cli_translate.py::test_text_longer_than_any_in_training_warns_once",
     ),
     # Pairs: reading, tokenising, caching.
     Mutation(
@@ -667,37 +666,37 @@ MUTATIONS = [
         "data/dataset.py",
         "        key.append([str(source_column), str(target_column)])\n",
         "        pass\n",
-        "test_data.py::test_other_columns_are_another_cache",
+        "test_data.py::test_other_columns_use_another_cache",
     ),
     Mutation(
         "data/cache.py",
         'if report["sha256"] != sha256(file):',
         "if False:",
-        "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
+        "test_data.py::test_an_edited_cache_of_the_same_size_is_rebuilt",
     ),
     Mutation(
         "data/cache.py",
         "return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]",
         "return [state.st_size, state.st_mtime_ns]",
-        "test_data.py::test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same",
+        "test_data.py::test_an_edited_cache_of_the_same_size_is_rebuilt",
     ),
     Mutation(
         "data/cache.py",
         '                _write_report(folder, report, report["sha256"])\n',
         "                pass\n",
-        "test_data.py::test_a_copy_of_a_cache_is_believed_by_its_digest_once",
+        "test_data.py::test_a_copied_cache_is_verified_by_its_digest_once",
     ),
     Mutation(
         "data/dataset.py",
         "fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])",
         "fits = (lengths[0] < bounds[0]) & (lengths[1] <= bounds[1])",
-        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted",
+        "test_data.py::test_only_pairs_beyond_a_length_limit_are_left_out_and_counted",
     ),
     Mutation(
         "data/dataset.py",
         "fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])",
         "fits = lengths[0] <= bounds[0]",
-        "test_data.py::test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted",
+        "test_data.py::test_only_pairs_beyond_a_length_limit_are_left_out_and_counted",
     ),
     Mutation(
         "data/dataset.py",
@@ -715,31 +714,31 @@ MUTATIONS = [
         "data/dataset.py",
         "backend.encode_special_tokens = tokenizer.split_special_tokens",
         "backend.encode_special_tokens = False",
-        "test_data.py::test_special_words_in_the_data_stay_text",
+        "test_data.py::test_special_tokens_in_the_data_stay_text",
     ),
     Mutation(
         "data/dataset.py",
         "torch.from_numpy(real.astype(np.int64))",
         "torch.from_numpy((padded != self.pad_token_id).astype(np.int64))",
-        "test_data.py::test_padding_ids_are_free_and_the_mask_tells_real_pads_apart",
+        "test_data.py::test_padding_ids_are_configurable_and_do_not_decide_the_mask",
     ),
     Mutation(
         "data/selection.py",
         "~(np.isin(sources, repeated) | np.isin(targets, repeated))",
         "~np.isin(sources, repeated)",
-        "test_data.py::test_held_out_pairs_have_no_text_in_common_with_the_others",
+        "test_data.py::test_held_out_pairs_share_no_text_with_the_others",
     ),
     Mutation(
         "data/selection.py",
         "rows = rows[np.argsort(sources[rows])]",
         "rows = rows",
-        "test_data.py::test_what_is_held_out_depends_on_the_texts_alone",
+        "test_data.py::test_held_out_pairs_depend_only_on_the_texts",
     ),
     Mutation(
         "data/selection.py",
         "pc.utf8_trim_whitespace(column)",
         "column",
-        "test_data.py::test_held_out_pairs_have_no_text_in_common_with_the_others",
+        "test_data.py::test_held_out_pairs_share_no_text_with_the_others",
     ),
     Mutation(
         "train/run_directory.py",
@@ -776,32 +775,32 @@ MUTATIONS = [
         "data/batches.py",
         "size = self.max_tokens // int(longest[bounds[-1] - 1])",
         "size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])",
-        "test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
+        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
     Mutation(
         "data/batches.py",
         "return min(fewest + self.shuffle, len(longest))",
         "return fewest + self.shuffle",
-        "test_batching.py::test_every_plan_keeps_the_budget_the_count_and_every_example",
+        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
     Mutation(
         "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.epoch, stream])",
-        "test_batching.py::test_same_seed_and_epoch_give_the_same_batches_and_others_do_not",
+        "test_batching.py::test_seed_and_epoch_decide_the_batches",
     ),
     Mutation(
         "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.seed, stream])",
-        "test_batching.py::test_epochs_differ_in_composition_and_not_in_order_alone",
+        "test_batching.py::test_batches_of_two_epochs_differ_in_composition",
     ),
     # The same updates by any number of processes.
     Mutation(
         "train/arguments.py",
         "if batches % processes == 0:",
         "if True:",
-        "test_arguments.py::test_an_update_that_cannot_be_divided_is_refused_with_the_nearest_that_can",
+        "test_arguments.py::test_indivisible_gradient_accumulation_is_refused_with_advice",
     ),
     Mutation(
         "train/run.py",
@@ -838,7 +837,7 @@ MUTATIONS = [
         "data/bpe_dropout.py",
         "rng.random(len(candidates)) < self.probability",
         "rng.random(len(candidates)) < self.probability / 2",
-        "test_bpe_dropout.py::test_every_merge_is_undone_with_the_probability",
+        "test_bpe_dropout.py::test_every_merge_is_undone_with_the_given_probability",
     ),
     Mutation(
         "data/bpe_dropout.py",
@@ -852,8 +851,7 @@ MUTATIONS = [
         "            collate_fn=self.data_collator,",
         "self.args.process_index :: self.args.world_size],\n"
         "            collate_fn=self._training_collator(),",
-        "test_bpe_dropout.py"
-        "::test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones",
+        "test_bpe_dropout.py::test_training_splits_pieces_anew_each_epoch_and_evaluation_never",
     ),
     # R-Drop.
     Mutation(
@@ -936,31 +934,31 @@ MUTATIONS = [
         "train/averaging.py",
         "total = torch.zeros(last.shape, dtype=torch.float64)",
         "total = torch.zeros(last.shape, dtype=last.dtype)",
-        "test_averaging.py::test_half_precision_is_summed_in_float64_and_kept",
+        "test_averaging.py::test_half_precision_is_summed_in_float64_and_keeps_its_dtype",
     ),
     Mutation(
         "train/averaging.py",
         "total += tensor",
         "total = tensor * len(weights)",
-        "test_averaging.py::test_mean_equals_the_sum_by_hand_in_float64",
+        "test_averaging.py::test_mean_equals_a_float64_mean_computed_by_hand",
     ),
     Mutation(
         "train/averaging.py",
         "companions_from=checkpoints[-1]",
         "companions_from=checkpoints[0]",
-        "test_averaging.py::test_companions_come_from_the_last_and_other_files_stay",
+        "test_averaging.py::test_config_and_tokenizer_come_from_the_last_and_other_files_stay",
     ),
     Mutation(
         "storage/atomic.py",
         "key=lambda path: path.name == last",
         "key=lambda path: path.name != last",
-        "test_atomic.py::test_the_last_file_comes_when_the_others_are_there",
+        "test_atomic.py::test_the_file_named_as_last_is_moved_last",
     ),
     Mutation(
         "train/checkpoints.py",
         "wanted = step % every == 0 or not chosen",
         "wanted = True",
-        "test_checkpoints.py::test_average_takes_the_schedule_and_the_last",
+        "test_checkpoints.py::test_average_takes_scheduled_checkpoints_and_the_last",
     ),
     # Average and length penalty are chosen on validation pairs.
     Mutation(
@@ -1043,14 +1041,13 @@ MUTATIONS = [
         "cli/translate.py",
         "[first, *itertools.islice(found, len(texts) - 1)]",
         "[first]",
-        "test_cli_translate.py"
-        "::test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay",
+        "test_cli_translate.py::test_document_is_translated_by_sentence_and_keeps_its_lines",
     ),
     Mutation(
         "data/splitting.py",
         'space = "" if _base(language) in _WITHOUT_SPACES else " "',
         'space = " "',
-        "test_cli_translate.py::test_paragraphs_are_joined_as_their_language_is_written",
+        "test_cli_translate.py::test_sentences_are_joined_by_a_space_except_in_zh_and_ja",
     ),
     # Training that starts from a trained model.
     Mutation(
@@ -1101,7 +1098,7 @@ MUTATIONS = [
         "train/checkpoints.py",
         "[-max(keep, 2) :]",
         "[-keep:]",
-        "test_checkpoints.py::test_pruning_keeps_one_to_fall_back_on",
+        "test_checkpoints.py::test_pruning_keeps_an_earlier_checkpoint_to_fall_back_on",
     ),
     Mutation(
         "train/checkpoints.py",
@@ -1113,19 +1110,19 @@ MUTATIONS = [
         "train/checkpoints.py",
         "or Path(name).name != name:",
         "or False:",
-        "test_checkpoints.py::test_a_manifest_speaks_of_its_own_checkpoint_alone",
+        "test_checkpoints.py::test_manifest_with_files_outside_its_checkpoint_is_refused",
     ),
     Mutation(
         "train/checkpoints.py",
         "        Progress.load(checkpoint)\n",
         "",
-        "test_checkpoints.py::test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole",
+        "test_checkpoints.py::test_checkpoint_without_valid_progress_is_not_whole",
     ),
     Mutation(
         "train/checkpoints.py",
         "broken.append(found[step])",
         "continue",
-        "test_checkpoints.py::test_broken_checkpoints_that_the_average_lacks_are_named",
+        "test_checkpoints.py::test_broken_checkpoints_left_out_of_the_average_are_named",
     ),
     # Newcomers' files of pairs.
     Mutation(
@@ -1138,26 +1135,26 @@ MUTATIONS = [
         "data/selection.py",
         "np.isin(_pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other)))",
         "np.isin(_hashes(dataset)[0], _hashes(other)[0])",
-        "test_data.py::test_test_pairs_that_are_training_pairs_too_are_counted",
+        "test_data.py::test_test_pairs_shared_with_training_are_counted",
     ),
     Mutation(
         "train/evaluating.py",
         "        _check_files_held_out_from(recipe, run)\n",
         "",
-        "test_compare.py::test_pairs_held_out_of_a_file_that_changed_are_not_tested_on",
+        "test_compare.py::test_held_out_pairs_of_a_changed_file_are_not_tested_on",
     ),
     Mutation(
         "train/averaging.py",
         "if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():",
         "if False:",
-        "test_compare.py::test_an_average_searches_as_its_run_does_and_another_search_is_told",
+        "test_compare.py::test_average_keeps_its_runs_search_and_other_searches_are_noted",
     ),
     # Resumption.
     Mutation(
         "storage/pickles.py",
         'map_location="cpu", weights_only=True)',
         'map_location="cpu", weights_only=False)',
-        "test_checkpoints.py::test_no_code_of_a_checkpoint_runs_on_resumption",
+        "test_checkpoints.py::test_resumption_runs_no_code_of_a_checkpoint",
     ),
     Mutation(
         "train/trainer.py",
@@ -1207,7 +1204,7 @@ MUTATIONS = [
         "for name, advice in UNUSED.items():",
         "for name, advice in ():",
         "test_trainer.py::test_trainers_label_smoothing_and_generation_are_rejected"
-        " test_arguments.py::test_an_argument_without_use_is_refused_by_name",
+        " test_arguments.py::test_unused_arguments_are_refused_by_name",
     ),
     Mutation(
         "train/trainer.py",
@@ -1237,38 +1234,38 @@ MUTATIONS = [
         "train/trainer.py",
         "if self.args.data_seed is None else self.args.data_seed",
         "",
-        "test_arguments.py::test_the_order_of_the_batches_has_a_seed_of_its_own",
+        "test_arguments.py::test_data_seed_decides_the_order_of_batches",
     ),
     # Arguments of the host.
     Mutation(
         "train/arguments.py",
         "return self.learning_rate",
         "return 1.0",
-        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+        "test_arguments.py::test_optimizer_and_rates_equal_those_of_seq2seq_trainer",
     ),
     Mutation(
         "train/trainer.py",
         "self.args.optim is not None or self.args.weight_decay:",
         "self.args.optim is not None:",
-        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+        "test_arguments.py::test_optimizer_and_rates_equal_those_of_seq2seq_trainer",
     ),
     Mutation(
         "train/trainer.py",
         "        if kind is not None:\n            return super()",
         "        if False:\n            return super()",
-        "test_arguments.py::test_what_is_asked_for_is_what_the_host_makes_of_it",
+        "test_arguments.py::test_optimizer_and_rates_equal_those_of_seq2seq_trainer",
     ),
     Mutation(
         "train/optimization.py",
         "return learning_rate * (d_model * warmup_steps) ** 0.5",
         "return learning_rate * d_model**0.5",
-        "test_arguments.py::test_a_rate_without_a_schedule_is_the_peak_of_eq3",
+        "test_arguments.py::test_learning_rate_without_a_schedule_is_the_peak_of_eq3",
     ),
     Mutation(
         "train/trainer.py",
         "if name in wanted and wanted[name] != found[name]:",
         "if False:",
-        "test_arguments.py::test_a_checkpoint_goes_on_with_what_is_asked_for_or_not_at_all",
+        "test_arguments.py::test_resuming_with_other_or_no_optimizer_state_is_refused",
     ),
     Mutation(
         "train/checkpoints.py",
@@ -1286,7 +1283,7 @@ MUTATIONS = [
         "train/cpu_settings.py",
         'return "medium" if error <= _FLOAT32_ERROR else "highest"',
         'return "medium"',
-        "test_cpu_training.py::test_products_that_are_not_float32_are_refused",
+        "test_cpu_training.py::test_products_below_float32_precision_are_refused",
     ),
     # Recipes.
     Mutation(
@@ -1377,13 +1374,13 @@ MUTATIONS = [
         "configuration_vanilla_transformer.py",
         "        _for_each_side(fields)\n",
         "",
-        "test_configuration.py::test_a_name_for_both_sides_may_not_contradict_that_of_one",
+        "test_configuration.py::test_name_for_both_sides_may_not_contradict_that_of_one_side",
     ),
     Mutation(
         "configuration_vanilla_transformer.py",
         "        _check_names(others)\n",
         "",
-        "test_configuration.py::test_a_name_that_was_meant_to_be_a_field_is_refused",
+        "test_configuration.py::test_misspelled_field_is_refused_with_a_suggestion",
     ),
     Mutation(
         "configuration_vanilla_transformer.py",
@@ -1395,7 +1392,7 @@ MUTATIONS = [
         "beam_search.py",
         'found["scores"][:, 0].isnan().any()',
         "False",
-        "test_beam_search.py::test_a_model_whose_outputs_are_not_finite_is_refused",
+        "test_beam_search.py::test_a_model_with_nonfinite_outputs_is_refused",
     ),
     Mutation(
         "beam_search.py",
@@ -1462,19 +1459,19 @@ MUTATIONS = [
         "train/cpu_settings.py",
         "in model.__dict__ else None\n    _set_plain_dropout(model)\n",
         "in model.__dict__ else None\n",
-        "test_cpu_training.py::test_within_a_training_a_model_is_decoded_as_its_user_made_it",
+        "test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
     ),
     Mutation(
         "train/cpu_settings.py",
         'model.forward = model.__dict__["_original_forward"]',
         "pass",
-        "test_cpu_training.py::test_within_a_training_a_model_is_decoded_as_its_user_made_it",
+        "test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
     ),
     Mutation(
         "train/curves.py",
         '    perplexity |= _series(log_history, "eval_perplexity")\n',
         "",
-        "test_curves.py::test_logged_perplexity_goes_before_the_exponential_of_the_loss",
+        "test_curves.py::test_logged_perplexity_is_preferred_to_the_exponential_of_the_loss",
     ),
     Mutation(
         "train/curves.py",
@@ -1506,19 +1503,19 @@ MUTATIONS = [
         "evaluation/likelihood.py",
         "attention_mask=mask.to(model.device),",
         "attention_mask=None,",
-        "test_compare.py::test_log_probabilities_are_those_of_a_loop_over_tokens",
+        "test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/likelihood.py",
         "if not math.isfinite(value):",
         "if False:",
-        "test_compare.py::test_a_broken_model_is_told_from_an_unlikely_pair",
+        "test_compare.py::test_nan_log_probability_is_reported_as_a_broken_model",
     ),
     Mutation(
         "evaluation/likelihood.py",
         "found[index] = Likelihood(",
         "found[batch[0]] = Likelihood(",
-        "test_compare.py::test_log_probabilities_are_those_of_a_loop_over_tokens",
+        "test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/significance.py",
@@ -1548,25 +1545,25 @@ MUTATIONS = [
         "train/comparing.py",
         "if texts[0] != texts[1]:",
         "if texts[0].keys() != texts[1].keys():",
-        "test_compare.py::test_runs_of_other_test_pairs_or_languages_are_refused",
+        "test_compare.py::test_runs_with_different_test_pairs_or_languages_are_refused",
     ),
     Mutation(
         "train/comparing.py",
         "run = runs[(turn + place) % len(runs)]",
         "run = runs[place]",
-        "test_compare.py::test_turns_are_dealt_evenly_and_the_first_call_is_not_measured",
+        "test_compare.py::test_runs_take_turns_and_the_first_call_is_not_timed",
     ),
     Mutation(
         "train/comparing.py",
         "all(labels == ids[0] for labels in ids)",
         "True",
-        "test_compare.py::test_compared_runs_have_the_scores_of_their_evaluation",
+        "test_compare.py::test_compared_runs_have_the_scores_of_evaluate",
     ),
     Mutation(
         "cli/compare.py",
         "self.before.append(self.complaints - complaints)\n            complaints",
         "self.before.append(0)\n            complaints",
-        "test_compare.py::test_scores_stand_on_the_lines_of_their_pairs",
+        "test_compare.py::test_score_prints_each_score_on_the_line_of_its_pair",
     ),
     Mutation(
         "cli/evaluate.py",
@@ -1578,7 +1575,7 @@ MUTATIONS = [
         "train/checkpoints.py",
         "if sealed and not is_whole(path):",
         "if False:",
-        "test_averaging.py::test_averages_that_cannot_be_made_are_refused_in_one_line",
+        "test_averaging.py::test_impossible_averages_give_a_one_line_error",
     ),
     Mutation(
         "evaluation/models.py",
@@ -1724,31 +1721,31 @@ MUTATIONS = [
         "storage/atomic.py",
         '    sync(*aside.rglob("*"), aside)\n',
         "",
-        "test_atomic.py::test_the_content_is_on_the_disk_before_the_name_and_the_name_after",
+        "test_atomic.py::test_files_are_synced_before_the_rename_and_folders_after",
     ),
     Mutation(
         "storage/atomic.py",
         "        if refusal is None:\n",
         "        if True:\n",
-        "test_atomic.py::test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays",
+        "test_atomic.py::test_disk_errors_give_one_line_and_keep_the_old_file",
     ),
     Mutation(
         "storage/atomic.py",
         "if is_device or (path.exists() and not path.is_file()):",
         "if is_device:",
-        "test_atomic.py::test_a_device_is_written_to_and_stays",
+        "test_atomic.py::test_a_device_is_written_to_and_not_replaced",
     ),
     Mutation(
         "storage/atomic.py",
         "if is_device or (path.exists() and not path.is_file()):",
         "if path.exists() and not path.is_file():",
-        "test_atomic.py::test_the_standard_output_is_no_file_to_replace",
+        "test_atomic.py::test_standard_output_is_written_to_and_not_replaced",
     ),
     Mutation(
         "storage/atomic.py",
         '_SEVERAL = f"{PARTIAL}files-"',
         "_SEVERAL = PARTIAL",
-        "test_atomic.py::test_files_of_one_folder_and_a_file_in_it_can_be_written_at_once",
+        "test_atomic.py::test_a_file_and_its_folder_can_be_written_at_the_same_time",
     ),
     Mutation(
         "cli/translate.py",
@@ -1760,13 +1757,13 @@ MUTATIONS = [
         "fast/plain.py",
         "if not is_method and not isinstance(own, TemporaryForward):",
         "if not is_method:",
-        "test_changed_models.py::test_a_model_that_another_thread_decodes_is_plain",
+        "test_changed_models.py::test_model_is_plain_while_another_thread_decodes_it",
     ),
     Mutation(
         "storage/atomic.py",
         "target = path.resolve()",
         "target = path.absolute()",
-        "test_atomic.py::test_a_link_stays_and_its_file_is_replaced",
+        "test_atomic.py::test_writing_to_a_symlink_replaces_its_target",
     ),
     Mutation(
         "storage/atomic.py",
@@ -1784,7 +1781,7 @@ MUTATIONS = [
         "storage/atomic.py",
         "            _let_others_read_weights(aside / output.name)\n",
         "",
-        "test_atomic.py::test_weights_are_readable_like_the_other_files",
+        "test_atomic.py::test_weights_have_the_permissions_of_other_files",
     ),
     # Loading and importing: no code is run, no tensor is lost.
     Mutation(
@@ -1954,26 +1951,26 @@ MUTATIONS = [
         "cli/train.py",
         'if field.metadata["common"]:',
         "if False:",
-        "test_cli.py::test_help_of_train_begins_with_what_most_users_give",
+        "test_cli.py::test_train_help_begins_with_the_common_options",
     ),
     Mutation(
         "cli/train.py",
         "--output-dir runs/mine\n",
         "--output-directory runs/mine\n",
-        "test_cli.py::test_every_command_has_examples_that_the_parser_takes",
+        "test_cli.py::test_every_command_has_examples_that_the_parser_accepts",
     ),
     Mutation(
         "__init__.py",
         'if Path(sys.argv[0]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):',
         "if sys.argv[0]:",
-        "test_cli.py::test_help_and_mistyped_commands_wait_for_no_library",
+        "test_cli.py::test_help_and_mistyped_commands_load_no_slow_library",
     ),
     Mutation("cli/parser.py", "    register()\n", "", "test_readme.py::test_block_translate_cli"),
     Mutation(
         "cli/parser.py",
         'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 2',
         'print(f"vanilla-transformer: {line}", file=sys.stderr)\n        return 1',
-        "test_cli.py::test_mistakes_end_in_one_line",
+        "test_cli.py::test_mistakes_give_a_one_line_error",
     ),
     Mutation(
         "cli/parser.py",
@@ -1986,13 +1983,13 @@ MUTATIONS = [
         "cli/parser.py",
         'return f"{_short(str(error.filename))}: {error.strerror}"',
         "return repr(error)",
-        "test_cli_translate.py::test_a_source_that_cannot_be_read_is_named",
+        "test_cli_translate.py::test_unreadable_source_is_named",
     ),
     Mutation(
         "cli/parser.py",
         'return " ".join(str(error).split())',
         'return str(error).replace(". ", "\\n")',
-        "test_cli.py::test_mistakes_end_in_one_line",
+        "test_cli.py::test_mistakes_give_a_one_line_error",
     ),
     # The paper as a notebook: the same code in both languages, with the outputs of that code.
     Mutation(
@@ -2062,7 +2059,7 @@ MUTATIONS = [
         "data/cldr/pairs.py",
         " or _split_of(source) != split:",
         ":",
-        "test_cldr.py::test_no_source_is_in_two_splits_whatever_the_seed",
+        "test_cldr.py::test_no_source_is_in_two_splits_for_any_seed",
     ),
 ]
 

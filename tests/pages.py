@@ -1,4 +1,4 @@
-"""The pages for users, as one text: what they say is tested wherever it stands."""
+"""The pages for users as one text, so that tests do not depend on which page says what."""
 
 from pathlib import Path
 

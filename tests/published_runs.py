@@ -1,4 +1,4 @@
-"""Run directories of models that were never trained, for tests of publishing."""
+"""Run directories with untrained models, for tests of publishing."""
 
 import json
 
@@ -71,7 +71,7 @@ def tiny_tokenizer():
 
 
 def write_run(directory, *, seed=0, metrics=METRICS):
-    """What a training leaves behind, with all that must stay at home."""
+    """Write a run directory, including files that must not be published."""
     directory.mkdir(parents=True, exist_ok=True)
     tiny_model(seed).save_pretrained(directory)
     tiny_tokenizer().save_pretrained(directory)
@@ -87,7 +87,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
 
 
 def load_here(folder, texts, *, form, name=None):
-    """Replace `load_in_clean_process`, which takes seconds; other tests start it."""
+    """Stand in for `load_in_clean_process`, which takes seconds and is tested elsewhere."""
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(publishing.translate(model, tokenizer, [text])) for text in texts]
     logits = publishing._logits(model, tokenizer, texts[0])

@@ -1,6 +1,6 @@
 """The paper in plain formulas, as an oracle: one sentence at a time, without padding or caches.
 
-The forward pass takes a model's weights and config alone; the search calls `model(...)`.
+The forward pass needs only a model's weights and config; the search calls `model(...)`.
 """
 
 import math
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 
 def position_encoding(weights, config, stack, length):
-    """Section 3.5, its learned alternative, and the layout of the authors' code: (T, d)."""
+    """Return encodings (T, d): Section 3.5, learned, or in the layout of the authors' code."""
     d = config.d_model
     if config.position_encoding == "learned":
         return weights[f"{stack}.embed_positions.weight"][:length]
@@ -68,9 +68,9 @@ def layer_norm(weights, name, x, eps):
 
 
 def forward(weights, config, source, target):
-    """Figure 1 as far as the softmax, for one pair of ids (S,), (T,): logits, (T, V).
+    """Return the logits (T, V) of Figure 1 for one pair of ids, (S,) and (T,).
 
-    `weights` are float64 and named as in a checkpoint; tied tables may be left out.
+    `weights` are float64 and named as in a checkpoint; tied tables may be missing.
     """
 
     def table(name):
@@ -134,14 +134,14 @@ def penalty(length, alpha=0.6):
 
 @torch.no_grad()
 def next_log_probs(model, source, hypotheses):
-    """log P(next token), (hypotheses, V), by the whole model, without cache or padding."""
+    """Return log P(next token), (hypotheses, V), by full passes without cache or padding."""
     targets = torch.tensor([[START, *tokens] for tokens in hypotheses])
     logits = model(source.expand(len(hypotheses), -1), decoder_input_ids=targets).logits[:, -1]
     return logits.log_softmax(-1).tolist()
 
 
 def log_prob(model, source, tokens):
-    """log P(tokens), of the whole sequence."""
+    """Return log P(tokens) of a whole sequence."""
     targets = torch.tensor([[START, *tokens[:-1]]])
     with torch.no_grad():
         log_probs = model(source, decoder_input_ids=targets).logits.log_softmax(-1)
@@ -151,10 +151,10 @@ def log_prob(model, source, tokens):
 def authors_search(
     model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER, early=False
 ):
-    """The loop of the authors' utils/beam_search.py for one sentence, in plain Python.
+    """Search for one sentence with the loop of the authors' utils/beam_search.py.
 
-    Pairs of a penalized score and a sequence, the best first. With `early`, fairseq's rule as well:
-    only the best `beam` extensions can end a hypothesis, and `beam` ended ones are enough.
+    Return pairs of a penalized score and a sequence, best first. `early` adds fairseq's rule: only
+    the best `beam` extensions can end a hypothesis, and the search stops once `beam` have ended.
     """
     limit = source.size(1) + EXTRA_TOKENS if limit is None else limit
     alive, finished = [(0.0, ())], []
@@ -176,7 +176,7 @@ def authors_search(
         finished += [(score / divisor, tokens) for score, tokens in ending if tokens[-1] == END]
         finished = sorted(finished, reverse=True)[:beam]
         alive = [pair for pair in grown if pair[1][-1] != END][:beam]
-        # _is_finished: the worst finished beats what the best alive can still become
+        # _is_finished: the worst finished score beats any that the best alive can still reach
         if not alive or (early and len(finished) == beam):
             break
         if finished and finished[-1][0] > alive[0][0] / penalty(limit, alpha):

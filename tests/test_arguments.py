@@ -1,4 +1,4 @@
-"""Arguments of the host: what its own trainer does with them ours does too, or refuses them."""
+"""Arguments of Seq2SeqTrainer: our trainer treats each as it does, or refuses it."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from vanilla_transformer.train.arguments import (
 )
 from vanilla_transformer.train.checkpoints import checkpoints
 
-# The host acts on these, or leaves them to whoever calls it; ours does the same.
+# Seq2SeqTrainer acts on these or leaves them to its caller; our trainer does the same.
 OBEYED = """
 output_dir num_train_epochs max_steps gradient_accumulation_steps max_grad_norm seed data_seed
 full_determinism use_cpu do_train do_eval do_predict resume_from_checkpoint ignore_data_skip
@@ -46,7 +46,7 @@ dataloader_multiprocessing_context
 ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend
 ddp_timeout debug skip_memory_metrics generation_config
 """
-# Arguments of what is refused, or read with it alone: without it the host does not act on them.
+# These belong to refused arguments: without those, Seq2SeqTrainer does not act on them.
 MOOT = """
 prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps
 include_for_metrics batch_eval_metrics length_column_name sortish_sampler fsdp_config
@@ -57,7 +57,7 @@ def arguments(**settings):
     return VanillaTransformerTrainingArguments("out", report_to="none", use_cpu=True, **settings)
 
 
-def test_every_argument_of_the_host_is_obeyed_or_refused():
+def test_every_seq2seq_trainer_argument_is_obeyed_or_refused():
     acted_on = {*OBEYED.split(), *MOOT.split()}
     found = {field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)}
     assert found <= acted_on | UNUSED.keys()
@@ -65,7 +65,7 @@ def test_every_argument_of_the_host_is_obeyed_or_refused():
 
 
 @pytest.mark.parametrize("name", UNUSED)
-def test_an_argument_without_use_is_refused_by_name(name):
+def test_unused_arguments_are_refused_by_name(name):
     args = arguments()
     check_arguments(args)
     setattr(args, name, "another")
@@ -95,12 +95,12 @@ def test_an_argument_without_use_is_refused_by_name(name):
         ),
     ],
 )
-def test_arguments_that_do_not_go_together_are_refused(tmp_path, settings, said):
+def test_invalid_or_conflicting_arguments_are_refused(tmp_path, settings, said):
     with pytest.raises(ValueError, match=said):
         make_trainer(tmp_path, **{"learning_rate_factor": 1.0, **settings})
 
 
-def test_functions_that_only_the_host_would_call_are_refused(tmp_path):
+def test_metric_functions_and_search_options_are_refused(tmp_path):
     for name in ("compute_metrics", "preprocess_logits_for_metrics"):
         with pytest.raises(ValueError, match=f"got {name}; .* Use Seq2SeqTrainer"):
             make_trainer(tmp_path, given={name: print})
@@ -108,7 +108,7 @@ def test_functions_that_only_the_host_would_call_are_refused(tmp_path):
         make_trainer(tmp_path).evaluate(num_beams=4, max_length=9)
 
 
-def test_pairs_to_translate_need_the_language_that_bleu_is_of(tmp_path):
+def test_validation_pairs_need_a_target_language(tmp_path):
     with pytest.raises(ValueError, match="got validation_pairs and no target_language"):
         make_trainer(tmp_path, given={"validation_pairs": [("a", "b")]})
 
@@ -132,7 +132,7 @@ HOSTS = [
 
 
 def prepared(trainer, updates=10):
-    """Class and groups of the optimizer, and the rate of each update."""
+    """Return class and groups of the optimizer, and the rate of each update."""
     trainer.create_optimizer_and_scheduler(num_training_steps=updates)
     groups = [
         {**group, "params": [id(parameter) for parameter in group["params"]]}
@@ -147,7 +147,7 @@ def prepared(trainer, updates=10):
 
 
 @pytest.mark.parametrize("settings", HOSTS)
-def test_what_is_asked_for_is_what_the_host_makes_of_it(tmp_path, settings):
+def test_optimizer_and_rates_equal_those_of_seq2seq_trainer(tmp_path, settings):
     model = tiny_model()
     ours = make_trainer(tmp_path, model=model, **{"learning_rate_factor": 1.0, **settings})
     papers = {"adam_beta2": 0.98, "adam_epsilon": 1e-9, "report_to": "none", "use_cpu": True}
@@ -164,7 +164,7 @@ def eq3(updates, *, factor, d_model=16, warmup=10):
     return [factor * d_model**-0.5 * min(k**-0.5, k * warmup**-1.5) for k in range(1, updates + 1)]
 
 
-def test_without_them_it_is_eq3_and_the_papers_adam(tmp_path):
+def test_defaults_are_eq3_and_the_papers_adam(tmp_path):
     trainer = make_trainer(tmp_path)
     kind, (group,), rates = prepared(trainer, 20)
     assert kind is torch.optim.Adam
@@ -175,19 +175,19 @@ def test_without_them_it_is_eq3_and_the_papers_adam(tmp_path):
 
 
 @pytest.mark.parametrize("optim", [None, "adamw_torch", "adafactor"])
-def test_a_rate_without_a_schedule_is_the_peak_of_eq3(tmp_path, optim):
+def test_learning_rate_without_a_schedule_is_the_peak_of_eq3(tmp_path, optim):
     settings = {"learning_rate": 1e-3, "learning_rate_factor": 1.0, "optim": optim}
     _, _, rates = prepared(make_trainer(tmp_path, **settings), 30)
     assert max(rates) == rates[10 - 1] == pytest.approx(1e-3, rel=1e-12)
     assert rates == pytest.approx(eq3(30, factor=1e-3 * (16 * 10) ** 0.5), rel=1e-12)
 
 
-def test_a_warm_up_may_be_a_share_of_the_run(tmp_path):
+def test_warmup_may_be_a_fraction_of_the_run(tmp_path):
     trainer = make_trainer(tmp_path, warmup_steps=0.25)
     assert prepared(trainer, 20)[2] == pytest.approx(eq3(20, factor=0.1, warmup=5), rel=1e-14)
 
 
-def test_a_training_goes_at_the_rates_of_the_hosts_schedule(tmp_path):
+def test_training_follows_the_chosen_schedule(tmp_path):
     settings = {"learning_rate": 3e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"}
     trainer = make_trainer(tmp_path, warmup_steps=0, max_steps=3, logging_steps=1, **settings)
     trainer.train()
@@ -195,7 +195,7 @@ def test_a_training_goes_at_the_rates_of_the_hosts_schedule(tmp_path):
     assert rates == pytest.approx([3e-3, 2e-3, 1e-3])
 
 
-def test_an_optimizer_and_a_schedule_that_are_given_are_used(tmp_path):
+def test_a_given_optimizer_and_schedule_are_used(tmp_path):
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
@@ -222,7 +222,7 @@ def test_an_optimizer_and_a_schedule_that_are_given_are_used(tmp_path):
         ({"learning_rate_factor": 0.1}, "both", "learning_rate_factor=0.1; the schedule that was"),
     ],
 )
-def test_two_owners_of_one_thing_are_refused(tmp_path, settings, which, said):
+def test_arguments_conflicting_with_a_given_optimizer_are_refused(tmp_path, settings, which, said):
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -240,7 +240,7 @@ DECAY = {**LINEAR, "weight_decay": 0.1}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The directory of a training of one update, which is done once."""
+    """Return the directory of a one-update training; each setting is trained only once."""
     done = {}
 
     def train(settings):
@@ -264,13 +264,13 @@ def trained(tmp_path_factory):
         ({"save_only_model": True}, {}, r"holds no optimizer\.pt, because of save_only_model"),
     ],
 )
-def test_a_checkpoint_goes_on_with_what_is_asked_for_or_not_at_all(trained, first, then, said):
+def test_resuming_with_other_or_no_optimizer_state_is_refused(trained, first, then, said):
     directory = trained(first)
     with pytest.raises(ValueError, match=said):
         make_trainer(directory, max_steps=2, **then).train(resume_from_checkpoint=True)
 
 
-# ------------------------------------------------------------------------------ all the other ones
+# ---------------------------------------------------------------------------------- other arguments
 
 
 @pytest.mark.parametrize("settings", [{}, HOSTS[-1]])
@@ -298,7 +298,7 @@ def test_arguments_survive_copies_files_and_command_lines(settings, tmp_path):
     assert "lr_scheduler_type" in args.to_sanitized_dict()
 
 
-def test_the_order_of_the_batches_has_a_seed_of_its_own(tmp_path):
+def test_data_seed_decides_the_order_of_batches(tmp_path):
     orders = []
     for seeds in ({"seed": 3}, {"seed": 4, "data_seed": 3}, {"seed": 3, "data_seed": 4}):
         trainer = make_trainer(tmp_path, **seeds)
@@ -308,16 +308,16 @@ def test_the_order_of_the_batches_has_a_seed_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(("disabled", "shown"), [(None, False), (True, False), (False, True)])
-def test_one_bar_is_shown_to_whoever_asks_for_it(tmp_path, capfd, disabled, shown):
+def test_progress_bar_is_shown_only_if_asked_for(tmp_path, capfd, disabled, shown):
     trainer = make_trainer(tmp_path, disable_tqdm=disabled, max_steps=1, save_strategy="no")
     callbacks = [type(callback) for callback in trainer.callback_handler.callbacks]
-    assert ProgressCallback not in callbacks  # ours knows when the minutes end
+    assert ProgressCallback not in callbacks  # our own bar knows about max_minutes
     trainer.train()
     assert ("1/1" in capfd.readouterr().err) == shown
 
 
 def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
-    # So fast that it only gets worse.
+    # The learning rate is so high that the loss soon rises.
     trainer = make_trainer(
         tmp_path,
         **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
@@ -327,12 +327,12 @@ def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
     trainer.train()
     losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
     best = losses.index(min(losses)) + 1
-    assert best < 5  # or it would be among the last two anyway
+    assert best < 5  # otherwise it would be among the last two anyway
     assert list(checkpoints(tmp_path)) == [best, 5, 6]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
 
 
-def test_checkpoints_of_every_epoch_are_kept_as_those_of_the_schedule(tmp_path):
+def test_epoch_checkpoints_are_kept_like_scheduled_ones(tmp_path):
     limits = {"max_steps": -1, "num_train_epochs": 3, "checkpoints_to_keep": 2}
     trainer = make_trainer(tmp_path, train=copy_task(20), save_strategy="epoch", **limits)
     trainer.train()
@@ -340,12 +340,12 @@ def test_checkpoints_of_every_epoch_are_kept_as_those_of_the_schedule(tmp_path):
     assert list(checkpoints(tmp_path)) == [2 * epoch, 3 * epoch]
 
 
-def test_steps_between_checkpoints_may_be_a_share_of_the_run(tmp_path):
+def test_save_steps_may_be_a_fraction_of_the_run(tmp_path):
     make_trainer(tmp_path, max_steps=4, save_steps=0.25, checkpoints_to_keep=2).train()
     assert list(checkpoints(tmp_path)) == [3, 4]
 
 
-def test_noise_on_the_embeddings_reaches_the_training(tmp_path):
+def test_neftune_noise_reaches_the_training(tmp_path):
     found = []
     for alpha in (None, 5.0):
         settings = {"max_steps": 1, "save_strategy": "no"}
@@ -355,7 +355,7 @@ def test_noise_on_the_embeddings_reaches_the_training(tmp_path):
     assert not torch.equal(*found)
 
 
-def test_no_collator_is_the_one_of_pairs(tmp_path):
+def test_default_collator_is_the_pair_collator(tmp_path):
     trainer = make_trainer(tmp_path, given={"data_collator": None})
     assert trainer.data_collator([copy_task(1)[0]])["labels"].shape[0] == 1
 
@@ -369,14 +369,12 @@ def test_no_collator_is_the_one_of_pairs(tmp_path):
         (8, 16, "give 16, or start 8"),
     ],
 )
-def test_an_update_that_cannot_be_divided_is_refused_with_the_nearest_that_can(
-    batches, processes, advice
-):
+def test_indivisible_gradient_accumulation_is_refused_with_advice(batches, processes, advice):
     message = f"gradient_accumulation: got {batches} .* among {processes} processes; {advice}\\."
     with pytest.raises(ValueError, match=message):
         share_of_update(batches, processes)
 
 
 @pytest.mark.parametrize(("batches", "processes", "share"), [(1, 1, 1), (8, 8, 1), (8, 2, 4)])
-def test_an_update_is_divided_among_the_processes(batches, processes, share):
+def test_gradient_accumulation_is_divided_among_processes(batches, processes, share):
     assert share_of_update(batches, processes) == share

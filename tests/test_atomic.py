@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders appear whole or not at all."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
 class Crash(Exception):
-    """What ends a write in the middle."""
+    """Interrupts a write."""
 
 
 def write_half(path):
@@ -53,7 +53,7 @@ def test_crash_leaves_the_old_file_and_nothing_else(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_no_file_of_a_user_is_touched(tmp_path):
+def test_files_with_similar_names_are_not_touched(tmp_path):
     for name in ("a.partial", ".a.partial", ".a.tmp", "a.tmp"):
         (tmp_path / name).write_text("mine")
     before = names(tmp_path)
@@ -64,7 +64,7 @@ def test_no_file_of_a_user_is_touched(tmp_path):
     assert {(tmp_path / name).read_text() for name in before} == {"mine"}
 
 
-def test_the_file_is_on_the_way_under_its_own_name(tmp_path):
+def test_temporary_file_has_the_final_name(tmp_path):
     with file_written_aside(tmp_path / "a.png") as aside:
         assert aside.name == "a.png"
         assert aside.parent.parent == tmp_path.resolve()
@@ -72,14 +72,14 @@ def test_the_file_is_on_the_way_under_its_own_name(tmp_path):
     assert (tmp_path / "a.png").read_bytes() == b"picture"
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path):
+def test_written_files_have_default_permissions(tmp_path):
     (tmp_path / "plain").write_text("x")
     write_text(tmp_path / "a", "x")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_link_stays_and_its_file_is_replaced(tmp_path, exists):
+def test_writing_to_a_symlink_replaces_its_target(tmp_path, exists):
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "scores.json", tmp_path / "latest.json"
     if exists:
@@ -91,7 +91,7 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path, exists):
     assert names(tmp_path / "data") == {"scores.json"}
 
 
-def test_a_pipe_is_written_to_and_stays(tmp_path):
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     pipe, got = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: got.append(pipe.read_text()))
@@ -103,8 +103,8 @@ def test_a_pipe_is_written_to_and_stays(tmp_path):
     assert names(tmp_path) == {"pipe"}
 
 
-def test_a_device_is_written_to_and_stays(tmp_path):
-    # A terminal: unlike /dev/null, nobody can put a file in its place if this goes wrong.
+def test_a_device_is_written_to_and_not_replaced(tmp_path):
+    # A terminal: unlike /dev/null, no file can replace it if this goes wrong.
     reader, writer = os.openpty()
     device = os.ttyname(writer)
     (tmp_path / "terminal").symlink_to(device)
@@ -116,7 +116,7 @@ def test_a_device_is_written_to_and_stays(tmp_path):
     os.close(writer)
 
 
-def test_the_standard_output_is_no_file_to_replace(tmp_path):
+def test_standard_output_is_written_to_and_not_replaced(tmp_path):
     target = tmp_path / "out"
     with target.open("w") as stream:
         path = Path(f"/proc/self/fd/{stream.fileno()}")
@@ -126,7 +126,7 @@ def test_the_standard_output_is_no_file_to_replace(tmp_path):
     assert target.stat().st_ino == before
 
 
-def test_files_of_one_folder_and_a_file_in_it_can_be_written_at_once(tmp_path):
+def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
     with file_written_aside(tmp_path / "translation") as aside:
         aside.write_text("long work")
         with files_written_aside(tmp_path, last="b") as folder:
@@ -135,7 +135,7 @@ def test_files_of_one_folder_and_a_file_in_it_can_be_written_at_once(tmp_path):
     assert names(tmp_path) == {"translation", "b"}
 
 
-def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+def test_errors_name_the_requested_file(tmp_path):
     for path in (tmp_path / "nowhere" / "a.json", tmp_path):
         with pytest.raises(OSError, match=r"No such file|Is a directory") as refusal:
             write_text(path, "x")
@@ -158,7 +158,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert names(output.parent) == {"out"}
 
 
-def test_an_empty_folder_is_filled_and_another_one_is_refused(tmp_path):
+def test_only_a_new_or_empty_folder_is_accepted_as_output(tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     check_new_folder(output)
@@ -170,7 +170,7 @@ def test_an_empty_folder_is_filled_and_another_one_is_refused(tmp_path):
             check_new_folder(taken)
 
 
-def test_weights_are_readable_like_the_other_files(tmp_path):
+def test_weights_have_the_permissions_of_other_files(tmp_path):
     with folder_written_aside(tmp_path / "out") as aside:
         tiny_model().save_pretrained(aside)
         os.chmod(aside / "model.safetensors", 0o600)
@@ -178,7 +178,7 @@ def test_weights_are_readable_like_the_other_files(tmp_path):
     assert len(modes) == 1
 
 
-def test_some_files_of_a_folder_are_replaced_together(tmp_path):
+def test_files_of_a_folder_are_replaced_together(tmp_path):
     for name in ("a", "b", "mine"):
         (tmp_path / name).write_text("old")
     left = tmp_path / ".vanilla-transformer-partial-files-killed"
@@ -196,7 +196,7 @@ def test_some_files_of_a_folder_are_replaced_together(tmp_path):
     }
 
 
-def test_the_last_file_comes_when_the_others_are_there(tmp_path, monkeypatch):
+def test_the_file_named_as_last_is_moved_last(tmp_path, monkeypatch):
     replace, moved = Path.replace, []
 
     def noted(path, target):
@@ -225,7 +225,7 @@ def disk_error(number):
         (errno.EIO, "check that disk for errors"),
     ],
 )
-def test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays(tmp_path, number, remedy):
+def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number, remedy):
     path = tmp_path / "a.json"
     write_text(path, "old")
 
@@ -242,7 +242,7 @@ def test_what_a_disk_refuses_is_told_in_one_line_and_the_old_file_stays(tmp_path
 
 @contextlib.contextmanager
 def largest_file(size):
-    """The system stops every write beyond a size, as it does when a disk is full."""
+    """Make the system refuse writes beyond a size, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -253,7 +253,7 @@ def largest_file(size):
 
 @pytest.mark.pictures
 @pytest.mark.parametrize("kind", ["text", "torch", "small", "safetensors", "tokenizer", "png"])
-def test_what_a_library_could_not_write_is_told_in_one_line(tmp_path, kind):
+def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
     tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"
     writers = {
         "text": lambda: write_text(path, "x" * 10_000),
@@ -285,13 +285,13 @@ def test_what_a_library_could_not_write_is_told_in_one_line(tmp_path, kind):
         PermissionError(errno.EACCES, "Permission denied", "b"),
     ],
 )
-def test_other_errors_in_the_middle_of_a_write_stay_what_they_are(tmp_path, error):
+def test_other_errors_during_a_write_pass_unchanged(tmp_path, error):
     with pytest.raises(type(error)) as caught, writing(tmp_path / "a"):
         raise error
     assert caught.value is error
 
 
-def test_the_content_is_on_the_disk_before_the_name_and_the_name_after(tmp_path, monkeypatch):
+def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
 
     def noted_sync(descriptor):
@@ -319,7 +319,7 @@ def test_the_content_is_on_the_disk_before_the_name_and_the_name_after(tmp_path,
     assert done[3:] == [("name", "new"), ("sync", tmp_path.name)]
 
 
-def test_a_file_system_without_fsync_is_no_error(tmp_path, monkeypatch):
+def test_files_are_written_where_fsync_is_not_supported(tmp_path, monkeypatch):
     def refuse(descriptor):
         raise disk_error(errno.EINVAL)
 
@@ -335,7 +335,7 @@ def test_a_file_system_without_fsync_is_no_error(tmp_path, monkeypatch):
         ("[1]", r"a\.json holds a list; expected an object; leave it out\."),
     ],
 )
-def test_json_that_is_no_object_is_refused_with_the_remedy(tmp_path, text, message):
+def test_json_that_is_not_an_object_is_refused_with_advice(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_json(tmp_path / "a.json", remedy="leave it out")
@@ -344,7 +344,7 @@ def test_json_that_is_no_object_is_refused_with_the_remedy(tmp_path, text, messa
         read_json(tmp_path / "a.json")
 
 
-def test_json_comes_back_as_it_was_written(tmp_path):
+def test_json_round_trips(tmp_path):
     content = {"b": "\u00fcber", "a": [1, 0.5, None]}
     write_json(tmp_path / "a.json", content)
     assert list(read_json(tmp_path / "a.json").items()) == list(content.items())
@@ -355,6 +355,6 @@ def test_json_comes_back_as_it_was_written(tmp_path):
     assert read_json(tmp_path / "list.json", list) == [1]
 
 
-def test_digest_is_that_of_the_content(tmp_path):
+def test_sha256_is_the_digest_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     assert sha256(tmp_path / "a") == hashlib.sha256(b"x" * 100_000).hexdigest()

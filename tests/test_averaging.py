@@ -41,7 +41,7 @@ def contents(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
 
-def test_mean_equals_the_sum_by_hand_in_float64(three, tmp_path):
+def test_mean_equals_a_float64_mean_computed_by_hand(three, tmp_path):
     output = average_checkpoints(three, tmp_path / "mean")
     assert output == tmp_path / "mean"
     mean = load_file(output / WEIGHTS)
@@ -64,7 +64,7 @@ def test_one_checkpoint_is_its_own_mean(three, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_summed_in_float64_and_kept(dtype, tmp_path):
+def test_half_precision_is_summed_in_float64_and_keeps_its_dtype(dtype, tmp_path):
     # 256 + 1 is 256 in bfloat16 and 2048 + 1 is 2048 in float16: sums in half precision would
     # lose every 1 after the first term.
     big = 256.0 if dtype == torch.bfloat16 else 2048.0
@@ -79,7 +79,7 @@ def test_half_precision_is_summed_in_float64_and_kept(dtype, tmp_path):
     assert mean["w"] != torch.tensor([big / 8], dtype=dtype)
 
 
-def test_companions_come_from_the_last_and_other_files_stay(three, tmp_path):
+def test_config_and_tokenizer_come_from_the_last_and_other_files_stay(three, tmp_path):
     output = tmp_path / "run"
     (output / "checkpoints").mkdir(parents=True)
     (output / "recipe.yaml").write_text("mine")
@@ -96,7 +96,7 @@ def test_companions_come_from_the_last_and_other_files_stay(three, tmp_path):
     assert "checkpoint-3" in (output / "tokenizer.json").read_text()
 
 
-def test_weights_may_be_read_by_whoever_may_read_the_config(three, tmp_path):
+def test_weights_have_the_permissions_of_the_config(three, tmp_path):
     average_checkpoints(three, tmp_path / "mean")
     modes = {path.stat().st_mode for path in (tmp_path / "mean").iterdir()}
     assert len(modes) == 1
@@ -126,7 +126,7 @@ def test_a_crash_leaves_the_old_model_whole(function, three, tmp_path, monkeypat
     assert {path.name for path in output.iterdir()} == before.keys()
 
 
-def test_what_a_killed_run_left_behind_is_cleared(three, tmp_path):
+def test_leftovers_of_a_killed_run_are_removed(three, tmp_path):
     aside = tmp_path / "run" / ".vanilla-transformer-partial-files-killed"
     aside.mkdir(parents=True)
     (aside / "generation_config.json").write_text("half")
@@ -135,26 +135,26 @@ def test_what_a_killed_run_left_behind_is_cleared(three, tmp_path):
     assert not (output / "generation_config.json").exists()
 
 
-def test_other_configs_are_refused_by_field(three, tmp_path):
+def test_differing_configs_are_refused_by_field(three, tmp_path):
     other = checkpoint(tmp_path / "wide", tensors(1), d_model=8)
     with pytest.raises(ValueError, match=r"wide.*d_model=8 \(there 4\)"):
         average_checkpoints([*three, other], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 
 
-def test_the_version_that_saved_a_checkpoint_does_not_matter(three, tmp_path):
+def test_transformers_version_of_a_checkpoint_does_not_matter(three, tmp_path):
     newer = checkpoint(tmp_path / "newer", tensors(4), transformers_version="5.99")
     average_checkpoints([*three, newer], tmp_path / "mean")
 
 
-def test_other_keys_are_refused_by_name(three, tmp_path):
+def test_differing_keys_are_refused_by_name(three, tmp_path):
     other = checkpoint(tmp_path / "untied", tensors(1) | {"lm_head.weight": torch.zeros(5, 4)})
     with pytest.raises(ValueError, match=r"untied.*lm_head\.weight"):
         average_checkpoints([*three, other], tmp_path / "mean")
 
 
 @pytest.mark.parametrize("bias", [torch.zeros(4), torch.zeros(3, dtype=torch.bfloat16)])
-def test_other_shapes_and_dtypes_are_refused_by_name(bias, three, tmp_path):
+def test_differing_shapes_and_dtypes_are_refused_by_name(bias, three, tmp_path):
     other = checkpoint(tmp_path / "other", tensors(1) | {"model.fc1.bias": bias})
     with pytest.raises(ValueError, match=r"model\.fc1\.bias.*other"):
         average_checkpoints([*three, other], tmp_path / "mean")
@@ -191,7 +191,7 @@ def test_missing_files_are_refused_by_name(name, three, tmp_path):
         average_checkpoints(three, tmp_path / "mean")
 
 
-def test_no_checkpoint_is_refused():
+def test_averaging_no_checkpoints_is_refused():
     with pytest.raises(ValueError, match="no checkpoints"):
         average_checkpoints([], "nowhere")
 
@@ -218,14 +218,14 @@ def test_mean_of_models_loads_with_the_auto_class(tmp_path):
     first, second, found = (dict(m.named_parameters()) for m in (*models, mean))
     for name, value in found.items():
         assert torch.equal(value, ((first[name].double() + second[name].double()) / 2).float())
-    # The table is there once, tied as before.
+    # The embedding table is stored once and tied as before.
     assert mean.lm_head.weight is mean.get_input_embeddings().weight
     assert "lm_head.weight" not in load_file(output / WEIGHTS)
     assert mean.generation_config.to_dict() == models[1].generation_config.to_dict()
 
 
-def test_header_keeps_the_format_and_the_mean_outlives_its_checkpoints(three, tmp_path):
-    # Loading by transformers looks for this mark in the header.
+def test_mean_has_the_format_header_and_outlives_its_checkpoints(three, tmp_path):
+    # transformers looks for this entry in the header when it loads weights.
     from safetensors import safe_open
 
     output = average_checkpoints(three, tmp_path / "mean")
@@ -239,7 +239,7 @@ def test_header_keeps_the_format_and_the_mean_outlives_its_checkpoints(three, tm
 
 
 def sharded(directory, state):
-    """The same weights in two files and an index, as large models are saved."""
+    """Split the weights into two files and an index, as large models are saved."""
     (directory / WEIGHTS).unlink()
     names = {"model.shared.weight": "model-00001-of-00002.safetensors"}
     weight_map = {key: names.get(key, "model-00002-of-00002.safetensors") for key in state}
@@ -250,7 +250,7 @@ def sharded(directory, state):
     (directory / f"{WEIGHTS}.index.json").write_text(index)
 
 
-def test_weights_in_several_files_have_the_same_mean_in_one(three, tmp_path):
+def test_sharded_checkpoints_have_the_same_mean_in_one_file(three, tmp_path):
     expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
     for number in (2, 3):
         sharded(three[number - 1], tensors(number))
@@ -261,7 +261,7 @@ def test_weights_in_several_files_have_the_same_mean_in_one(three, tmp_path):
     assert sorted(path.name for path in output.glob("*.safetensors*")) == [WEIGHTS]
 
 
-def test_index_that_leads_elsewhere_is_refused(three, tmp_path):
+def test_shard_index_with_paths_outside_is_refused(three, tmp_path):
     sharded(three[1], tensors(2))
     index = {"weight_map": {"model.fc1.bias": "../outside.safetensors"}}
     (three[1] / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
@@ -269,7 +269,7 @@ def test_index_that_leads_elsewhere_is_refused(three, tmp_path):
         average_checkpoints(three, tmp_path / "mean")
 
 
-def test_a_missing_tokenizer_is_said(three, tmp_path, caplog):
+def test_missing_tokenizer_is_logged(three, tmp_path, caplog):
     average_checkpoints(three, tmp_path / "mean")
     assert "checkpoint-3 holds no tokenizer" in caplog.text
     caplog.clear()
@@ -281,7 +281,7 @@ def test_a_missing_tokenizer_is_said(three, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("of_run", [False, True])
-def test_the_last_checkpoints_of_a_run_or_of_a_stock_trainer_are_averaged(of_run, three, tmp_path):
+def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(of_run, three, tmp_path):
     expected = load_file(average_checkpoints(three[1:], tmp_path / "expected") / WEIGHTS)
     folder = tmp_path / "run"
     inside = folder / "checkpoints" if of_run else folder
@@ -305,7 +305,7 @@ def test_checkpoints_named_one_by_one_are_averaged(three, tmp_path):
     assert all(torch.equal(found[key], value) for key, value in expected.items())
 
 
-def test_averages_that_cannot_be_made_are_refused_in_one_line(three, tmp_path, capsys):
+def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     output = ("--output", tmp_path / "mean")
     assert "holds 3 checkpoint(s), not 4" in error_of(
         capsys, "average", tmp_path, "--last", 4, *output

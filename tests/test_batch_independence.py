@@ -1,8 +1,8 @@
-"""A trained model in single precision: a sentence is translated alone as in any company.
+"""A trained float32 model translates a sentence alone as it does in any batch.
 
-The random models of the other tests compute in double precision, where nothing is close. Here two
-hypotheses may be so close that the rounding of a larger product changes their order; that, and
-nothing else, is let pass.
+The random models of other tests compute in float64, where scores are never this close. Here two
+hypotheses may be so close that rounding in a larger matrix product changes their order; only that
+is allowed.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ UPDATES = 150
 
 
 def pairs(count, *, seed, longest=10):
-    """Sentences, and the same in a cipher that says each even word twice."""
+    """Yield sentences and their cipher, which repeats each even word."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         words = rng.integers(4, 4 + WORDS, rng.integers(1, longest + 1)).tolist()
@@ -58,7 +58,7 @@ def sources():
 
 @pytest.fixture(scope="module")
 def alone(model, sources):
-    """For each sentence all that its own search finds: ids and scores, the best first."""
+    """Return what a search for each sentence alone finds: ids and scores, best first."""
     return [search(model, [source])[0] for source in sources]
 
 
@@ -71,15 +71,15 @@ def search(model, rows, beams=4):
 
 
 def assert_same(found, expected):
-    """The same best translation with the same score; another one only if as good."""
+    """Check for the same best translation and score; another one must score the same."""
     (best, score), (other, other_score) = found[0], expected[0]
     assert score == pytest.approx(other_score, abs=CLOSE)
     if best != other:
         assert dict(expected)[best] == pytest.approx(other_score, abs=CLOSE)
 
 
-def test_the_model_is_trained_and_its_scores_differ(model, sources, alone):
-    """Else what follows would say little."""
+def test_model_is_trained_and_its_translations_vary(model, sources, alone):
+    """Otherwise the other tests would prove little."""
     best = [hypotheses[0] for hypotheses in alone]
     assert len({ids for ids, _ in best}) > 40
     assert len({len(ids) for ids, _ in best}) > 8
@@ -89,9 +89,7 @@ def test_the_model_is_trained_and_its_scores_differ(model, sources, alone):
 
 
 @pytest.mark.parametrize(("size", "order"), [(2, 0), (7, 1), (7, 2), (48, 3)])
-def test_any_batch_in_any_order_gives_what_the_sentence_alone_gives(
-    model, sources, alone, size, order
-):
+def test_translations_do_not_depend_on_batch_size_or_order(model, sources, alone, size, order):
     numbers = np.random.default_rng(order).permutation(len(sources))
     for start in range(0, len(numbers), size):
         batch = numbers[start : start + size]
@@ -114,7 +112,7 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("batch_tokens", [300, 100_000])
-def test_translate_gives_a_sentence_the_same_text_whatever_its_batch(
+def test_translate_gives_the_same_text_for_any_batch_tokens(
     model, tokenizer, sources, alone, batch_tokens
 ):
     texts = [" ".join(map(str, source[:-1])) for source in reversed(sources)]

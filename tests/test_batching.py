@@ -1,4 +1,4 @@
-"""Laws of the batches by token budget: what every plan owes to training, on any lengths."""
+"""Batches by token budget: properties that every plan has, for any lengths."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ def epoch_of(sampler, epoch):
 
 
 def real_token_shares(source, target, *, max_tokens):
-    """Real tokens / padded tokens of an epoch, for source and target."""
+    """Return real tokens / padded tokens of an epoch, for source and target."""
     shares = []
     for lengths in map(np.asarray, (source, target)):
         batches = list(TokenBatchSampler(source, target, max_tokens=max_tokens))
@@ -39,7 +39,7 @@ def real_token_shares(source, target, *, max_tokens):
 
 
 def fewest_batches(source, target, max_tokens, max_sentences):
-    """By filling batches from the longest pair down, which no other plan beats."""
+    """Return the smallest number of batches: fill them from the longest pair down."""
     left, count = sorted(np.maximum(source, target)), 0
     while left:
         left = left[: -min(max_tokens // left[-1], max_sentences or len(left))]
@@ -58,7 +58,7 @@ lengths_and_settings = st.tuples(
 
 @given(lengths_and_settings)
 @settings(deadline=None, max_examples=150)
-def test_every_plan_keeps_the_budget_the_count_and_every_example(case):
+def test_batches_keep_the_budget_and_hold_every_example_once(case):
     pairs, max_tokens, shuffle, max_sentences, seed = case
     source, target = np.array(pairs).T
     sampler = TokenBatchSampler(
@@ -81,7 +81,7 @@ def test_every_plan_keeps_the_budget_the_count_and_every_example(case):
 
 
 def test_no_plan_of_sorted_pairs_has_fewer_batches():
-    """Dynamic programming over all cuts of the pairs sorted by longer side."""
+    """Compare with dynamic programming over all cuts of the pairs sorted by longer side."""
     for seed in range(20):
         source, target = random_lengths(30, seed=seed)
         longest = np.sort(np.maximum(source, target))
@@ -92,11 +92,11 @@ def test_no_plan_of_sorted_pairs_has_fewer_batches():
                     fewest[end] = min(fewest[end], fewest[start] + 1)
         fixed = TokenBatchSampler(source, target, max_tokens=100, shuffle=False)
         assert len(fixed) == fewest[30]
-        # One more than the fewest is the price of bounds that move.
+        # Shuffling moves the bounds of batches, which costs one batch more.
         assert len(TokenBatchSampler(source, target, max_tokens=100)) == fewest[30] + 1
 
 
-def test_same_seed_and_epoch_give_the_same_batches_and_others_do_not():
+def test_seed_and_epoch_decide_the_batches():
     source, target = random_lengths(2000)
     one, two = (TokenBatchSampler(source, target, max_tokens=500, seed=3) for _ in range(2))
     assert epoch_of(one, 4) == epoch_of(one, 4) == epoch_of(two, 4)
@@ -105,24 +105,24 @@ def test_same_seed_and_epoch_give_the_same_batches_and_others_do_not():
     assert epoch_of(one, 4) != epoch_of(other_seed, 4)
 
 
-def test_epochs_differ_in_composition_and_not_in_order_alone():
+def test_batches_of_two_epochs_differ_in_composition():
     source, target = random_lengths(2000)
     sampler = TokenBatchSampler(source, target, max_tokens=500)
     first, second = (set(map(frozenset, epoch_of(sampler, epoch))) for epoch in (0, 1))
     assert len(first & second) < 0.1 * len(first)
 
 
-def test_a_long_sentence_changes_company_too():
-    """Pairs with unlike lengths have no equals to change places with: the bounds move instead."""
+def test_long_sentences_get_other_neighbours_too():
+    """A pair of unique length cannot swap with another; the bounds of its batch move instead."""
     source = target = np.arange(1, 301)
     sampler = TokenBatchSampler(source, target, max_tokens=3000)
-    company = set()
+    neighbours = set()
     for epoch in range(6):
-        company |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
-    assert len(company) > 1
+        neighbours |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
+    assert len(neighbours) > 1
 
 
-def test_batches_come_in_random_order_of_length():
+def test_batches_come_in_random_order():
     source, target = random_lengths(3000)
     sampler = TokenBatchSampler(source, target, max_tokens=300)
     means = np.array([target[batch].mean() for batch in sampler])
@@ -140,7 +140,7 @@ def test_without_shuffling_epochs_are_equal_and_the_longest_come_first():
 
 
 @pytest.mark.parametrize("processes", [2, 3, 30])
-def test_accelerate_deals_the_batches_of_one_process_in_turn(processes):
+def test_accelerate_deals_batches_to_processes_in_turn(processes):
     source, target = random_lengths(1000)
     sampler = TokenBatchSampler(source, target, max_tokens=380, seed=1)
     sampler.set_epoch(2)
@@ -157,7 +157,7 @@ def test_accelerate_deals_the_batches_of_one_process_in_turn(processes):
         assert list(rest) == dealt[1:]
 
 
-def test_accelerate_finds_set_epoch_behind_its_own_wrapper():
+def test_set_epoch_works_through_accelerates_wrapper():
     source, target = random_lengths(200)
     sampler = TokenBatchSampler(source, target, max_tokens=400)
     shard = BatchSamplerShard(sampler, 2, 0)
@@ -166,12 +166,12 @@ def test_accelerate_finds_set_epoch_behind_its_own_wrapper():
     assert sampler.epoch == 5
 
 
-def test_there_is_no_batch_size_for_accelerate_to_drop_batches_by():
+def test_sampler_has_no_batch_size_that_makes_accelerate_drop_batches():
     sampler = TokenBatchSampler([1], [1], max_tokens=1)
     assert not hasattr(sampler, "batch_size")
 
 
-def test_a_torch_data_loader_takes_the_sampler():
+def test_torch_data_loader_accepts_the_sampler():
     source, target = random_lengths(50)
     sampler = TokenBatchSampler(source, target, max_tokens=200)
     loader = torch.utils.data.DataLoader(
@@ -181,7 +181,7 @@ def test_a_torch_data_loader_takes_the_sampler():
     assert list(loader) == list(sampler)
 
 
-def test_an_example_beyond_the_budget_is_named():
+def test_example_longer_than_the_budget_is_named():
     with pytest.raises(ValueError, match=r"example 1 has 5 source and 9 target.*max_tokens=8"):
         TokenBatchSampler([5, 5, 5], [5, 9, 5], max_tokens=8)
 
@@ -198,26 +198,26 @@ def test_an_example_beyond_the_budget_is_named():
         ([[3, 3]], [[3, 3]], r"shapes \(1, 2\)"),
     ],
 )
-def test_lengths_that_cannot_be_are_refused(source, target, message):
+def test_invalid_lengths_are_refused(source, target, message):
     with pytest.raises(ValueError, match=message):
         TokenBatchSampler(source, target, max_tokens=10)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
 @pytest.mark.parametrize("name", ["max_tokens", "max_sentences"])
-def test_settings_that_are_no_count_are_refused(name, value):
+def test_max_tokens_and_max_sentences_must_be_counts(name, value):
     with pytest.raises(ValueError, match=f"{name}={value}; allowed are integers from 1"):
         TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: value})
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])
-def test_a_seed_that_numpy_refuses_is_refused_at_once(seed):
+def test_invalid_seeds_are_refused_at_once(seed):
     with pytest.raises(ValueError, match=f"seed={seed}; allowed are integers from 0"):
         TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
 
 
-def test_many_long_pairs_are_planned_alike_by_the_plain_rule():
-    """The packed sort against a sort of tuples, where products of lengths grow large."""
+def test_packed_sort_equals_a_sort_of_tuples():
+    """Long pairs, for which products of lengths grow large."""
     source, target = random_lengths(100_000, longest=5000)
     source[:3] = [5000, 4999, 2500]
     sampler = TokenBatchSampler(source, target, max_tokens=25_000, shuffle=False)
@@ -227,8 +227,8 @@ def test_many_long_pairs_are_planned_alike_by_the_plain_rule():
     assert order == np.lexsort((np.arange(len(source)), difference, longest)).tolist()
 
 
-@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
-def test_real_captions_are_hardly_padded():
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
+def test_batches_of_real_captions_hold_little_padding():
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         pairs = [json.loads(line)["translation"] for line in lines]
     source = np.array([len(pair["en"].split()) + 1 for pair in pairs])

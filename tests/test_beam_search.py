@@ -1,4 +1,4 @@
-"""The paper's beam search: against brute force, a transcription of the authors' code, and laws."""
+"""The paper's beam search: compared with brute force and the authors' code; its invariants."""
 
 import functools
 import itertools
@@ -38,7 +38,7 @@ def batch():
 
 @pytest.fixture(params=["fast", "plain"])
 def each_decoder(request, monkeypatch):
-    """The fast path, and the one over `model(...)`, which serves changed models."""
+    """Decode by the fast path, and by `model(...)`, which serves changed models."""
     if request.param == "plain":
         monkeypatch.setitem(beam_search.__globals__, "FASTER_DECODERS", [])
 
@@ -52,11 +52,11 @@ def alone(model, batch, sentence, **options):
     return beam_search(model, ids[sentence : sentence + 1, : mask[sentence].sum()], **options)
 
 
-# ------------------------------------------------------------------------------- what it finds
+# ------------------------------------------------------------------------------------------ results
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-def test_a_wide_beam_finds_what_trying_every_sequence_finds(alpha):
+def test_a_wide_beam_equals_exhaustive_search(alpha):
     model, limit = make_model(7, sharpness=1.0), 4
     source = torch.tensor([[5, 4, 6, END]])
     # every translation of at most 4 tokens, end included
@@ -79,7 +79,7 @@ def test_a_wide_beam_finds_what_trying_every_sequence_finds(alpha):
 
 @pytest.fixture(scope="module")
 def authors_results(model, batch):
-    """The best score and tokens of each sentence of the batch, by the authors' search."""
+    """Return the best score and tokens of each sentence, by the authors' search."""
 
     @functools.cache
     def results(beam, alpha, early):
@@ -93,9 +93,7 @@ def authors_results(model, batch):
 @pytest.mark.usefixtures("each_decoder")
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)])
-def test_it_is_the_authors_search_sentence_by_sentence(
-    model, batch, authors_results, beam, alpha, early
-):
+def test_search_equals_the_authors_search(model, batch, authors_results, beam, alpha, early):
     options = {"num_beams": beam, "length_penalty": alpha, "early_stopping": early}
     found = beam_search(model, *batch, **options)
     lengths = set()
@@ -121,7 +119,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
-def test_every_kind_of_model_is_searched_alike(options, batch):
+def test_search_equals_the_authors_search_for_every_kind_of_model(options, batch):
     model = make_model(seed=2, **options)
     ids, mask = batch[0][:3], batch[1][:3]
     found = beam_search(model, ids, mask, num_beams=2, max_new_tokens=9)
@@ -133,7 +131,7 @@ def test_every_kind_of_model_is_searched_alike(options, batch):
 
 
 class Wrapped(nn.Module):
-    """A linear layer with something added, as adapters add it."""
+    """A linear layer plus another one, as adapters are made."""
 
     def __init__(self, base):
         super().__init__()
@@ -161,12 +159,12 @@ def test_wrapped_projections_are_called(batch):
     assert tokens_of(found, 0) == tokens
 
 
-# ----------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------- invariants
 
 
 @pytest.mark.usefixtures("each_decoder")
 @pytest.mark.parametrize(("beam", "early"), [(1, False), (4, False), (4, True)])
-def test_a_result_is_the_same_alone_in_any_batch_and_in_any_order(model, batch, beam, early):
+def test_results_do_not_depend_on_the_batch_or_its_order(model, batch, beam, early):
     options = {"num_beams": beam, "early_stopping": early}
     options |= {"num_return_sequences": min(beam, 3), "return_alignments": True}
     together = beam_search(model, *batch, **options)
@@ -197,7 +195,7 @@ def test_padding_on_the_left_changes_nothing(model, batch):
     assert torch.equal(found.sequences, beam_search(model, ids, mask).sequences)
 
 
-def test_the_n_best_are_sorted_different_and_scored_by_the_model(model, batch):
+def test_n_best_are_sorted_distinct_and_scored_by_the_model(model, batch):
     found = beam_search(model, *batch, num_return_sequences=4)
     assert found.finished.sum() > 20
     for sentence, (ids, mask) in enumerate(zip(*batch, strict=True)):
@@ -213,7 +211,7 @@ def test_the_n_best_are_sorted_different_and_scored_by_the_model(model, batch):
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_longer_list_begins_with_the_shorter_one(model, batch, early):
+def test_longer_n_best_list_begins_with_the_shorter_one(model, batch, early):
     options = {"early_stopping": early, "length_penalty": 2.0 if early else 0.6}
     best = [beam_search(model, *batch, num_return_sequences=n, **options) for n in (1, 2, 4)]
     for shorter, longer in itertools.pairwise(best):
@@ -222,7 +220,7 @@ def test_a_longer_list_begins_with_the_shorter_one(model, batch, early):
         assert torch.equal(longer.sequences[:, :n, :length], shorter.sequences)
 
 
-def test_greedy_search_is_that_of_generate(model, batch):
+def test_greedy_search_equals_generate(model, batch):
     expected = model.generate(batch[0], attention_mask=batch[1], num_beams=1, max_new_tokens=40)
     found = beam_search(model, *batch, num_beams=1, max_extra_tokens=None, max_new_tokens=40)
     assert (found.finished).any()
@@ -230,7 +228,7 @@ def test_greedy_search_is_that_of_generate(model, batch):
     assert torch.equal(with_start(model, found.sequences)[:, 0], expected)
 
 
-def test_beams_and_penalty_are_those_of_the_generation_config(batch):
+def test_beams_and_penalty_default_to_the_generation_config(batch):
     model = make_model()
     paper = beam_search(model, *batch)
     for beams, alpha in ((3, 2.0), (1, 1.0)):
@@ -242,7 +240,7 @@ def test_beams_and_penalty_are_those_of_the_generation_config(batch):
         assert not torch.equal(found.scores, paper.scores)
 
 
-def test_early_stopping_is_that_of_the_generation_config_or_the_papers(batch):
+def test_early_stopping_defaults_to_the_generation_config_then_the_paper(batch):
     model = make_model()
     options = {"num_beams": 3, "length_penalty": 2.0}
     papers = beam_search(model, *batch, **options)
@@ -259,8 +257,8 @@ def test_early_stopping_is_that_of_the_generation_config_or_the_papers(batch):
     assert torch.equal(found.scores, papers.scores)
 
 
-def test_a_model_without_settings_is_searched_as_in_the_paper(batch):
-    """While `generate` is the host's, which is greedy there."""
+def test_search_without_settings_is_the_papers(batch):
+    """`generate` alone is greedy, as in transformers."""
     model = make_model()
     assert model.generation_config.num_beams is model.generation_config.length_penalty is None
     expected = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
@@ -273,7 +271,7 @@ def test_a_model_without_settings_is_searched_as_in_the_paper(batch):
 # ---------------------------------------------------------------------------- limits and prefixes
 
 
-def test_each_sentence_has_its_own_limit(model, batch):
+def test_each_sentence_has_its_own_length_limit(model, batch):
     never = [PAD, START, END, UNKNOWN]
     found = beam_search(model, *batch, num_beams=2, suppress_tokens=never)
     assert torch.equal(found.lengths[:, 0], batch[1].sum(1) + EXTRA_TOKENS)
@@ -290,14 +288,14 @@ def test_each_sentence_has_its_own_limit(model, batch):
         assert torch.equal(found.lengths[:, 0], most)
 
 
-def test_learned_positions_bound_the_length(batch):
+def test_learned_positions_limit_the_length(batch):
     model = make_model(position_encoding="learned", max_position_embeddings=12)
     found = beam_search(model, *batch, suppress_tokens=[END])
     assert longest_sequence(model) == 12
     assert (found.lengths == 12).all()
 
 
-def test_ended_hypotheses_come_before_those_cut_off(model, batch):
+def test_finished_hypotheses_come_before_cut_off_ones(model, batch):
     found = beam_search(model, *batch, num_return_sequences=4, max_new_tokens=3)
     assert 0 < found.finished.sum() < found.finished.numel()
     for finished, scores in zip(found.finished.tolist(), found.scores, strict=True):
@@ -310,7 +308,7 @@ def test_ended_hypotheses_come_before_those_cut_off(model, batch):
         assert END not in tokens_of(found, sentence, rank)
 
 
-def test_fewer_hypotheses_than_asked_for_are_empty_ones():
+def test_missing_hypotheses_are_returned_empty():
     model = make_model(5)  # one word
     found = beam_search(
         model, torch.tensor([[4, END]]), num_beams=6, num_return_sequences=6, max_new_tokens=2
@@ -325,7 +323,7 @@ def test_fewer_hypotheses_than_asked_for_are_empty_ones():
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_translations_begin_with_their_prefix(model, batch, beam):
-    # The first two are done at once, while the others are still in their prefixes.
+    # The first two end at once, while the others are still in their prefixes.
     prefixes = [[END], [END], [UNKNOWN], [9, 10, 11, 12, 13], [4], [], [5, 6, 7, 8]]
     found = beam_search(model, *batch, num_beams=beam, prefix=prefixes)
     for sentence, prefix in enumerate(prefixes):
@@ -336,12 +334,12 @@ def test_translations_begin_with_their_prefix(model, batch, beam):
         assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
 
 
-def test_no_prefix_is_an_empty_one(model, batch):
+def test_empty_prefixes_equal_no_prefix(model, batch):
     free = beam_search(model, *batch)
     assert torch.equal(beam_search(model, *batch, prefix=[[]] * 7).sequences, free.sequences)
 
 
-def test_a_prefix_that_ends_is_the_translation_and_leaves_no_other(model, batch, monkeypatch):
+def test_prefix_with_an_end_token_is_the_only_translation(model, batch, monkeypatch):
     steps, step = [], IncrementalDecoder.step
     monkeypatch.setattr(
         IncrementalDecoder, "step", lambda *arguments: steps.append(1) or step(*arguments)
@@ -350,10 +348,10 @@ def test_a_prefix_that_ends_is_the_translation_and_leaves_no_other(model, batch,
     found = beam_search(model, ids, mask, prefix=[[8, END]], num_return_sequences=3)
     assert tokens_of(found, 0) == (8, END)
     assert found.lengths[0].tolist() == [2, 0, 0]
-    assert len(steps) == 2, "nothing lives that could be searched further"
+    assert len(steps) == 2, "no hypothesis is left to extend"
 
 
-# ---------------------------------------------------------------------- what is never produced
+# -------------------------------------------------------------------------------- suppressed tokens
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -371,8 +369,8 @@ def test_padding_start_and_unknown_are_never_produced(batch, beam):
     assert {t for s in range(7) for t in tokens_of(allowed, s)} & NEVER
 
 
-def test_the_id_that_ends_a_sentence_may_begin_one(batch):
-    model = make_model(decoder_start_token_id=END)  # as fairseq's do
+def test_end_token_may_be_the_start_token(batch):
+    model = make_model(decoder_start_token_id=END)  # as in fairseq
     model.generation_config.suppress_tokens = None
     found = beam_search(model, *batch)
     assert found.finished[:, 0].any()
@@ -395,7 +393,7 @@ def test_several_ids_may_end_a_sentence(batch):
 
 
 @pytest.mark.usefixtures("each_decoder")
-def test_alignments_are_the_models_attention_to_the_source(batch):
+def test_alignments_are_the_models_cross_attention(batch):
     model = make_model()
     model.set_attn_implementation("eager")
     found = beam_search(model, *batch, num_return_sequences=2, return_alignments=True)
@@ -419,7 +417,7 @@ def test_alignments_are_the_models_attention_to_the_source(batch):
     assert not torch.allclose(last.alignments[:, 0, 0], found.alignments[:, 0, 0])
 
 
-# ---------------------------------------------------------------------- how the work is done
+# ----------------------------------------------------------------------------- efficiency and modes
 
 
 def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
@@ -437,12 +435,12 @@ def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
     sizes.clear()
     for sentence in range(7):
         alone(model, batch, sentence)
-    assert len(sizes) == sum(together), "each sentence is in the batch for its own steps alone"
+    assert len(sizes) == sum(together), "each sentence is in the batch only for its own steps"
 
 
 @pytest.mark.parametrize("size", [5, 64, 2048, 2049, 5000])
 @pytest.mark.parametrize("count", [1, 5])
-def test_the_best_tokens_are_found_in_blocks(size, count):
+def test_best_tokens_found_in_blocks_equal_topk(size, count):
     torch.manual_seed(size)
     log_probs = torch.randn(3, 4, size).log_softmax(-1)
     log_probs[..., [0, size - 1]] = -math.inf
@@ -463,7 +461,7 @@ def test_few_rows_move_when_some_leave():
             assert row == place if keep[place] else row >= len(kept)
 
 
-def test_a_training_model_is_searched_without_dropout_and_stays_as_it_was(batch):
+def test_search_runs_without_dropout_and_restores_training_mode(batch):
     model = make_model()
     expected = beam_search(model, *batch)
     model.train()
@@ -475,7 +473,7 @@ def test_a_training_model_is_searched_without_dropout_and_stays_as_it_was(batch)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_searched_with_scores_in_float32(batch, dtype):
+def test_half_precision_search_has_float32_scores(batch, dtype):
     model, (ids, mask) = make_model().to(dtype), batch
     found = beam_search(model, ids, mask, return_alignments=True, max_new_tokens=12)
     assert found.scores.dtype == torch.float32
@@ -493,7 +491,7 @@ def test_half_precision_is_searched_with_scores_in_float32(batch, dtype):
 # ------------------------------------------------------------------------------------- generate
 
 
-def test_generate_takes_it_as_a_custom_search(model, batch):
+def test_generate_accepts_the_search_as_custom_generate(model, batch):
     ids, mask = batch
     options = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.9}
     expected = beam_search(model, ids, mask, **options)
@@ -510,7 +508,7 @@ def test_generate_takes_it_as_a_custom_search(model, batch):
 
 
 @pytest.mark.usefixtures("each_decoder")
-def test_generates_bound_and_prefix_reach_the_search(model, batch):
+def test_limit_and_prefix_of_generate_reach_the_search(model, batch):
     ids, mask = batch
     prefix = torch.tensor([[START, 7, 8]]).expand(7, -1)
     options = {"attention_mask": mask, "custom_generate": paper_beam_search}
@@ -523,7 +521,7 @@ def test_generates_bound_and_prefix_reach_the_search(model, batch):
 @pytest.mark.parametrize(
     "options", [{"do_sample": True}, {"no_repeat_ngram_size": 2}, {"max_time": 3.0}]
 )
-def test_what_the_search_lacks_is_refused_in_generate(model, batch, options):
+def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
     with pytest.raises(ValueError, match="which the paper's search does not have"):
         model.generate(batch[0], custom_generate=paper_beam_search, **options)
 
@@ -590,7 +588,7 @@ def test_a_search_without_sources_is_refused(model):
         ("eos_token_id", [2, 10**6]),
     ],
 )
-def test_wrong_settings_of_the_generation_config_are_named_alike(batch, setting, value):
+def test_wrong_settings_of_the_generation_config_are_named(batch, setting, value):
     model = make_model()
     setattr(model.generation_config, setting, value)
     name = "special ids of the generation config" if setting.endswith("id") else setting
@@ -605,7 +603,7 @@ def test_wrong_settings_of_the_generation_config_are_named_alike(batch, setting,
         *("max_new_tokens", "prefix", "suppress_tokens"),
     ],
 )
-def test_whatever_is_given_for_an_argument_is_obeyed_or_refused_by_name(model, batch, name):
+def test_hostile_arguments_are_obeyed_or_refused_by_name(model, batch, name):
     ids, mask = batch[0][:2], batch[1][:2]
     bound = {} if name in ("max_extra_tokens", "max_new_tokens") else {"max_new_tokens": 3}
     for value in hostile_values.OBJECTS:
@@ -613,7 +611,7 @@ def test_whatever_is_given_for_an_argument_is_obeyed_or_refused_by_name(model, b
         assert said is None or (("give a bound" in said or name in said) and len(said) < 300)
 
 
-def test_integers_of_other_libraries_are_integers(model, batch):
+def test_numpy_and_torch_integers_are_accepted(model, batch):
     expected = beam_search(model, *batch, num_beams=2, suppress_tokens=[0, 5], prefix=[[4]] * 7)
     found = beam_search(
         model,
@@ -627,12 +625,12 @@ def test_integers_of_other_libraries_are_integers(model, batch):
 
 @pytest.mark.usefixtures("each_decoder")
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_model_whose_outputs_are_not_finite_is_refused(batch, beam):
+def test_a_model_with_nonfinite_outputs_is_refused(batch, beam):
     model = make_model()
     with torch.no_grad():
         model.model.decoder.layers[1].cross_attn.q_proj.weight[3, 5] = math.nan
     with pytest.raises(RequestError, match="outputs are not finite"):
         beam_search(model, *batch, num_beams=beam)
     model = make_model()
-    model.generation_config.suppress_tokens = list(range(32))  # nothing may be produced
+    model.generation_config.suppress_tokens = list(range(32))  # no token is allowed
     assert (beam_search(model, *batch, num_beams=beam).scores == -math.inf).all()

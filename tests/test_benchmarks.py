@@ -1,4 +1,4 @@
-"""What makes training fast and does not depend on the machine, and that the benchmarks run."""
+"""Machine-independent properties that make training fast, and runs of the benchmarks."""
 
 import importlib.util
 import json
@@ -48,11 +48,11 @@ def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
     ids = torch.randint(4, vocab_size, (70, 10))
     with cpu_training_settings(model), Calls() as calls:
         model(input_ids=ids, labels=ids).loss.backward()
-    assert ids.numel() * vocab_size * 4 > 100 * 2**20  # what all the logits would be
+    assert ids.numel() * vocab_size * 4 > 100 * 2**20  # the size of all logits together
     assert calls.largest <= 64 * 2**20
 
 
-def test_loss_makes_few_calls_for_a_chunk():
+def test_loss_makes_few_calls_per_chunk():
     def calls(chunks):
         hidden = torch.randn(24, 8, requires_grad=True)
         weight = torch.randn(50, 8, requires_grad=True)
@@ -69,7 +69,7 @@ def test_loss_makes_few_calls_for_a_chunk():
 
 
 def test_loss_reads_the_logits_of_a_chunk_five_times():
-    """Written by a product; maximum, softmax, maximum; read by two products."""
+    """A product writes them; maximum, softmax, maximum and two products read them."""
     seen = []
 
     class Large(TorchDispatchMode):
@@ -125,7 +125,7 @@ def run(module, monkeypatch, *arguments):
         ),
     ],
 )
-def test_training_benchmark_runs_and_says_where(tmp_path, monkeypatch, capsys, only):
+def test_training_benchmark_runs_and_records_the_machine(tmp_path, monkeypatch, capsys, only):
     run(
         script("training"),
         monkeypatch,
@@ -135,14 +135,14 @@ def test_training_benchmark_runs_and_says_where(tmp_path, monkeypatch, capsys, o
     results = json.loads((tmp_path / "results.json").read_text())
     rows = results["tables"][0]["rows"]
     assert len(rows) == len(only.split(","))
-    assert rows[0][2] == 1.0  # ours by ours
+    assert rows[0][2] == 1.0  # ours relative to ours
     assert all(row[1] > 0 for row in rows)
     assert results["hardware"]["cpu"]
     assert results["versions"]["torch"] == torch.__version__
     assert "ours" in capsys.readouterr().out
 
 
-def test_the_commit_is_marked_where_files_differ_but_for_results(tmp_path, monkeypatch):
+def test_commit_is_marked_dirty_unless_only_results_changed(tmp_path, monkeypatch):
     def git(*words):
         name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         command = ["git", "-C", tmp_path, *name, *words]
@@ -187,7 +187,7 @@ def test_memory_and_scaling_benchmarks_run(tmp_path, monkeypatch):
     assert [row[0] for row in tables[1]["rows"]] == [2000, "10^9, computed"]
 
 
-def test_report_puts_results_between_its_marks_and_nowhere_else(tmp_path, monkeypatch):
+def test_report_writes_results_only_between_its_marks(tmp_path, monkeypatch):
     report = script("report")
     monkeypatch.setattr(report, "FOLDER", tmp_path)
     monkeypatch.setattr(report, "ROOT", tmp_path)

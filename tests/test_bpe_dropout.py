@@ -1,4 +1,4 @@
-"""Pieces taken apart at random: the same texts, at the rate asked for, the same in every start."""
+"""BPE dropout: randomly split pieces spell the same texts, at the given rate, reproducibly."""
 
 import numpy as np
 import pytest
@@ -39,16 +39,16 @@ def features_of(tokenizer, texts):
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
-def test_other_pieces_spell_the_same_texts(tokenizer, probability):
-    taken_apart = BpeDropout(tokenizer, probability)(features_of(tokenizer, TEXTS), epoch=3)
-    for text, feature in zip(TEXTS, taken_apart, strict=True):
+def test_split_pieces_spell_the_same_texts(tokenizer, probability):
+    split = BpeDropout(tokenizer, probability)(features_of(tokenizer, TEXTS), epoch=3)
+    for text, feature in zip(TEXTS, split, strict=True):
         assert tokenizer.decode(feature["input_ids"], skip_special_tokens=True) == text
         assert tokenizer.decode(feature["labels"], skip_special_tokens=True) == text[::-1]
         assert feature["input_ids"][-1] == tokenizer.eos_token_id
         assert (feature["input_ids"] == tokenizer.eos_token_id).sum() == 1
 
 
-def test_at_zero_all_pieces_are_whole_and_at_one_they_are_bytes(tokenizer):
+def test_dropout_of_zero_splits_nothing_and_of_one_gives_bytes(tokenizer):
     features = features_of(tokenizer, TEXTS)
     whole, bytes_ = (BpeDropout(tokenizer, p)(features) for p in (0.0, 1.0))
     for text, feature, same, single in zip(TEXTS, features, whole, bytes_, strict=True):
@@ -56,8 +56,8 @@ def test_at_zero_all_pieces_are_whole_and_at_one_they_are_bytes(tokenizer):
         assert len(single["input_ids"]) == len(text.encode()) + 1
 
 
-def test_every_merge_is_undone_with_the_probability(tokenizer):
-    """A piece of a tree of merges stays whole with 1 - p, and its parts likewise once it is not."""
+def test_every_merge_is_undone_with_the_given_probability(tokenizer):
+    """A piece stays whole with probability 1 - p; if it is split, so does each of its parts."""
     words = [" transformer" * 50]
     features = [{"input_ids": tokenizer(words[0]).input_ids, "labels": [2]}]
     merges, probability = BpeDropout(tokenizer, 0.0), 0.3
@@ -90,7 +90,7 @@ def test_seed_epoch_and_batch_decide_the_draw(tokenizer):
     assert draw(features[::-1])[::-1] != draw()
 
 
-def test_rows_that_would_outgrow_the_positions_stay_whole(tokenizer):
+def test_rows_that_would_exceed_max_length_stay_whole(tokenizer):
     features = features_of(tokenizer, TEXTS)
     longest = len(features[0]["input_ids"])
     rows = BpeDropout(tokenizer, 1.0, max_length=longest)(features)
@@ -98,7 +98,7 @@ def test_rows_that_would_outgrow_the_positions_stay_whole(tokenizer):
     assert len(rows[2]["input_ids"]) <= longest
 
 
-def test_fillers_and_foreign_ids_are_left_to_the_collator(tokenizer):
+def test_ignored_and_out_of_range_ids_are_left_to_the_collator(tokenizer):
     features = [{"input_ids": [4, 10_000], "labels": [5, -100]}]
     (row,) = BpeDropout(tokenizer, 1.0)(features)
     assert row["input_ids"].tolist() == [4, 10_000]
@@ -108,12 +108,12 @@ def test_fillers_and_foreign_ids_are_left_to_the_collator(tokenizer):
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan")])
-def test_what_is_no_probability_is_refused(tokenizer, probability):
+def test_invalid_probabilities_are_refused(tokenizer, probability):
     with pytest.raises(ValueError, match=r"bpe_dropout: got .*; it is a probability, from 0 to 1"):
         BpeDropout(tokenizer, probability)
 
 
-def test_pieces_that_no_merges_made_are_refused():
+def test_tokenizers_other_than_bpe_are_refused():
     unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
     with pytest.raises(ValueError, match=r"of the kind Unigram;.*Set bpe_dropout to 0"):
         BpeDropout(unigram, 0.1)
@@ -150,7 +150,7 @@ def lengths_of(loader):
     return [batch["attention_mask"].sum(1).tolist() for batch in loader]
 
 
-def test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones(tokenizer, tmp_path):
+def test_training_splits_pieces_anew_each_epoch_and_evaluation_never(tokenizer, tmp_path):
     trainer = trainer_of(tokenizer, tmp_path)
     loader = trainer.get_train_dataloader()
     sampler = trainer.train_sampler
@@ -168,13 +168,13 @@ def test_training_reads_other_pieces_in_every_epoch_and_evaluation_whole_ones(to
     assert sum(evaluated) == sum(whole)
 
 
-def test_without_it_the_collator_is_the_plain_one(tokenizer, tmp_path):
+def test_collator_is_unchanged_without_bpe_dropout(tokenizer, tmp_path):
     trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=0.0)
     assert trainer.get_train_dataloader().collate_fn is trainer.data_collator
     assert VanillaTransformerTrainingArguments(output_dir=str(tmp_path)).bpe_dropout == 0.0
 
 
-def test_a_trainer_that_cannot_take_pieces_apart_is_refused_when_it_is_made(tokenizer, tmp_path):
+def test_trainer_that_cannot_apply_bpe_dropout_is_refused_at_creation(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="needs the tokenizer of the pairs: give processing_class"):
         trainer_of(tokenizer, tmp_path, processing_class=None)
     with pytest.raises(ValueError, match="got a model with a vocabulary for each language"):
@@ -191,7 +191,7 @@ def test_a_trainer_that_cannot_take_pieces_apart_is_refused_when_it_is_made(toke
         trainer_of(tokenizer, tmp_path, bpe_dropout=1.5)
 
 
-def test_workers_draw_what_the_main_process_draws(tokenizer, tmp_path):
+def test_workers_draw_the_same_as_the_main_process(tokenizer, tmp_path):
     batches = [
         [
             batch["input_ids"].tolist()
@@ -215,7 +215,7 @@ class StopAt(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def test_resumption_in_mid_epoch_gives_the_weights_of_the_uninterrupted_run(tokenizer, tmp_path):
+def test_mid_epoch_resumption_gives_the_uninterrupted_weights(tokenizer, tmp_path):
     whole = trainer_of(tokenizer, tmp_path / "whole")
     whole.train()
     batches = len(whole.train_sampler)
@@ -231,7 +231,7 @@ def test_resumption_in_mid_epoch_gives_the_weights_of_the_uninterrupted_run(toke
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
-def test_a_table_of_positions_bounds_the_rows(tokenizer, tmp_path):
+def test_learned_positions_limit_the_length_of_rows(tokenizer, tmp_path):
     dataset = trainer_of(tokenizer, tmp_path).train_dataset
     longest = max(int(lengths.max()) for lengths in pair_lengths(dataset))
     model = tiny_model(
@@ -241,7 +241,7 @@ def test_a_table_of_positions_bounds_the_rows(tokenizer, tmp_path):
     assert max(n for batch in lengths_of(trainer.get_train_dataloader()) for n in batch) <= longest
 
 
-def test_collator_of_any_kind_is_given_the_pieces(tokenizer):
+def test_any_collator_receives_the_split_pieces(tokenizer):
     sampler = TokenBatchSampler([9], [9], max_tokens=9)
     seen = []
     features = features_of(tokenizer, TEXTS[:1])

@@ -1,7 +1,7 @@
-"""Whatever a user has made of a model is what is decoded, drawn, evaluated and trained.
+"""A model that a user has changed is decoded, drawn, evaluated and trained with the change.
 
-The oracle is a slow beam search over `model(...)` without a cache. Each change must matter, or the
-row would prove nothing.
+The oracle is a slow beam search over `model(...)` without a cache. Each change must alter the
+scores, or testing it would prove nothing.
 """
 
 import logging
@@ -45,7 +45,7 @@ MOST = 8  # tokens of a translation
 
 
 def sigmoid_attention(module, query, key, value, attention_mask, scaling, **kwargs):
-    """Sigmoids instead of the softmax, with the arguments that the host passes."""
+    """Sigmoids instead of the softmax, with the arguments that transformers passes."""
     weights = (query @ key.transpose(2, 3) * scaling).sigmoid()
     if attention_mask is not None:
         weights = weights * (
@@ -150,7 +150,7 @@ def subclass_a_layer(model, patch):
 
 
 class Averaging(nn.Module):
-    """An attention that is none: the mean of the source."""
+    """The mean of the source instead of attention."""
 
     def __init__(self, width):
         super().__init__()
@@ -251,7 +251,7 @@ CHANGES = [
     write_by_data,
     write_by_numpy,
 ]
-# Of which the model itself makes no use, or which are no changes of code.
+# The model does not use this change; the next two change weights, not code.
 SAME = {patch_eager_attention_but_use_another}
 STILL_PLAIN = {write_by_data, write_by_numpy}
 ON_EVERY_MODEL = {
@@ -273,14 +273,14 @@ def unchanged(tokenizer, monkeypatch):  # noqa: F811, the fixture
 
 @pytest.fixture(params=CHANGES, ids=lambda change: change.__name__)
 def changed(request, unchanged, tokenizer, monkeypatch):  # noqa: F811
-    """A model that has been used, and was changed then; and what was done to it."""
+    """Return a model that was used and then changed, and the change."""
     list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=3))
     torch.manual_seed(0)
     return request.param(unchanged, monkeypatch) or unchanged, request.param
 
 
 def slowly(model, tokenizer, beam):  # noqa: F811
-    """Scores and tokens by the oracle, sentence by sentence."""
+    """Return the oracle's scores and tokens, sentence by sentence."""
     ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     return [authors_search(model, source, beam, limit=MOST)[0] for source in ids]
 
@@ -292,7 +292,7 @@ def texts_of(tokenizer, found):  # noqa: F811
 # ------------------------------------------------------------------------------ what must hold
 
 
-def test_every_change_is_searched_evaluated_and_drawn_as_it_is(changed, tokenizer, caplog):  # noqa: F811
+def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog):  # noqa: F811
     model, change = changed
     expected = slowly(model, tokenizer, beam=4)
     with caplog.at_level(logging.WARNING):
@@ -314,7 +314,7 @@ def test_every_change_is_searched_evaluated_and_drawn_as_it_is(changed, tokenize
     assert scores["hypotheses"] == translations
 
 
-def test_every_change_matters(changed, tokenizer):  # noqa: F811
+def test_every_change_alters_the_scores(changed, tokenizer):  # noqa: F811
     model, change = changed
     untouched = make_model(len(tokenizer), dropout=0.0)
     if change in ON_EVERY_MODEL:
@@ -323,7 +323,7 @@ def test_every_change_matters(changed, tokenizer):  # noqa: F811
     assert (scores[0] == pytest.approx(scores[1], abs=1e-6)) == (change in SAME)
 
 
-def test_every_change_is_trained_as_it_is(changed, tokenizer, monkeypatch, tmp_path):  # noqa: F811
+def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_path):  # noqa: F811
     model, _ = changed
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
     batch = {"input_ids": inputs["input_ids"], "labels": inputs["input_ids"].flip(1)}
@@ -350,10 +350,10 @@ def test_every_change_is_trained_as_it_is(changed, tokenizer, monkeypatch, tmp_p
     assert found == texts_of(tokenizer, slowly(model.eval(), tokenizer, beam=1))
 
 
-def test_attention_is_drawn_as_the_model_computes_it(changed, tokenizer):  # noqa: F811
+def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):  # noqa: F811
     model, change = changed
     if change in (replace_attention, patch_eager_attention_but_use_another):
-        # The one has no weights, of the other nobody can tell whether they are those of `sdpa`.
+        # One has no weights; those of the other may not be the ones that `sdpa` uses.
         with pytest.raises(ValueError, match="returns no weights"):
             attention_weights(model, tokenizer, *TEXTS, merge_words=False)
         return
@@ -375,7 +375,7 @@ def test_attention_is_drawn_as_the_model_computes_it(changed, tokenizer):  # noq
     )
 
 
-def test_an_unchanged_model_is_decoded_fast_and_nothing_is_said(
+def test_unchanged_model_is_decoded_fast_without_a_warning(
     unchanged,
     tokenizer,  # noqa: F811
     monkeypatch,
@@ -389,7 +389,7 @@ def test_an_unchanged_model_is_decoded_fast_and_nothing_is_said(
 
     monkeypatch.setitem(beam_search.__globals__, "FASTER_DECODERS", [noted])
     assert next(translate(unchanged, tokenizer, ["a"], max_new_tokens=2)) is not None
-    # What the host hooks in to record attention is no change.
+    # The hooks with which transformers records attention are no change.
     attention_weights(unchanged, tokenizer, *TEXTS)
     beam_search(unchanged, torch.tensor([[5, 2]]), max_new_tokens=2, return_alignments=True)
     unchanged.gradient_checkpointing_enable()
@@ -399,7 +399,7 @@ def test_an_unchanged_model_is_decoded_fast_and_nothing_is_said(
     assert not caplog.messages
 
 
-def test_plain_decoding_finds_what_the_fast_path_finds(unchanged, tokenizer):  # noqa: F811
+def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):  # noqa: F811
     found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
     with plain.plain_decoding():
         assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found
@@ -407,13 +407,13 @@ def test_plain_decoding_finds_what_the_fast_path_finds(unchanged, tokenizer):  #
     assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]
 
 
-def test_a_model_that_another_thread_decodes_is_plain(unchanged):
+def test_model_is_plain_while_another_thread_decodes_it(unchanged):
     model = unchanged.float()
     with torch.inference_mode(), onednn.packed_linears(model.model):
         assert is_plain(model)
 
 
-def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
+def test_only_eager_and_sdpa_attention_are_plain(unchanged):
     assert unchanged.config._attn_implementation == "sdpa"
     assert is_plain(unchanged)
     unchanged.set_attn_implementation("eager")
@@ -422,9 +422,9 @@ def test_eager_and_sdpa_by_name_are_plain_and_others_are_not(unchanged):
     assert not is_plain(unchanged)
 
 
-def test_each_sentence_reads_its_own_source_when_others_have_left(monkeypatch):
+def test_sentences_keep_their_source_when_others_finish(monkeypatch):
     model = make_model()
-    replace_attention(model, monkeypatch)  # which reads the source anew at each position
+    replace_attention(model, monkeypatch)  # reads the source anew at each position
     sources = torch.randint(4, 32, (6, 5))
     together = beam_search(model, sources)
     lengths = together.lengths[:, 0].tolist()
@@ -435,13 +435,13 @@ def test_each_sentence_reads_its_own_source_when_others_have_left(monkeypatch):
         torch.testing.assert_close(together.scores[row], alone.scores[0])
 
 
-def test_alignments_of_an_attention_without_weights_are_refused(unchanged, monkeypatch):
+def test_alignments_from_attention_without_weights_are_refused(unchanged, monkeypatch):
     replace_attention(unchanged, monkeypatch)
     with pytest.raises(ValueError, match="returns no weights"):
         beam_search(unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True)
 
 
-def test_alignments_are_those_of_the_models_own_attention(unchanged, monkeypatch):
+def test_alignments_come_from_the_models_own_attention(unchanged, monkeypatch):
     register_an_attention(unchanged, monkeypatch)
     found = beam_search(
         unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True

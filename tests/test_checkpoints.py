@@ -1,4 +1,4 @@
-"""Which checkpoints count, are kept and are averaged."""
+"""Which checkpoints are whole, kept, averaged and safe to resume from."""
 
 import errno
 import json
@@ -72,7 +72,7 @@ def test_damaged_checkpoint_is_not_whole(tmp_path, damage, caplog):
     assert "checkpoint-6 is not whole" in caplog.text
 
 
-def test_no_checkpoint_is_no_checkpoint(tmp_path):
+def test_folders_without_checkpoints_have_none(tmp_path):
     assert last_whole_checkpoint(tmp_path) is None
     assert last_whole_checkpoint(tmp_path / "nowhere") is None
     (tmp_path / "checkpoint-best").mkdir()
@@ -101,7 +101,7 @@ def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, sto
     assert stopped_early(history, patience) == stops
 
 
-def test_average_takes_the_schedule_and_the_last(tmp_path):
+def test_average_takes_scheduled_checkpoints_and_the_last(tmp_path):
     make(tmp_path, 10, 20, 30, 37, 40, 43)
     assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40, 43]
     assert names(averaging_set(tmp_path, every=10, count=99)) == [10, 20, 30, 40, 43]
@@ -121,19 +121,19 @@ def test_average_leaves_broken_checkpoints_out(tmp_path):
     assert names(averaging_set(tmp_path, every=10, count=2)) == [10, 30]
 
 
-def test_pruning_keeps_the_schedule_and_the_newest(tmp_path):
+def test_pruning_keeps_scheduled_checkpoints_and_the_newest(tmp_path):
     make(tmp_path, 10, 20, 27, 30, 33)
     prune(tmp_path / "checkpoint-33", every=10, keep=2)
     assert list(checkpoints(tmp_path)) == [20, 30, 33]
 
 
-def test_pruning_keeps_one_to_fall_back_on(tmp_path):
+def test_pruning_keeps_an_earlier_checkpoint_to_fall_back_on(tmp_path):
     make(tmp_path, 10, 20, 30)
     prune(tmp_path / "checkpoint-30", every=10, keep=1)
     assert list(checkpoints(tmp_path)) == [20, 30]
 
 
-def test_pruning_removes_what_lies_after_the_newest(tmp_path):
+def test_pruning_removes_later_checkpoints(tmp_path):
     make(tmp_path, 10, 20)
     make(tmp_path, 30, sealed=False)
     prune(tmp_path / "checkpoint-20", every=10, keep=5)
@@ -157,7 +157,7 @@ DEEP = "[" * 100_000
         *('{"files": {"rng_state.pth/": {}}}', '{"files": {"": {"size": 0}}}', "\xff\xfe"),
     ],
 )
-def test_whatever_a_manifest_holds_the_checkpoint_before_it_is_found(tmp_path, manifest, caplog):
+def test_broken_manifests_fall_back_to_an_earlier_checkpoint(tmp_path, manifest, caplog):
     make(tmp_path, 3, 6, 9)
     (tmp_path / "checkpoint-9" / MANIFEST).write_text(manifest, encoding="latin-1")
     (tmp_path / "checkpoint-6" / MANIFEST).unlink()
@@ -167,7 +167,7 @@ def test_whatever_a_manifest_holds_the_checkpoint_before_it_is_found(tmp_path, m
     assert "checkpoint-6 is not whole" in caplog.text
 
 
-def test_a_manifest_speaks_of_its_own_checkpoint_alone(tmp_path):
+def test_manifest_with_files_outside_its_checkpoint_is_refused(tmp_path):
     make(tmp_path, 3)
     (tmp_path / "outside").write_text("x")
     facts = digests(tmp_path, ["outside"])
@@ -177,7 +177,7 @@ def test_a_manifest_speaks_of_its_own_checkpoint_alone(tmp_path):
         assert not is_whole(tmp_path / "checkpoint-3")
 
 
-def test_files_that_changed_are_named(tmp_path):
+def test_changed_files_are_named(tmp_path):
     for name in "abcd":
         (tmp_path / name).write_text(name)
     recorded = digests(tmp_path, "abcd")
@@ -197,7 +197,7 @@ PROGRESSES = [
 
 
 @pytest.mark.parametrize("content", PROGRESSES)
-def test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole(tmp_path, content):
+def test_checkpoint_without_valid_progress_is_not_whole(tmp_path, content):
     make(tmp_path, 3, 6)
     path = tmp_path / "checkpoint-6" / PROGRESS
     if isinstance(content, dict):
@@ -205,11 +205,11 @@ def test_a_checkpoint_that_does_not_tell_how_far_it_came_is_not_whole(tmp_path, 
     path.write_text(content)
     with pytest.raises(RequestError, match=r"checkpoint-6.progress\.json"):
         Progress.load(path.parent)
-    seal(path.parent)  # by somebody who has the manifest fit
+    seal(path.parent)  # so that the manifest fits
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
 
 
-def test_progress_comes_back_as_it_was_saved(tmp_path):
+def test_progress_round_trips_and_older_files_load(tmp_path):
     progress = Progress(12.5, 2.0, "5eed", "medium", 2, 8, "bf16", 77)
     progress.save(tmp_path)
     assert Progress.load(tmp_path) == progress
@@ -218,7 +218,7 @@ def test_progress_comes_back_as_it_was_saved(tmp_path):
     assert Progress.load(tmp_path) == Progress(3, world_size=1, _tokens=5)
 
 
-def test_broken_checkpoints_that_the_average_lacks_are_named(tmp_path, caplog):
+def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
     make(tmp_path, 10, 20, 30, 40)
     assert len(averaging_set(tmp_path, every=10, count=3)) == 3
     assert not caplog.text
@@ -231,7 +231,7 @@ def test_broken_checkpoints_that_the_average_lacks_are_named(tmp_path, caplog):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A checkpoint that a trainer wrote, after three updates."""
+    """Return a checkpoint that a trainer wrote after three updates."""
     directory = tmp_path_factory.mktemp("trained")
     make_trainer(directory, max_steps=3, save_steps=3).train()
     return directory / "checkpoint-3"
@@ -239,7 +239,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def checkpoint(trained, tmp_path):
-    """A copy of it without a manifest, as somebody may pass one."""
+    """Return a copy of it without a manifest, as a user may pass one."""
     copy = tmp_path / "checkpoint-3"
     shutil.copytree(trained, copy)
     (copy / MANIFEST).unlink()
@@ -247,7 +247,7 @@ def checkpoint(trained, tmp_path):
 
 
 class Evil:
-    """Makes a directory when it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -259,13 +259,13 @@ class Evil:
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
 
 
-def test_what_a_trainer_wrote_passes(trained):
+def test_state_written_by_a_trainer_passes(trained):
     check_state(trained, tiny_model())
 
 
 @pytest.mark.parametrize("name", STATE)
 @pytest.mark.parametrize("form", ["zip", "legacy", "bare pickle"])
-def test_no_code_of_a_checkpoint_runs_on_resumption(checkpoint, tmp_path, name, form):
+def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, form):
     if form == "bare pickle":
         import pickle
 
@@ -298,7 +298,7 @@ def test_damaged_state_is_refused_by_name(checkpoint, tmp_path, name, damage):
             shutil.copyfile(checkpoint / other, path)
         case "gone":
             if name in STATE:
-                pytest.skip("the host goes on without it")
+                pytest.skip("the Trainer resumes without it")
             path.unlink()
     with pytest.raises((RequestError, FileNotFoundError)) as refusal:
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
@@ -315,7 +315,7 @@ def test_damaged_state_is_refused_by_name(checkpoint, tmp_path, name, damage):
         {"unknown": 1},
     ],
 )
-def test_trainer_state_that_no_run_wrote_is_refused(checkpoint, change):
+def test_invalid_trainer_state_is_refused(checkpoint, change):
     path = checkpoint / "trainer_state.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(RequestError, match="trainer_state") as refusal:
@@ -344,7 +344,7 @@ def test_state_of_another_model_is_refused(checkpoint):
         check_state(checkpoint, tiny_model(encoder_ffn_dim=64))
 
 
-def test_a_disk_that_is_full_ends_the_run_in_one_line_and_costs_nothing(trained, tmp_path):
+def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run / trained.name)
     trainer = make_trainer(run, max_steps=6, save_steps=3)
@@ -358,7 +358,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line_and_costs_nothing(trained,
     assert is_whole(run / "checkpoint-6")
 
 
-def test_without_a_whole_checkpoint_the_run_begins_anew(tmp_path):
+def test_write_error_without_a_whole_checkpoint_says_from_scratch(tmp_path):
     make(tmp_path, 3, sealed=False)
     with (
         pytest.raises(RequestError, match=r"checkpoint-6 could not be written.*from scratch"),
@@ -367,7 +367,7 @@ def test_without_a_whole_checkpoint_the_run_begins_anew(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_checkpoint_is_on_the_disk_before_its_manifest_is(tmp_path, monkeypatch):
+def test_checkpoint_files_are_synced_before_the_manifest(tmp_path, monkeypatch):
     make(tmp_path, 3, sealed=False)
     done, sync = [], os.fsync
 
@@ -381,7 +381,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_is(tmp_path, monkeypatc
     assert {*before} == {"model.safetensors", "rng_state.pth", PROGRESS, "checkpoint-3"}
 
 
-def test_a_directory_that_is_removed_is_not_made_again(tmp_path):
+def test_a_removed_run_directory_is_not_created_again(tmp_path):
     trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RequestError, match="run was removed during the training"):

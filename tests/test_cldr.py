@@ -1,4 +1,4 @@
-"""Pairs generated from CLDR: splits apart, one target a source, Babel's own words."""
+"""Pairs generated from CLDR: disjoint splits, one target per source, texts equal to Babel's."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import pytest
 
 babel = pytest.importorskip("babel", reason="comes with the extra demo")
 
-# Behind the checks above: these import what may be missing, and then the file is skipped.
+# After the check above: these need Babel, without which this file is skipped.
 from babel import Locale, dates, lists, numbers, units  # noqa: E402
 
 from vanilla_transformer.data.cldr import language as cldr_language  # noqa: E402
@@ -28,7 +28,7 @@ NAMES = {"territory", "language"}
 
 @pytest.fixture(scope="module", params=PAIRS, ids="-".join)
 def corpus(request):
-    """Every split of one language pair, from two seeds."""
+    """Return every split of one language pair, from two seeds."""
     return {
         split: [
             pair
@@ -40,18 +40,18 @@ def corpus(request):
 
 
 def plain(text):
-    """Spaces as a keyboard has them."""
+    """Replace special spaces by plain ones."""
     return re.sub("[\u00a0\u2009\u202f]", " ", text)
 
 
-def test_the_same_seed_gives_the_same_pairs_and_a_smaller_count_their_beginning():
+def test_seed_decides_the_pairs_and_a_smaller_count_is_a_prefix():
     pairs = list(generate_pairs("en", "de", count=200, seed=3))
     assert pairs == list(generate_pairs("en", "de", count=200, seed=3))
     assert pairs[:50] == list(generate_pairs("en", "de", count=50, seed=3))
     assert pairs != list(generate_pairs("en", "de", count=200, seed=4))
 
 
-def test_pairs_come_lazily():
+def test_pairs_are_generated_lazily():
     assert len(list(islice(generate_pairs("en", "de", count=10**9), 5))) == 5
 
 
@@ -61,7 +61,7 @@ def test_no_source_repeats_within_a_split():
         assert len({pair.source for pair in pairs}) == len(pairs) == COUNTS[split]
 
 
-def test_no_source_is_in_two_splits_whatever_the_seed(corpus):
+def test_no_source_is_in_two_splits_for_any_seed(corpus):
     sources = {split: {pair.source for pair in pairs} for split, pairs in corpus.items()}
     for first, second in combinations(SPLITS, 2):
         assert not sources[first] & sources[second]
@@ -77,7 +77,7 @@ def test_a_source_has_one_target(corpus):
             assert targets.setdefault(pair.source, pair.target) == pair.target
 
 
-def test_every_kind_is_in_every_split_and_alone_in_training(corpus):
+def test_every_split_has_every_kind_and_training_has_each_alone(corpus):
     for pairs in corpus.values():
         assert {kind for pair in pairs for kind in pair.kinds} == set(KINDS)
     assert {pair.kinds for pair in corpus["train"] if pair.form == "plain"} == {
@@ -90,7 +90,7 @@ def held_out_in(pair):
     return {frozenset(two) for two in combinations(pair.kinds, 2)} & HELD_OUT_COMBINATIONS
 
 
-def test_held_out_combinations_are_in_their_own_split_alone(corpus):
+def test_held_out_combinations_occur_only_in_their_own_split(corpus):
     for split, pairs in corpus.items():
         for pair in pairs:
             assert bool(held_out_in(pair)) == (split == "test_combinations")
@@ -100,7 +100,7 @@ def test_held_out_combinations_are_in_their_own_split_alone(corpus):
     assert tested == HELD_OUT_COMBINATIONS
 
 
-def test_each_kind_has_partners_in_training_and_one_held_out(corpus):
+def test_each_kind_has_partners_in_training_and_held_out_ones(corpus):
     met = {kind: set() for kind in KINDS}
     for pair in corpus["train"]:
         for first, second in combinations(pair.kinds, 2):
@@ -111,11 +111,11 @@ def test_each_kind_has_partners_in_training_and_one_held_out(corpus):
             other for pair in HELD_OUT_COMBINATIONS if kind in pair for other in pair - {kind}
         }
         assert 1 <= len(held_out) <= 3
-        assert len(met[kind]) >= len(KINDS) - 5  # all but those, and what could be confused
+        assert len(met[kind]) >= len(KINDS) - 5  # all but the held-out and the confusable ones
 
 
 def days_in(pairs):
-    """Every day of the English sources: long dates read with the names of the months."""
+    """Return every day in the English sources, found by the names of months in long dates."""
     months = "|".join(Locale("en").months["format"]["wide"].values())
     found = re.compile(rf"(?:{months}) \d+, \d{{4}}")
     return {day for pair in pairs for day in found.findall(pair.source)}
@@ -126,7 +126,7 @@ def times_in(pairs):
     return {time for pair in pairs for time in found.findall(pair.source)}
 
 
-def test_days_and_times_of_the_test_are_not_in_training(corpus):
+def test_days_and_times_of_test_splits_are_not_in_training(corpus):
     for values_in in (days_in, times_in):
         trained = values_in(corpus["train"]) | values_in(corpus["test_combinations"])
         assert len(trained) > 500
@@ -137,7 +137,7 @@ def test_days_and_times_of_the_test_are_not_in_training(corpus):
     assert not days_in(corpus["validation"]) & days_in(corpus["test_values"])
 
 
-def test_amounts_of_the_test_are_not_in_training(corpus):
+def test_amounts_of_the_test_split_are_not_in_training(corpus):
     amount = re.compile(r"\d+ (?:second|minute|hour|day|week|month|quarter|year)s? ago")
     found = {
         split: {text for pair in pairs for text in amount.findall(pair.source)}
@@ -147,7 +147,7 @@ def test_amounts_of_the_test_are_not_in_training(corpus):
     assert not found["test_values"] & (found["train"] | found["validation"])
 
 
-def test_every_name_of_the_test_is_known_from_training():
+def test_every_name_occurs_in_training():
     trained = " ".join(pair.target for pair in generate_pairs("en", "de", count=8_000))
     grammar = cldr._grammar("en", "de")
     for kind in sorted(NAMES):
@@ -155,7 +155,7 @@ def test_every_name_of_the_test_is_known_from_training():
             assert grammar.target.styles[style].render(None) in trained
 
 
-def test_names_alone_are_not_tested(corpus):
+def test_single_names_occur_only_in_training(corpus):
     for split, pairs in corpus.items():
         if split != "train":
             assert not [pair for pair in pairs if len(pair.kinds) == 1 and set(pair.kinds) <= NAMES]
@@ -170,7 +170,7 @@ def test_texts_have_plain_spaces_and_no_placeholders(corpus):
 
 
 @pytest.mark.parametrize("code", ["de", "zh", "zh_Hant", "sw", "ar", "pt_PT", "wo"])
-def test_names_are_the_language_s_own_and_never_codes(code):
+def test_names_are_in_the_language_and_never_codes(code):
     locale = Locale.parse(code)
     tables = {
         "territory": locale.territories,
@@ -187,7 +187,7 @@ def test_names_are_the_language_s_own_and_never_codes(code):
 
 
 @pytest.mark.parametrize("code", ["de", "zh", "sw", "ar", "wo", "ga"])
-def test_units_are_never_the_abbreviations_of_cldr_s_root(code):
+def test_units_are_never_the_abbreviations_of_the_cldr_root(code):
     root = cldr_language._read_data("root")["unit_patterns"]
     language = Language(code)
     for name, style in language.styles.items():
@@ -196,7 +196,7 @@ def test_units_are_never_the_abbreviations_of_cldr_s_root(code):
             assert style.render(7) != abbreviation.replace("{0}", "7")
 
 
-def test_what_one_language_does_not_name_is_left_out():
+def test_names_missing_in_one_language_are_left_out():
     english, swahili = Locale("en"), Locale("sw")
     unnamed = {code for code in english.languages if code not in swahili.languages}
     styles = set(cldr._grammar("en", "sw").styles["language"])
@@ -204,7 +204,7 @@ def test_what_one_language_does_not_name_is_left_out():
     assert not {f"language/{code}" for code in unnamed} & styles
 
 
-def test_ways_of_writing_that_the_source_does_not_tell_apart_are_left_out():
+def test_styles_that_are_ambiguous_in_the_source_are_left_out():
     # Swahili writes April 3 to May 5 as it writes May 3 to May 5.
     start, end = datetime(2025, 5, 3), datetime(2025, 5, 5)
     days = Language("sw").styles["interval/days"].render
@@ -218,7 +218,7 @@ ORACLES = ["en", "de", "zh", "fr", "ru", "hi", "ar", "sw", "th", "kk", "pt_PT"]
 
 
 @pytest.mark.parametrize("code", ORACLES)
-def test_dates_and_times_are_babel_s(code):
+def test_dates_and_times_equal_babel(code):
     styles = Language(code).styles
     for moment in MOMENTS:
         for width in ("full", "long"):
@@ -233,7 +233,7 @@ def test_dates_and_times_are_babel_s(code):
 
 
 @pytest.mark.parametrize("code", ORACLES)
-def test_intervals_are_babel_s(code):
+def test_intervals_equal_babel(code):
     styles = Language(code).styles
     hours = "hm" if "h" in Locale.parse(code).time_formats["short"].pattern else "Hm"
     for start in MOMENTS:
@@ -253,7 +253,7 @@ COUNTED = [1, 2, 3, 5, 11, 21, 1234, 98765, 1234567, Decimal("1.5"), Decimal("20
 
 
 @pytest.mark.parametrize("code", ORACLES)
-def test_numbers_and_amounts_are_babel_s(code):
+def test_numbers_and_amounts_equal_babel(code):
     styles = Language(code).styles
     for value in COUNTED:
         expected = numbers.format_decimal(value, locale=code)
@@ -270,12 +270,12 @@ def test_numbers_and_amounts_are_babel_s(code):
 
 
 @pytest.mark.parametrize("code", ORACLES)
-def test_units_and_relative_times_are_babel_s(code):
+def test_units_and_relative_times_equal_babel(code):
     styles = Language(code).styles
     for value in COUNTED:
         for unit in ("mass-gram", "length-mile", "speed-kilometer-per-hour"):
             expected = units.format_unit(value, unit, locale=code)
-            # Babel writes the code of a unit whose long form CLDR inherits from the short one.
+            # Babel writes a unit's code if CLDR inherits its long form from the short one.
             if unit not in expected and unit.partition("-")[2] not in expected:
                 assert styles[f"unit/{unit}"].render(value) == plain(expected)
     for days in (1, 2, 5, 6):
@@ -287,7 +287,7 @@ def test_units_and_relative_times_are_babel_s(code):
 
 
 @pytest.mark.parametrize("code", ["en", "de", "fr"])
-def test_rates_are_babel_s(code):
+def test_rates_equal_babel(code):
     for value in (1, 2, Decimal("0.5")):
         expected = units.format_compound_unit(
             value, "volume-liter", 1, "duration-minute", locale=code
@@ -297,14 +297,14 @@ def test_rates_are_babel_s(code):
 
 
 @pytest.mark.parametrize("code", ORACLES)
-def test_lists_are_babel_s(code):
+def test_lists_equal_babel(code):
     forms = Language(code).forms
     for texts in (["A", "B"], ["A", "B", "C"], ["A", "B", "C", "D"]):
         assert forms["and"](texts) == lists.format_list(texts, locale=code)
         assert forms["or"](texts) == lists.format_list(texts, "or", locale=code)
 
 
-def test_the_english_or_of_cldr_s_root_is_not_passed_through():
+def test_the_english_or_of_the_cldr_root_is_not_used():
     assert lists.format_list(["A", "B"], "or", locale="zu") == "A or B"
     assert set(Language("zu").forms) == {"and", "note"}
 
@@ -318,7 +318,7 @@ def test_compact_numbers_that_babel_gets_wrong_are_left_out(code):
 
 
 @pytest.mark.parametrize("code", ["en", "de", "fr", "ru"])
-def test_compact_numbers_are_babel_s_and_lose_nothing(code):
+def test_compact_numbers_equal_babel_and_stay_distinct(code):
     style = Language(code).styles["compact/long"]
     texts = [style.render(value) for value in (1000, 12_000, 1_200_000, 34_000_000, 120_000_000)]
     assert len(set(texts)) == 5
@@ -354,13 +354,13 @@ def test_any_two_languages_make_pairs(source, target):
         (("en", "de", {"count": -1}), r"got count=-1"),
     ],
 )
-def test_mistakes_are_told_at_once(arguments, message):
+def test_invalid_arguments_are_refused_at_once(arguments, message):
     source, target, options = arguments
     with pytest.raises(ValueError, match=message):
         generate_pairs(source, target, **{"count": 1, **options})
 
 
-def test_a_count_that_cannot_be_reached_is_told(monkeypatch):
+def test_an_unreachable_count_is_refused(monkeypatch):
     grammar = cldr._grammar("en", "de")
     few = grammar._replace(styles={"date": ("date/quarter",)}, forms=frozenset())
     monkeypatch.setattr(cldr, "_grammar", lambda *_: few)

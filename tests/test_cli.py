@@ -35,7 +35,7 @@ def environment(cache, **changes):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A tiny run, made by the command itself."""
+    """Return the folder of a tiny run that the command made."""
     folder = tmp_path_factory.mktemp("trained")
     recipe = tiny_recipe(folder)
     code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
@@ -44,7 +44,7 @@ def trained(tmp_path_factory):
 
 
 def error_of(capsys, *arguments):
-    """The one line that a mistake is answered with."""
+    """Run a command that must fail and return its one-line error."""
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as exit:
@@ -60,7 +60,7 @@ def error_of(capsys, *arguments):
 
 
 def translate(monkeypatch, capfd, folder, content, *arguments):
-    """What `translate` makes of bytes on standard input."""
+    """Return what `translate` prints for bytes on standard input."""
     source = folder / "stdin.txt"
     source.write_bytes(content)
     with source.open("rb") as stream:
@@ -71,7 +71,7 @@ def translate(monkeypatch, capfd, folder, content, *arguments):
 
 
 def commands(parser, words=()):
-    """The parser of every command by the words that lead to it."""
+    """Yield the words and the parser of every command."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -83,7 +83,7 @@ COMMANDS = dict(commands(cli._parser()))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_has_examples_that_the_parser_takes(capsys, words):
+def test_every_command_has_examples_that_the_parser_accepts(capsys, words):
     with pytest.raises(SystemExit) as exit:
         main([*words, "--help"])
     assert exit.value.code == 0
@@ -98,7 +98,7 @@ def test_every_command_has_examples_that_the_parser_takes(capsys, words):
         assert unknown == []
 
 
-def test_help_of_all_commands_lists_each_on_one_line(capsys):
+def test_main_help_lists_each_command_on_one_line(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_help_of_all_commands_lists_each_on_one_line(capsys):
         assert re.search(rf"^    {name} +\w+", text, re.MULTILINE), name
 
 
-def test_help_of_train_begins_with_what_most_users_give(capsys):
+def test_train_help_begins_with_the_common_options(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     first, *more = capsys.readouterr().out.split("\nmore options: ")
@@ -116,7 +116,7 @@ def test_help_of_train_begins_with_what_most_users_give(capsys):
     assert len(more) == len({field.metadata["group"] for field in fields(Recipe)} | {"publishing"})
 
 
-# What pip installs as the program, but that it says at the end which slow libraries were loaded.
+# The program that pip installs, except that it also prints the slow libraries it has loaded.
 INSTALLED = """
 import atexit, sys
 slow = ("torch", "transformers", "numpy", "yaml", "huggingface_hub")
@@ -129,7 +129,7 @@ sys.exit(main())
 @pytest.mark.parametrize(
     "words", [["--help"], ["--version"], ["train", "--help"], ["import", "torch", "--help"], ["x"]]
 )
-def test_help_and_mistyped_commands_wait_for_no_library(tmp_path, words):
+def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
     program = tmp_path / "vanilla-transformer"
     program.write_text(INSTALLED, encoding="utf-8")
     command = [sys.executable, str(program), *words]
@@ -140,7 +140,7 @@ def test_help_and_mistyped_commands_wait_for_no_library(tmp_path, words):
     assert run.stdout.splitlines()[-1] == "loaded:"
 
 
-def test_version_is_that_of_the_package(capsys):
+def test_version_prints_the_package_version(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
     assert exit.value.code == 0
@@ -148,7 +148,7 @@ def test_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"vanilla-transformer {version}\n"
 
 
-def test_help_of_train_names_every_field_with_type_and_default(capsys):
+def test_train_help_names_every_field_with_type_and_default(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -206,7 +206,7 @@ def test_help_of_train_names_every_field_with_type_and_default(capsys):
         (["translate", "nowhere"], "nowhere holds no trained model"),
     ],
 )
-def test_mistakes_end_in_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("FIFO")
     line = error_of(capsys, *arguments)
@@ -216,7 +216,7 @@ def test_mistakes_end_in_one_line(capsys, tmp_path, monkeypatch, arguments, mess
 
 
 @pytest.mark.parametrize("allowed", [NUM_BEAMS, COUNT])
-def test_whatever_is_typed_for_a_number_is_obeyed_or_refused(allowed):
+def test_hostile_numbers_are_obeyed_or_refused(allowed):
     for text in hostile_values.TEXTS:
         try:
             number = whole_number(allowed)(text)
@@ -228,8 +228,8 @@ def test_whatever_is_typed_for_a_number_is_obeyed_or_refused(allowed):
         assert len(refusal) < 300
 
 
-def test_a_preset_that_is_typed_is_trained(trained, tmp_path, capsys):
-    """Also where the recipe has a value of its own, and so that the same command resumes."""
+def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
+    """Also if the recipe sets the values itself; the same command resumes the run."""
     arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
     arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
     arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
@@ -250,9 +250,7 @@ def test_a_preset_that_is_typed_is_trained(trained, tmp_path, capsys):
         ({}, {"de": "Hund " * 4100, "en": "dog"}),
     ],
 )
-def test_a_test_set_of_too_long_pairs_is_refused_before_the_training(
-    tmp_path, capsys, options, pair
-):
+def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, options, pair):
     recipe = tiny_recipe(tmp_path, **options)
     long = json.dumps({"translation": pair})
     with (tmp_path / "test.jsonl").open("a") as file:
@@ -262,7 +260,7 @@ def test_a_test_set_of_too_long_pairs_is_refused_before_the_training(
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 
-def test_strict_needs_no_value_and_refuses_the_malformed_line_by_number(capsys, tmp_path):
+def test_strict_takes_no_value_and_names_the_malformed_line(capsys, tmp_path):
     recipe = tiny_recipe(tmp_path)
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write("nonsense\n")
@@ -274,7 +272,7 @@ def test_strict_needs_no_value_and_refuses_the_malformed_line_by_number(capsys, 
     assert "strict: false" in (tmp_path / "run" / "recipe.yaml").read_text()
 
 
-def test_file_that_is_missing_is_named(capsys, trained):
+def test_missing_file_is_named(capsys, trained):
     missing = trained / "missing.txt"
     line = error_of(capsys, "translate", trained / "run", missing)
     assert line.startswith("vanilla-transformer: There is no file")
@@ -282,7 +280,7 @@ def test_file_that_is_missing_is_named(capsys, trained):
 
 
 @pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
-def test_ctrl_c_is_one_line_at_any_time(monkeypatch, capsys, trained, stage):
+def test_ctrl_c_prints_one_line_at_any_time(monkeypatch, capsys, trained, stage):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -316,7 +314,7 @@ def test_evaluate_takes_another_test_file(capsys, trained):
     assert re.search(r"test +\d", capsys.readouterr().out)
 
 
-def test_translate_gives_a_line_for_each_line_in_order(monkeypatch, capfd, trained):
+def test_translate_prints_one_line_per_input_line_in_order(monkeypatch, capfd, trained):
     lines = ["ein Hund", "", "alt", "   ", "Haus und Hund und Haus", "\u4f60\u597d \U0001f600 \x00"]
     together = translate(monkeypatch, capfd, trained, "\n".join(lines).encode()).split("\n")
     assert together.pop() == ""
@@ -338,7 +336,7 @@ def test_translate_gives_the_n_best_with_scores(monkeypatch, capfd, trained):
     assert cells[0][1] == best.rstrip("\n")
 
 
-def test_translate_treats_line_ends_alike(monkeypatch, capfd, trained):
+def test_translate_treats_all_line_endings_alike(monkeypatch, capfd, trained):
     unix = translate(monkeypatch, capfd, trained, b"ein Hund\nalt\n")
     assert translate(monkeypatch, capfd, trained, b"\xef\xbb\xbfein Hund\r\nalt") == unix
     # U+2028 and form feed end a line for str.splitlines, but not in a file.
@@ -398,7 +396,7 @@ def test_failed_translation_leaves_the_old_file(trained, tmp_path, capsys):
     assert target.read_text() == "an older translation"
 
 
-def test_translate_speaks_utf8_in_any_locale_and_answers_at_once(trained, tmp_path):
+def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_path):
     """A conversation over pipes: the answer comes before the next line is sent."""
     with subprocess.Popen(
         [*PROGRAM, "translate", str(trained / "run"), "--num-beams", "1"],
@@ -420,10 +418,10 @@ def test_translate_speaks_utf8_in_any_locale_and_answers_at_once(trained, tmp_pa
     assert errors == b""
 
 
-def test_sigterm_and_the_same_command_again_give_the_uninterrupted_model(trained, tmp_path):
+def test_resuming_after_sigterm_gives_the_uninterrupted_model(trained, tmp_path):
     recipe, run = trained / "tiny.yaml", tmp_path / "run"
     arguments = ["train", str(recipe), "--output-dir", str(run), "--max-steps", "10"]
-    # Slow enough to be caught in the middle: it never stops by itself.
+    # So many updates that the run cannot end before the signal.
     slow = [*arguments[:-1], "100000"]
     with subprocess.Popen(
         [*PROGRAM, *slow], env=environment(tmp_path / "cache"), stderr=subprocess.PIPE, text=True
@@ -448,8 +446,8 @@ def test_sigterm_and_the_same_command_again_give_the_uninterrupted_model(trained
     assert weights[0] == weights[1]
 
 
-def test_importing_the_command_line_imports_no_library_of_an_extra():
-    """Nor by way of others: of all that extras bring, transformers alone imports some by itself."""
+def test_command_line_imports_no_library_of_an_extra():
+    """Not even indirectly, except those that transformers imports itself."""
     program = """if True:
         import sys
         import vanilla_transformer

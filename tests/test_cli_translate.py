@@ -1,4 +1,4 @@
-"""`translate` on the command line: what its options mean, pictures of the attention, progress."""
+"""`translate` on the command line: options, pictures of the attention, progress."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ from vanilla_transformer.train.run import run_recipe
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A tiny run."""
+    """Return a tiny run directory."""
     folder = tmp_path_factory.mktemp("trained")
     run_recipe(load_recipe(str(tiny_recipe(folder))), folder / "run")
     return folder / "run"
@@ -39,7 +39,7 @@ def source(tmp_path):
 
 
 def recorded(monkeypatch, module, name):
-    """The arguments of each call of a function, which does its work all the same."""
+    """Record the arguments of each call of a function, which still runs."""
     calls, function = [], getattr(module, name)
 
     def record(*args, **kwargs):
@@ -51,7 +51,7 @@ def recorded(monkeypatch, module, name):
 
 
 @pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
-def test_the_picture_is_of_the_translation_that_is_printed(
+def test_picture_shows_the_printed_translation(
     run, source, tmp_path, monkeypatch, capsys, num_beams
 ):
     drawn = recorded(monkeypatch, visualization, "attention_weights")
@@ -103,7 +103,7 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--output", "none/target.txt"], "target.txt cannot be written: there is no folder none"),
     ],
 )
-def test_wrong_options_name_what_is_allowed_before_anything_is_lost(
+def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     run, source, tmp_path, capsys, options, message
 ):
     target, picture = tmp_path / "target.txt", tmp_path / "map.png"
@@ -127,7 +127,7 @@ def test_wrong_options_name_what_is_allowed_before_anything_is_lost(
     ids=["latin1", "utf-16", "tokens", "characters", "bytes"],
 )
 @pytest.mark.parametrize("as_input", [False, True])
-def test_a_file_is_refused_for_a_line_before_any_is_translated(
+def test_file_with_a_bad_line_is_refused_before_translation(
     run, tmp_path, monkeypatch, capsys, last, message, as_input
 ):
     path, target = tmp_path / "source.txt", tmp_path / "target.txt"
@@ -145,7 +145,7 @@ def test_a_file_is_refused_for_a_line_before_any_is_translated(
     assert not list(tmp_path.glob("target.txt*"))
 
 
-def test_a_redirected_file_is_translated_from_where_it_stands(run, source, monkeypatch, capsys):
+def test_redirected_file_is_translated_from_its_current_position(run, source, monkeypatch, capsys):
     with source.open("rb", buffering=0) as stream:
         stream.readline()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stream)))
@@ -153,9 +153,9 @@ def test_a_redirected_file_is_translated_from_where_it_stands(run, source, monke
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_a_source_as_long_as_the_model_takes_passes_the_check(run, tmp_path, monkeypatch, capsys):
+def test_length_check_counts_tokens_not_characters(run, tmp_path, monkeypatch, capsys):
     path = tmp_path / "source.txt"
-    path.write_text("a" * 200 + "\n")  # as pieces, fewer
+    path.write_text("a" * 200 + "\n")  # fewer tokens than characters
     monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 300)
     assert main(["translate", str(run), str(path)]) == 0
     monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 3)
@@ -163,29 +163,29 @@ def test_a_source_as_long_as_the_model_takes_passes_the_check(run, tmp_path, mon
 
 
 @pytest.mark.parametrize("name", ["folder", "/proc/self/mem"])
-def test_a_source_that_cannot_be_read_is_named(run, tmp_path, capsys, name):
+def test_unreadable_source_is_named(run, tmp_path, capsys, name):
     (tmp_path / "folder").mkdir()
     line = error_of(capsys, "translate", run, tmp_path / name)
     assert f"{tmp_path / name}: " in line
 
 
-def test_there_may_be_no_standard_input(run, monkeypatch, capsys):
+def test_closed_standard_input_gives_a_one_line_error(run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert "The standard input is closed; give a FILE." in error_of(capsys, "translate", run)
 
 
 @pytest.mark.parametrize("option", ["--output", "--attention"])
-def test_a_folder_is_no_file_to_write(run, source, tmp_path, capsys, option):
+def test_folder_as_output_file_is_refused(run, source, tmp_path, capsys, option):
     line = error_of(capsys, "translate", run, source, option, tmp_path)
     assert f"{tmp_path} is a folder; give the name of a file." in line
 
 
-def test_evaluate_refuses_no_beams(run, capsys):
+def test_evaluate_refuses_zero_beams(run, capsys):
     line = error_of(capsys, "evaluate", run, "--num-beams", "0")
     assert "--num-beams: got '0'; it must be a whole number from 1 to 1000" in line
 
 
-def test_beams_are_the_models_own_unless_they_are_given(run, source, tmp_path, monkeypatch):
+def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     search = json.loads((copy / "generation_config.json").read_text())
@@ -197,9 +197,7 @@ def test_beams_are_the_models_own_unless_they_are_given(run, source, tmp_path, m
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_shown_on_a_terminal_alone(
-    run, source, tmp_path, monkeypatch, capsys, terminal
-):
+def test_progress_is_shown_only_on_a_terminal(run, source, tmp_path, monkeypatch, capsys, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     target = str(tmp_path / "target.txt")
     assert main(["translate", str(run), str(source), "--output", target]) == 0
@@ -207,13 +205,15 @@ def test_progress_is_shown_on_a_terminal_alone(
     assert main(["evaluate", str(run)]) == 0
     shown = capsys.readouterr().err
     assert ("sentence/s" in shown) == ("pair/s" in shown) == terminal
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # translations would meet the bar there
+    monkeypatch.setattr(
+        sys.stdout, "isatty", lambda: True
+    )  # translations would mix with the bar there
     assert main(["translate", str(run), str(source)]) == 0
     assert "sentence/s" not in capsys.readouterr().err
 
 
 def translated(capsys, *command):
-    """The lines that `translate` prints, and what it says beside them."""
+    """Return the lines that `translate` prints, and its standard error."""
     assert main(["translate", *map(str, command)]) == 0
     printed = capsys.readouterr()
     return printed.out.split("\n")[:-1], printed.err
@@ -230,7 +230,7 @@ def test_options_may_stand_anywhere(run, source, capsys):
 
 
 @pytest.mark.parametrize("text", ["A dog runs", "A dog runs on the beach. " * 20])
-def test_a_text_in_the_place_of_a_file_is_named_as_that(run, capsys, text):
+def test_text_instead_of_a_file_gives_a_helpful_error(run, capsys, text):
     line = error_of(capsys, "translate", run, text)
     assert "There is no file 'A dog runs" in line
     assert line.endswith('pipe it: echo "TEXT" | vanilla-transformer translate DIR.')
@@ -238,7 +238,7 @@ def test_a_text_in_the_place_of_a_file_is_named_as_that(run, capsys, text):
 
 @pytest.fixture
 def loud(monkeypatch):
-    """Translates by writing in capitals, with a tab and a line's end."""
+    """Translate to capitals, with a tab and a line end added."""
 
     def translate_nbest(model, tokenizer, texts, **options):
         return ([batch_translation.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
@@ -269,9 +269,7 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
         ("more", "table.tsv, line 2, has 2 columns, but --tsv asks for column 'more'"),
     ],
 )
-def test_a_column_that_is_not_there_is_told_before_any_is_translated(
-    run, tmp_path, capsys, column, message
-):
+def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, column, message):
     (tmp_path / "table.tsv").write_text("id\tsource\tmore\n1\tein\n")
     target = tmp_path / "target.tsv"
     command = [run, tmp_path / "table.tsv", "--tsv", column, "--output", target]
@@ -279,7 +277,7 @@ def test_a_column_that_is_not_there_is_told_before_any_is_translated(
     assert not target.exists()
 
 
-def test_tabs_outside_of_a_table_are_said_once(run, tmp_path, capsys):
+def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
     path = tmp_path / "source.txt"
     path.write_text("ein Hund\nein\tHund\nalt\tHaus\n")
     lines, said = translated(capsys, run, path)
@@ -288,7 +286,7 @@ def test_tabs_outside_of_a_table_are_said_once(run, tmp_path, capsys):
     assert f"{path}, line 2, has tabs, but is translated as one text; --tsv" in said
 
 
-def test_a_text_longer_than_any_in_training_is_said_once(run, tmp_path, capsys):
+def test_text_longer_than_any_in_training_warns_once(run, tmp_path, capsys):
     copy, path = tmp_path / "run", tmp_path / "source.txt"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     recipe = (copy / "recipe.yaml").read_text()
@@ -303,7 +301,7 @@ def test_a_text_longer_than_any_in_training_is_said_once(run, tmp_path, capsys):
     assert translated(capsys, copy, path)[1] == ""
 
 
-def test_alignments_are_links_of_the_lines_written(run, tmp_path, capsys):
+def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
     links, table = tmp_path / "links", tmp_path / "table.tsv"
     texts = ["ein Hund", "", "alt und Haus"]
     table.write_text("\n".join(["source", *texts]))
@@ -325,14 +323,14 @@ def test_alignments_are_links_of_the_lines_written(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("option", ["--alignments", "--prefix", "--nbest"])
-def test_what_the_papers_search_alone_has_needs_it(run, source, capsys, option):
+def test_engines_refuse_options_of_the_papers_search(run, source, capsys, option):
     line = error_of(capsys, "translate", run, source, option, "2", "--engine", "onnx")
     assert f"{option} needs the paper's beam search; leave out --engine." in line
 
 
 @pytest.fixture
 def splitter(monkeypatch):
-    """In place of sentencex: a sentence ends with a full stop, and the spaces after it are its."""
+    """Replace sentencex: a sentence ends with a full stop and the spaces after it."""
     calls = []
 
     def segment(language, text):
@@ -345,7 +343,7 @@ def splitter(monkeypatch):
 
 @pytest.fixture
 def bracketed(monkeypatch):
-    """Translates a sentence by putting it in brackets."""
+    """Translate a sentence by putting it in brackets."""
 
     def translate_windows(model, tokenizer, windows, **options):
         for text in itertools.chain.from_iterable(windows):
@@ -355,7 +353,7 @@ def bracketed(monkeypatch):
     monkeypatch.setattr(batch_translation, "translate_windows", translate_windows)
 
 
-def test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay(
+def test_document_is_translated_by_sentence_and_keeps_its_lines(
     run, splitter, bracketed, tmp_path, monkeypatch, capsys
 ):
     lines = ["ein Hund. alt  und. Haus", "", "   ", "ein. ", "alt"]
@@ -363,7 +361,7 @@ def test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay(
     document, table = tmp_path / "document.txt", tmp_path / "table.tsv"
     document.write_text("\n".join(lines))
     found, said = translated(capsys, run, document, "--split-sentences")
-    assert (found, said, {*splitter}) == (expected, "", {"de"})  # of the run
+    assert (found, said, {*splitter}) == (expected, "", {"de"})  # the run's language
     translated(capsys, run, document, "--split-sentences", "--pair", "pt-en")
     assert {*splitter} == {"de", "pt"}
 
@@ -393,13 +391,13 @@ def test_sentences_of_a_document_are_translated_one_by_one_and_lines_stay(
         (["--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as en-de"),
     ],
 )
-def test_what_is_of_one_sentence_is_refused_for_several(
+def test_single_sentence_options_are_refused_with_split_sentences(
     run, source, splitter, capsys, options, message
 ):
     assert message in error_of(capsys, "translate", run, source, "--split-sentences", *options)
 
 
-def test_splitting_needs_languages_and_its_package(run, source, splitter, tmp_path, capsys):
+def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     (copy / "recipe.yaml").unlink()
     line = error_of(capsys, "translate", copy, source, "--split-sentences")
@@ -413,7 +411,7 @@ def test_splitting_needs_languages_and_its_package(run, source, splitter, tmp_pa
     assert "pip install '.[documents]'" in line
 
 
-def test_the_picture_of_a_document_is_of_its_first_sentence(
+def test_picture_of_a_document_shows_its_first_sentence(
     run, splitter, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "document.txt").write_text("\nein Hund. alt\n")
@@ -424,14 +422,14 @@ def test_the_picture_of_a_document_is_of_its_first_sentence(
     assert text == "ein Hund."
 
 
-def test_paragraphs_are_joined_as_their_language_is_written():
+def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
     assert join_sentences(["Ja. ", "", " Nein."], "de") == "Ja. Nein."
     for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
         assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
     assert join_sentences([], "en") == join_sentences([""], "en") == ""
 
 
-def test_sentences_are_those_of_the_library():
+def test_sentences_are_split_by_sentencex():
     pytest.importorskip("sentencex")
     assert split_sentences(" Dr. Smith left.  Did he? ", "en-GB") == ["Dr. Smith left.", "Did he?"]
     assert split_sentences("你好。我是学生。", "zh") == ["你好。", "我是学生。"]

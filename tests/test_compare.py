@@ -1,4 +1,4 @@
-"""`compare` and `score`: sacreBLEU's own test, the search's own scores, and one verdict."""
+"""`compare` and `score`: sacreBLEU's significance test, the verdict, and log-probabilities."""
 
 import dataclasses
 import json
@@ -34,12 +34,12 @@ sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two tiny runs on the same pairs, with other weights and another vocabulary."""
+    """Return the folder of two tiny runs: the same pairs, other weights and vocabularies."""
     folder = tmp_path_factory.mktemp("compared")
     recipe = tiny_recipe(folder, max_steps=1)
     for name, values in (("first", {}), ("second", {"seed": 1, "vocab_size": 270})):
         run_recipe(load_recipe(str(recipe), values), folder / name)
-        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would say nothing
+        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would write nothing
         letters = load_saved_tokenizer(folder / name).convert_tokens_to_ids(list("doghuse"))
         torch.manual_seed(0)
         table = torch.randn(weights["model.shared.weight"].shape)
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 
 
 def sentences(number, errors, seed=0):
-    """References, and what a system with so many wrong words in a hundred makes of them."""
+    """Return references, and the same sentences with `errors` percent of wrong words."""
     draw = random.Random(seed)
     references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(number)]
     spoilt = [[w if draw.random() * 100 >= errors else "wrong" for w in r] for r in references]
@@ -60,7 +60,7 @@ def sentences(number, errors, seed=0):
 # ------------------------------------------------------------------------------- significance
 
 
-def test_p_values_are_those_of_a_bootstrap_over_whole_sentences():
+def test_p_values_equal_a_bootstrap_over_sentences():
     references, first = sentences(40, 20)
     second = sentences(40, 14)[1]
     rows, signatures = ours.paired_bootstrap(
@@ -109,7 +109,7 @@ def test_the_verdict_needs_both_scores_and_enough_sentences(bleu, chrf, number, 
     assert ours.verdict(("A", "B"), (base, row), number).startswith(said)
 
 
-def test_the_sentences_that_differ_most_come_first_and_alike_ones_never():
+def test_most_different_sentences_come_first_and_equal_ones_never():
     references = ["one two three", "four five six", "seven eight", "nine"]
     first = ["one two three", "four five", "seven eight", "nine"]
     second = ["x", "four five six", "seven eight", "nine"]
@@ -123,7 +123,7 @@ def test_the_sentences_that_differ_most_come_first_and_alike_ones_never():
 @pytest.mark.parametrize(
     ("systems", "said"), [([["a"]], "two or more"), ([["a"], ["a", "b"]], "1")]
 )
-def test_what_cannot_be_compared_is_refused(systems, said):
+def test_incomparable_systems_are_refused(systems, said):
     with pytest.raises(ValueError, match=said):
         ours.paired_bootstrap(systems, ["a"], target_language="de")
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_compared_is_refused(systems, said):
 # ------------------------------------------------------------------------------------ compare
 
 
-def test_compared_runs_have_the_scores_of_their_evaluation(folder):
+def test_compared_runs_have_the_scores_of_evaluate(folder):
     names = [str(folder / "first"), str(folder / "second")]
     comparison = compare_runs(names)
     test_set = comparison["test_sets"]["test"]
@@ -151,7 +151,7 @@ def test_compared_runs_have_the_scores_of_their_evaluation(folder):
     assert not test_set["same_tokens"]
 
 
-def test_turns_are_dealt_evenly_and_the_first_call_is_not_measured(monkeypatch):
+def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
     calls, clock = [], iter(range(1000))
     monkeypatch.setattr(comparing.time, "perf_counter", lambda: next(clock))
 
@@ -170,7 +170,7 @@ def test_turns_are_dealt_evenly_and_the_first_call_is_not_measured(monkeypatch):
         assert run.seconds == 3
 
 
-def test_a_comparison_is_a_table_and_a_page(folder, tmp_path, capsys, monkeypatch):
+def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     page = tmp_path / "page.md"
     test = write_pairs(tmp_path / "test.jsonl", 12, 5)
@@ -198,14 +198,14 @@ def test_a_comparison_is_a_table_and_a_page(folder, tmp_path, capsys, monkeypatc
 
 def test_a_run_is_no_better_than_itself(folder, tmp_path):
     shutil.copytree(folder / "first", tmp_path / "copy")
-    (tmp_path / "copy" / "recipe.yaml").unlink()  # tested as the first one is
+    (tmp_path / "copy" / "recipe.yaml").unlink()  # then tested like the first run
     test_set = compare_runs([folder / "first", tmp_path / "copy"])["test_sets"]["test"]
     assert test_set["same_tokens"]
     assert test_set["differences"] == []
     assert test_set["scores"][1]["bleu_p_value"] is None
 
 
-def test_an_average_searches_as_its_run_does_and_another_search_is_told(folder, tmp_path):
+def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_path):
     shutil.copytree(folder / "first", tmp_path / "run")
     config = tmp_path / "run" / "generation_config.json"
     shipped = {**json.loads(config.read_text()), "length_penalty": 1.5, "early_stopping": True}
@@ -222,7 +222,7 @@ def test_an_average_searches_as_its_run_does_and_another_search_is_told(folder, 
     assert "length_penalty 1.5 -> 0.6; early_stopping True -> False" in note
 
 
-def test_pairs_held_out_of_a_file_that_changed_are_not_tested_on(tmp_path, capsys):
+def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     pairs = Path(write_pairs(tmp_path / "pairs.jsonl", 60, 9))
     recipe = tiny_recipe(tmp_path, max_steps=1)
     values = {"train_file": str(pairs), "held_out_pairs": 3}
@@ -238,7 +238,7 @@ def test_pairs_held_out_of_a_file_that_changed_are_not_tested_on(tmp_path, capsy
     assert said in error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
 
 
-def test_runs_of_other_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
+def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
     other = tmp_path / "other"
     shutil.copytree(folder / "second", other)
     recipe = (other / "recipe.yaml").read_text(encoding="utf-8")
@@ -278,7 +278,7 @@ PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), (
 
 
 def by_hand(model, source, target):  # noqa: F811
-    """One token at a time, each from a call of its own."""
+    """Return the log-probability by one call per token, and the number of tokens."""
     ids = torch.tensor([TOKENIZER(source)["input_ids"]])
     labels = TOKENIZER(text_target=target)["input_ids"]
     written, total = [model.config.decoder_start_token_id], 0.0
@@ -290,8 +290,8 @@ def by_hand(model, source, target):  # noqa: F811
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
-def test_log_probabilities_are_those_of_a_loop_over_tokens(model, batch_tokens):  # noqa: F811
-    model.train()  # dropout must play no part
+def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):  # noqa: F811
+    model.train()  # must not cause dropout
     found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=batch_tokens))
     assert model.training
     model.eval()
@@ -302,13 +302,13 @@ def test_log_probabilities_are_those_of_a_loop_over_tokens(model, batch_tokens):
             assert likelihood.target_tokens == tokens
 
 
-def test_log_probabilities_are_the_scores_of_the_search_without_its_penalty(model):  # noqa: F811
+def test_log_probabilities_are_search_scores_without_the_penalty(model):  # noqa: F811
     letters = TOKENIZER("abcdefgh", add_special_tokens=False)["input_ids"]
     model.eval()
     bias = torch.zeros(len(TOKENIZER))
     bias[2] = 1.0  # untrained, it would never end
     model.lm_head.register_forward_hook(lambda module, inputs, output: output + bias)
-    # Letters alone, which any text can hold.
+    # Only letters, so that the decoded text is encoded to the same tokens.
     suppressed = [token for token in range(len(TOKENIZER)) if token not in (*letters, 2)]
     sources = ["one", "another one"]
     batch = TOKENIZER(sources, padding=True, return_tensors="pt")
@@ -360,19 +360,19 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):  # noqa: F811
         ((" ", "a"), "blank"),
     ],
 )
-def test_what_is_no_pair_is_refused_by_number(model, pair, said):  # noqa: F811
+def test_invalid_pairs_are_refused_by_number(model, pair, said):  # noqa: F811
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
         list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), pair]))
 
 
-def test_a_broken_model_is_told_from_an_unlikely_pair(model):  # noqa: F811
+def test_nan_log_probability_is_reported_as_a_broken_model(model):  # noqa: F811
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")
     with pytest.raises(ValueError, match=r"Pair \d has the log-probability nan.*broken"):
         list(ours.log_probabilities(model, TOKENIZER, PAIRS))
 
 
-def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monkeypatch):
+def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsys, monkeypatch):
     texts = {"de": ["", "ein Hund", "alt und Haus", "Haus", " "]}
     texts["en"] = ["a", "a dog", "old and house", "house", "old"]
     for language, lines in texts.items():
@@ -404,7 +404,7 @@ def test_scores_stand_on_the_lines_of_their_pairs(folder, tmp_path, capsys, monk
     assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
-def test_columns_of_a_table_are_tested_scored_and_compared(folder, tmp_path, capsys):
+def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, capsys):
     pairs = [("ein Hund", "a dog"), ("Haus", "house")]
     (tmp_path / "pairs.jsonl").write_text(
         "\n".join(json.dumps({"de": de, "en": en}) for de, en in pairs), encoding="utf-8"
@@ -430,7 +430,7 @@ def test_columns_of_a_table_are_tested_scored_and_compared(folder, tmp_path, cap
 
 
 @pytest.mark.parametrize("page", ["help", "README"])
-def test_the_recipe_for_filtering_keeps_likely_pairs(page, tmp_path):
+def test_documented_filter_command_keeps_likely_pairs(page, tmp_path):
     text = README
     if page == "help":
         text = _SCORE_EXAMPLE.replace("\\\n", "\n")
@@ -444,7 +444,7 @@ def test_the_recipe_for_filtering_keeps_likely_pairs(page, tmp_path):
     assert (tmp_path / "kept.de").read_text() == "B\nD E\n"
 
 
-def test_pairs_that_cannot_be_scored_are_refused_in_one_line(folder, tmp_path, capsys):
+def test_unscorable_pairs_give_a_one_line_error(folder, tmp_path, capsys):
     (tmp_path / "model").mkdir()
     pairs = write_pairs(tmp_path / "pairs.jsonl", 2, 3)
     assert "give --pair" in error_of(capsys, "score", tmp_path / "model", pairs)
@@ -477,6 +477,6 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
         assert cells == [row["de"], hypothesis, row["en"], "test"]
 
 
-def test_an_unknown_kind_of_bleu_is_refused_before_the_work(folder, capsys):
+def test_unknown_kind_of_bleu_is_refused_before_translation(folder, capsys):
     line = error_of(capsys, "evaluate", folder / "first", "--bleu", "moses,wmt")
     assert "'wmt'; choose one of moses, compound" in line

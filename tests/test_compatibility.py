@@ -1,6 +1,6 @@
-"""What version 0.1.0 has left on users' disks and on the Hub still works, and computes the same.
+"""Runs and published folders of version 0.1.0 still work and compute the same.
 
-Names no module of the package: fixture_0_1_0.py says how it reaches what it needs.
+This file names no module of the package; fixture_0_1_0.py says how it reaches what it needs.
 """
 
 import json
@@ -29,7 +29,7 @@ from fixture_0_1_0 import (
 from safetensors.torch import load_file
 
 TOLERANCE = 1e-4  # of scores and losses
-# Run where this package cannot be imported, with the folder and a file of sentences.
+# Runs without this package; its arguments are the folder and a file of sentences.
 STRANGER = """
 import json, sys
 sys.modules["vanilla_transformer"] = None
@@ -48,7 +48,7 @@ def expected():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A copy of recipe, pairs and runs, to work in, and no cache of pairs from before."""
+    """Work in a copy of recipe, pairs and runs, with an empty cache of pairs."""
     shutil.copytree(RUN, tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -61,7 +61,7 @@ def close(value, tolerance=TOLERANCE):
 
 
 def check_observed(found, expected):
-    """The same ids and texts, and close scores and loss."""
+    """Check for the same ids and texts, and for close scores and loss."""
     assert found["source_ids"] == expected["source_ids"]
     assert found["labels"] == expected["labels"]
     assert found["loss"] == close(expected["loss"])
@@ -76,7 +76,7 @@ def check_translations(found, expected):
 
 
 def check_scores(found, expected):
-    """All numbers; the signatures beside them name versions of sacrebleu."""
+    """Compare all numbers, but not the signatures, which name versions of sacrebleu."""
     for name, value in expected.items():
         if isinstance(value, dict):
             check_scores(found[name], value)
@@ -109,9 +109,9 @@ def test_a_complete_run_is_not_trained_again(folder, capsys):
 
 @pytest.mark.skipif(
     torch.cuda.is_available() or torch.backends.mps.is_available(),
-    reason="the run began on a CPU, whose random numbers are others",
+    reason="the run began on a CPU, whose random numbers differ",
 )
-def test_an_interrupted_run_resumes_and_ends_as_it_would_have(expected):
+def test_an_interrupted_run_resumes_to_the_uninterrupted_result(expected):
     run, uninterrupted = Path("interrupted"), Path("complete")
     old = contents(run / "checkpoints" / f"checkpoint-{INTERRUPTED_AT}")
     assert command("train", RECIPE, "--output-dir", run) == 0
@@ -123,7 +123,7 @@ def test_an_interrupted_run_resumes_and_ends_as_it_would_have(expected):
     )
     for name in ("averaged_checkpoints", "epochs", "target_tokens", "updates"):
         assert found[name] == before[name], name
-    for name in ("data", "recipe"):  # to which later versions add facts and options
+    for name in ("data", "recipe"):  # later versions add facts and options
         assert {key: found[name].get(key) for key in before[name]} == before[name], name
     assert found["averaged_checkpoints"][0] == f"checkpoint-{INTERRUPTED_AT}"
     assert found["scores"].keys() == before["scores"].keys()
@@ -132,8 +132,8 @@ def test_an_interrupted_run_resumes_and_ends_as_it_would_have(expected):
     weights, others = (load_file(path / "model.safetensors") for path in (run, uninterrupted))
     assert weights.keys() == others.keys()
     for name, weight in weights.items():
-        # The softmax takes this bias out again: its gradient is rounding error, which Adam scales
-        # up to steps. Of the rest, 2e-7 was the largest difference between sets of instructions.
+        # The softmax cancels this bias: its gradient is rounding error, which Adam scales up to
+        # steps. Of the rest, 2e-7 was the largest difference between instruction sets.
         tolerance = 1e-3 if name.endswith("k_proj.bias") else 1e-5
         torch.testing.assert_close(weight, others[name], rtol=0, atol=tolerance, msg=name)
     check_observed(observed(*load(run), expected["sentences"]), expected)
@@ -166,11 +166,11 @@ def test_a_folder_published_with_code_loads_without_the_package(expected, tmp_pa
     check_translations(found, expected)
 
 
-# A second clean process of many seconds; test_publishing.py starts one of its kind, too.
+# without_code: another clean process of many seconds; test_publishing.py starts one too.
 @pytest.mark.parametrize(
     "form", ["with_code", pytest.param("without_code", marks=pytest.mark.slow)]
 )
-def test_an_old_run_is_published_by_the_present_code(form, capsys):
+def test_an_old_run_is_published_by_the_current_code(form, capsys):
     words = ["publish", "complete", "--repo", "user/tiny", "--license", "cc-by-4.0"]
     assert command(*words) == 2
     assert "add them with vanilla-transformer evaluate complete." in capsys.readouterr().err
@@ -181,7 +181,7 @@ def test_an_old_run_is_published_by_the_present_code(form, capsys):
     words += ["--with-code"] if form == "with_code" else []
     assert command(*words, "--card-dir", "card") == 0
     listed = set(re.findall(r"^(\S+) +[\d,]+$", capsys.readouterr().out, flags=re.M))
-    # Which files the code is in may change.
+    # The names of the code's files may change.
     names = {path.name for path in PUBLISHED[form].iterdir() if path.suffix != ".py"}
     assert names <= listed
     assert any(name.endswith(".py") for name in listed) == (form == "with_code")

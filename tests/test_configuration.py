@@ -67,7 +67,7 @@ def test_defaults_are_the_base_model():
     assert VanillaTransformerConfig() == VanillaTransformerConfig.from_preset("base")
 
 
-def test_overrides_win_over_the_preset_and_leave_it_alone():
+def test_overrides_win_over_the_preset_without_changing_it():
     config = VanillaTransformerConfig.from_preset("big", vocab_size=100, dropout=0.1)
     assert (config.vocab_size, config.dropout, config.d_model) == (100, 0.1, 1024)
     assert VanillaTransformerConfig.from_preset("big").dropout == 0.3
@@ -221,17 +221,17 @@ def test_save_and_load_give_the_same_configuration(tmp_path, name):
     assert {field: saved[field] for field in PRESETS[name]} == PRESETS[name]
 
 
-def test_the_hosts_names_are_aliases():
+def test_transformers_field_names_are_aliases():
     config = VanillaTransformerConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4)
     assert (config.d_model, config.encoder_layers, config.encoder_attention_heads) == (64, 3, 4)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (64, 3, 4)
 
 
-# ---------------------------------------------------------- names that are no fields
+# ------------------------------------------------------------------------ names that are not fields
 
 
 @pytest.mark.parametrize("name", ["attention_heads", "ffn_dim"])
-def test_one_name_sets_both_sides_everywhere(name, tmp_path):
+def test_one_name_sets_encoder_and_decoder(name, tmp_path):
     def sides(config):
         return getattr(config, f"encoder_{name}"), getattr(config, f"decoder_{name}")
 
@@ -255,7 +255,7 @@ def test_one_name_sets_both_sides_everywhere(name, tmp_path):
 
 
 @pytest.mark.parametrize("side", ["encoder_attention_heads", "decoder_attention_heads"])
-def test_a_name_for_both_sides_may_not_contradict_that_of_one(side, tmp_path):
+def test_name_for_both_sides_may_not_contradict_that_of_one_side(side, tmp_path):
     fields = {"attention_heads": 4, side: 8}  # 8 is the default too
     VanillaTransformerConfig().save_pretrained(tmp_path)
     for build in (
@@ -280,7 +280,7 @@ NEAR_MISSES = {
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
-def test_a_name_that_was_meant_to_be_a_field_is_refused(name, tmp_path):
+def test_misspelled_field_is_refused_with_a_suggestion(name, tmp_path):
     VanillaTransformerConfig().save_pretrained(tmp_path)
     message = f"no '{name}'; did you mean {NEAR_MISSES[name]}"
     for build in (
@@ -294,8 +294,8 @@ def test_a_name_that_was_meant_to_be_a_field_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["layer_norm_epsilon", "norm_eps", "droput"])
-def test_what_a_config_was_saved_with_it_has_again(name, tmp_path):
-    """Users and tools put values of their own into a config, under whatever name."""
+def test_extra_saved_values_are_restored(name, tmp_path):
+    """Users and tools store values of their own in a config, under any name."""
     config = VanillaTransformerConfig(d_model=64)
     setattr(config, name, 0.5)
     config.save_pretrained(tmp_path)
@@ -306,7 +306,7 @@ def test_what_a_config_was_saved_with_it_has_again(name, tmp_path):
     assert (getattr(found, name), unused) == (0.5, {})
 
 
-def test_a_saved_name_that_was_meant_to_be_a_field_is_told(tmp_path, caplog):
+def test_misspelled_field_in_a_saved_config_is_logged(tmp_path, caplog):
     config = VanillaTransformerConfig()
     config.droput = 0.5
     config.save_pretrained(tmp_path)
@@ -314,8 +314,8 @@ def test_a_saved_name_that_was_meant_to_be_a_field_is_told(tmp_path, caplog):
     assert "holds droput, which" in caplog.text
 
 
-def names_of_the_host():
-    """What the library itself may store in a config or hand to one."""
+def names_of_transformers():
+    """Return the names that transformers may store in a config or pass to one."""
     config, generation = PreTrainedConfig(), GenerationConfig()
     names = {*dir(config), *vars(config), *vars(generation)}
     for function in (
@@ -325,7 +325,7 @@ def names_of_the_host():
         pipeline,
     ):
         names |= inspect.signature(function).parameters.keys()
-    # Of its earlier versions, and what loaders and tools beside it know.
+    # Names of its earlier versions, and of other loaders and tools.
     names |= {"torch_dtype", "tie_encoder_decoder", "cross_attention_hidden_size", "torchscript"}
     names |= {"task_specific_params", "sep_token_id", "cls_token_id", "mask_token_id", "prefix"}
     names |= {"add_cross_attention", "is_decoder", "pruned_heads", "finetuning_task", "device_map"}
@@ -333,10 +333,10 @@ def names_of_the_host():
     return names - VanillaTransformerConfig.__annotations__.keys()
 
 
-def test_what_users_and_the_host_store_beside_is_left_alone(tmp_path):
-    host = names_of_the_host()
-    assert len(host) > 200
-    not_fields = {name: None for name in host if not hasattr(PreTrainedConfig, name)}
+def test_extra_names_of_users_and_transformers_are_kept(tmp_path):
+    theirs = names_of_transformers()
+    assert len(theirs) > 200
+    not_fields = {name: None for name in theirs if not hasattr(PreTrainedConfig, name)}
     VanillaTransformerConfig(**not_fields)
     beside = {"my_note": "x", "dropout_note": "y", "encoder_name": "z", "num_gpus": 3}
     config = VanillaTransformerConfig(**beside, task_specific_params={"a": 1}, sep_token_id=7)
@@ -344,7 +344,7 @@ def test_what_users_and_the_host_store_beside_is_left_alone(tmp_path):
     loaded = AutoConfig.from_pretrained(tmp_path, output_hidden_states=True)
     assert {name: getattr(loaded, name) for name in beside} == beside
     assert (loaded.task_specific_params, loaded.sep_token_id) == ({"a": 1}, 7)
-    options = dict.fromkeys(host - {"return_unused_kwargs", "self", "config_dict"})
+    options = dict.fromkeys(theirs - {"return_unused_kwargs", "self", "config_dict"})
     _, unused = VanillaTransformerConfig.from_dict({}, return_unused_kwargs=True, device_map="cpu")
     assert unused == {"device_map": "cpu"}
     from_pretrained = inspect.signature(PreTrainedModel.from_pretrained).parameters

@@ -18,7 +18,7 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 
-# What a finished run leaves; test_runs.py holds a run against it.
+# The files of a finished run; test_runs.py compares a run with them.
 RUN_DIRECTORY = {
     *("config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
@@ -54,7 +54,7 @@ CONFIG_FIELDS = {
     "decoder_start_token_id": 1,
 }
 
-# Came later, for models of other systems; configuration files from before do not know them.
+# Added later, for models of other systems; older configuration files lack them.
 LATER_FIELDS = {
     "decoder_vocab_size": None,
     "share_encoder_decoder_embeddings": True,
@@ -81,7 +81,7 @@ SIZES = {
 
 
 def contract_state(*, norm_first=False, learned=False, target=11, source=None, bias=False):
-    """Keys and shapes of a checkpoint of these sizes, by rule."""
+    """Return the keys and shapes of a checkpoint with these sizes."""
     state = {"model.shared.weight": (target, 8)}
     if source:
         state["model.encoder.embed_tokens.weight"] = (source, 8)
@@ -129,7 +129,7 @@ def test_state_dict_keys_and_shapes(tmp_path, norm_first, learned):
     assert in_memory == {**expected, **dict.fromkeys(TIED, (11, 8))}
     model.save_pretrained(tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        on_disk = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, it is no dict
+        on_disk = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, not a dict
     assert on_disk == expected
 
 
@@ -139,7 +139,7 @@ def test_state_dict_keys_and_shapes_of_two_vocabularies_with_a_bias(tmp_path):
     )
     VanillaTransformerForConditionalGeneration(config).save_pretrained(tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        on_disk = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, it is no dict
+        on_disk = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118, not a dict
     assert on_disk == contract_state(target=13, source=11, bias=True)
 
 
@@ -156,9 +156,7 @@ def test_final_norm_has_the_keys_of_norm_first():
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_configuration_file_from_before_the_later_fields_means_the_same_model(
-    tmp_path, norm_first
-):
+def test_config_files_without_the_later_fields_give_the_same_model(tmp_path, norm_first):
     fields = {**CONFIG_FIELDS, **SIZES, "norm_first": norm_first}
     text = json.dumps({**fields, "model_type": "vanilla_transformer"})
     (tmp_path / "config.json").write_text(text)
@@ -176,7 +174,7 @@ def test_a_configuration_file_from_before_the_later_fields_means_the_same_model(
     assert torch.equal(*logits)
 
 
-def test_a_checkpoint_written_by_rule_loads_whole(tmp_path):
+def test_a_checkpoint_built_from_the_contract_loads_completely(tmp_path):
     torch.manual_seed(0)
     tensors = {name: torch.randn(shape) for name, shape in contract_state().items()}
     VanillaTransformerConfig(**SIZES).save_pretrained(tmp_path)
@@ -198,7 +196,7 @@ def test_configuration_fields_and_defaults():
     assert {name: getattr(config, name) for name in fields} == fields
 
 
-def test_configuration_file_writes_every_field(tmp_path):
+def test_configuration_file_holds_every_field(tmp_path):
     VanillaTransformerConfig().save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     fields = {**CONFIG_FIELDS, **LATER_FIELDS}
@@ -213,7 +211,7 @@ def test_generation_defaults(tmp_path):
     saved = json.loads((tmp_path / "generation_config.json").read_text())
     for fields in (model.generation_config.to_dict(), saved):
         assert {name: fields[name] for name in GENERATION_FIELDS} == GENERATION_FIELDS
-        for name in ("num_beams", "length_penalty", "max_length"):  # the host's own
+        for name in ("num_beams", "length_penalty", "max_length"):  # left to transformers
             assert fields.get(name) is None
 
 

@@ -1,4 +1,4 @@
-"""Settings for a CPU: cheap dropout masks, matrix products, and that all of it is put back."""
+"""Settings for training on a CPU: cheap dropout masks, matrix products; all are restored."""
 
 import time
 
@@ -33,7 +33,7 @@ def test_share_of_zeros_is_p(p):
     zeros = dropped_from(p, (1_000_000,)).double()
     four_deviations = 4 * (p * (1 - p) / 1_000_000) ** 0.5
     assert abs(zeros.mean().item() - p) < four_deviations + 2**-17
-    # Four numbers share one draw: each of its places has the same share, and knows no other.
+    # Four numbers share one draw: their shares must be equal, and they must be independent.
     places = zeros.view(-1, 4)
     assert (places.mean(0) - p).abs().max() < 2 * four_deviations
     assert (places.T.corrcoef() - torch.eye(4)).abs().max() < 4 / 250_000**0.5
@@ -59,7 +59,7 @@ def test_expectation_is_exact_for_the_rounded_p(p):
     assert kept.tolist() == pytest.approx([0.0, 1 / (1 - rounded)], rel=1e-6)
 
 
-def test_gradient_takes_the_mask_of_the_values():
+def test_gradient_uses_the_mask_of_the_forward_pass():
     x = torch.randn(5, 7, 3, requires_grad=True)
     y = FastDropout(0.4)(x)
     y.sum().backward()
@@ -90,20 +90,20 @@ def test_the_seed_and_a_saved_state_decide_the_mask():
     assert torch.equal(dropped_from(0.5), first)
 
 
-def test_nothing_is_dropped_in_evaluation_and_all_or_nothing_at_the_ends():
+def test_dropout_is_off_in_evaluation_and_exact_for_p_of_zero_and_one():
     x = torch.randn(50)
     assert torch.equal(FastDropout(0.5).eval()(x), x)
     assert torch.equal(FastDropout(0.0)(x), x)
     assert not FastDropout(1.0)(x).any()
 
 
-def test_another_device_and_a_compiler_get_the_plain_one():
+def test_other_devices_and_compilers_get_plain_dropout():
     assert FastDropout(0.5)(torch.ones(3, device="meta")).shape == (3,)
     compiled = torch.compile(FastDropout(0.5), backend="aot_eager", fullgraph=True)
     assert set(compiled(torch.ones(100)).tolist()) == {0.0, 2.0}
 
 
-def test_mask_takes_a_byte_a_number():
+def test_mask_takes_one_byte_per_element():
     saved = []
     x = torch.randn(64, 32, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
@@ -130,7 +130,7 @@ def model_without_dropout():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_everything_is_put_back(fails):
+def test_all_settings_are_restored(fails):
     model = tiny_model()
     kinds = [type(module) for module in model.modules()]
     keys = list(model.state_dict())
@@ -156,7 +156,7 @@ def test_everything_is_put_back(fails):
     assert torch.get_float32_matmul_precision() == precision
 
 
-def test_within_a_training_a_model_is_decoded_as_its_user_made_it():
+def test_decoding_within_training_uses_the_users_model():
     model = tiny_model()
     with cpu_training_settings(model):
         # As accelerate does under mixed precision.
@@ -169,7 +169,7 @@ def test_within_a_training_a_model_is_decoded_as_its_user_made_it():
         assert not is_plain(model)
 
 
-def test_a_trainer_scores_what_it_pushes_as_its_user_made_it(tmp_path, monkeypatch):
+def test_scores_of_a_written_run_come_from_the_users_model(tmp_path, monkeypatch):
     model = tiny_model()
     scored = []
 
@@ -196,7 +196,7 @@ def test_a_trainer_scores_what_it_pushes_as_its_user_made_it(tmp_path, monkeypat
     assert scored == [True]
 
 
-def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
+def test_settings_change_no_loss_and_no_gradient_without_dropout():
     model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
     found = []
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_without_dropout_the_settings_change_no_loss_and_no_gradient():
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_under_bfloat16_the_residuals_are_bfloat16_and_the_gradients_close():
+def test_bfloat16_residuals_give_gradients_close_to_float32():
     model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
     dtypes, found = [], []
     norm = model.model.decoder.layers[0].feed_forward_norm
@@ -227,13 +227,13 @@ def test_under_bfloat16_the_residuals_are_bfloat16_and_the_gradients_close():
     with torch.autocast("cpu", torch.bfloat16):
         model(input_ids=ids, labels=ids)
     watch.remove()
-    assert dtypes == [torch.float32, torch.bfloat16, torch.float32]  # nothing stays behind
+    assert dtypes == [torch.float32, torch.bfloat16, torch.float32]  # off again afterwards
     exact, rounded = found
     assert (rounded - exact).norm() <= 0.03 * exact.norm()
 
 
 class FakeLibc:
-    """Notes what glibc would have been told."""
+    """Records the calls to glibc."""
 
     def __init__(self):
         self.told = []
@@ -255,7 +255,7 @@ def libc(monkeypatch):
     return fake
 
 
-def test_memory_is_kept_while_training_and_given_back_after_an_error_too(libc):
+def test_memory_is_kept_during_training_and_released_after_errors(libc):
     def fail_inside():
         with cpu_training_settings(tiny_model()):
             assert libc.told == [(-3, 2**25), (-1, 2**31 - 1)]
@@ -266,14 +266,14 @@ def test_memory_is_kept_while_training_and_given_back_after_an_error_too(libc):
     assert libc.told[2:] == [(-1, 2**26), "trim"]
 
 
-def test_thresholds_of_the_user_are_left_alone(libc, monkeypatch):
+def test_malloc_thresholds_of_the_user_are_left_alone(libc, monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
     with cpu_training_settings(tiny_model()):
         pass
     assert libc.told == []
 
 
-def test_another_c_library_does_without(libc, monkeypatch):
+def test_c_libraries_without_mallopt_are_left_alone(libc, monkeypatch):
     monkeypatch.setattr(cpu_training.ctypes, "CDLL", lambda name: object())
     with cpu_training_settings(tiny_model()):
         pass
@@ -282,7 +282,7 @@ def test_another_c_library_does_without(libc, monkeypatch):
 
 @pytest.fixture
 def chosen(monkeypatch):
-    """The choice on a processor of ours."""
+    """Return the precision that is chosen on a made-up processor."""
 
     def choose(vendor, *, rounds=False):
         linear = nn.functional.linear
@@ -301,24 +301,24 @@ def chosen(monkeypatch):
     fast_float32_products.cache_clear()
 
 
-def test_products_of_amd_processors_are_left_to_onednn(chosen):
+def test_products_are_left_to_onednn_only_on_amd_processors(chosen):
     assert chosen("AuthenticAMD") == "medium"
     assert chosen("GenuineIntel") == "highest"
     assert chosen(None) == "highest"
 
 
-def test_products_that_are_not_float32_are_refused(chosen):
+def test_products_below_float32_precision_are_refused(chosen):
     assert chosen("AuthenticAMD", rounds=True) == "highest"
 
 
-def test_the_choice_of_products_looks_at_no_clock(chosen, monkeypatch):
-    """Or the same run would be another one in a slow hour."""
+def test_choice_of_products_does_not_use_the_clock(chosen, monkeypatch):
+    """Otherwise the same run could give other weights on a busy machine."""
     for name in ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns"):
         monkeypatch.setattr(time, name, lambda: pytest.fail("looked at the clock"))
     chosen("AuthenticAMD")
 
 
-def test_the_choice_of_products_leaves_no_trace(chosen):
+def test_choice_of_products_changes_no_global_state(chosen):
     torch.manual_seed(3)
     state, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
     chosen("AuthenticAMD")
@@ -326,7 +326,7 @@ def test_the_choice_of_products_leaves_no_trace(chosen):
     assert torch.get_float32_matmul_precision() == precision
 
 
-def test_the_log_says_in_one_short_line_that_a_cpu_trains(caplog):
+def test_log_has_one_line_on_cpu_training(caplog):
     with caplog.at_level("INFO"), cpu_training_settings(tiny_model(), matmul_precision="medium"):
         pass
     assert caplog.messages == [f"Training on the CPU with {torch.get_num_threads()} threads."]

@@ -33,7 +33,7 @@ HISTORY = [
 
 
 def curves(figure):
-    """Points by the first words of a panel's title and the name of the line."""
+    """Return points by the first words of a panel's title and the name of the line."""
     return {
         (axis.get_title().split(" (")[0], line.get_label()): line.get_xydata().tolist()
         for axis in figure.axes
@@ -58,7 +58,7 @@ def test_titles_say_the_best_value():
     assert titles >= {"validation perplexity (best 7.389)", "validation BLEU (best 20)"}
 
 
-def test_logged_perplexity_goes_before_the_exponential_of_the_loss():
+def test_logged_perplexity_is_preferred_to_the_exponential_of_the_loss():
     history = [{"step": 1, "eval_loss": 2.0, "eval_perplexity": 6.0}]
     found = curves(plot_training_curves(history))
     assert found["validation perplexity", "validation"] == [[1, 6]]
@@ -83,7 +83,7 @@ def test_a_later_entry_of_the_same_update_replaces_the_first():
         [{"step": 1, "eval_loss": 9.0}, {"step": 2, "eval_loss": 1.0}],
     ],
 )
-def test_missing_series_and_single_points_make_no_trouble(history, tmp_path):
+def test_missing_series_and_single_points_can_be_drawn(history, tmp_path):
     save_figure(plot_training_curves(history), tmp_path / "curves.png", dpi=40)
 
 

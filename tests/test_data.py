@@ -1,5 +1,4 @@
-"""Data sets of pairs: what is cached is whole, what is tokenised is exact, what is padded is not
-read."""
+"""Data sets of pairs: loading, caching, tokenising, padding and selection."""
 
 import errno
 import gzip
@@ -99,7 +98,7 @@ def test_pairs_are_loaded_in_order_and_memory_mapped(load, tmp_path):
     assert dataset.data.nbytes > 0
 
 
-def test_a_second_load_reads_nothing(load, tmp_path, monkeypatch):
+def test_a_second_load_uses_the_cache(load, tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     first = load(path)
     refuse_to_read(monkeypatch)
@@ -117,7 +116,7 @@ def test_a_changed_file_is_read_again(load, tmp_path):
     assert load(path)["source"][0] == PAIRS[0][0].upper()
 
 
-def test_other_languages_are_another_cache(tmp_path):
+def test_other_languages_use_another_cache(tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     options = {"cache_dir": tmp_path / "cache", "show_progress": False}
     forth = load_pairs(path, source_language="en", target_language="de", **options)
@@ -125,7 +124,7 @@ def test_other_languages_are_another_cache(tmp_path):
     assert forth["source"][:] == back["target"][:]
 
 
-def test_other_columns_are_another_cache(load, tmp_path):
+def test_other_columns_use_another_cache(load, tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("a\tb\tc\n")
     assert pairs_of(load(path)) == [("a", "b")]
@@ -187,7 +186,7 @@ def test_malformed_lines_are_reported_each_time_and_refused_with_strict(load, tm
         load(path, strict=True)
 
 
-def test_of_many_malformed_lines_the_first_are_told_and_that_there_are_more(load, tmp_path, caplog):
+def test_only_the_first_of_many_malformed_lines_are_named(load, tmp_path, caplog):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     path.write_text(path.read_text() + "x\n" * 5)
     load(path)
@@ -207,7 +206,7 @@ def test_strict_refuses_before_anything_is_cached(load, tmp_path):
     assert cached_folders(tmp_path) == []
 
 
-def test_misaligned_files_leave_nothing_behind(load, tmp_path):
+def test_misaligned_files_leave_no_cache(load, tmp_path):
     (tmp_path / "a.en").write_text("x\n" * 3000)
     (tmp_path / "a.de").write_text("y\n" * 3001)
     with pytest.raises(ValueError, match=r"has 3000 lines.*has 3001;"):
@@ -223,7 +222,7 @@ def test_misaligned_files_leave_nothing_behind(load, tmp_path):
         ('{"en": "a"}\n', "no 'de' among"),
     ],
 )
-def test_no_usable_pair_is_an_error_that_says_why(load, tmp_path, content, message):
+def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, message):
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(ValueError, match=f"no usable pair: .*{message}"):
         load(tmp_path / "a.jsonl")
@@ -252,7 +251,7 @@ def _load_slowly(path, cache):
     load_pairs(pairs(), **LANGUAGES, cache_key="slow", cache_dir=cache, show_progress=False)
 
 
-def test_what_a_killed_process_leaves_is_never_picked_up(load, tmp_path):
+def test_leftovers_of_a_killed_process_are_never_used(load, tmp_path):
     process = multiprocessing.get_context("fork").Process(
         target=_load_slowly, args=(tmp_path, tmp_path / "cache")
     )
@@ -269,7 +268,7 @@ def test_what_a_killed_process_leaves_is_never_picked_up(load, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "cut between blocks", "no report", "no data"])
-def test_a_damaged_cache_is_made_again(load, tmp_path, caplog, damage):
+def test_a_damaged_cache_is_rebuilt(load, tmp_path, caplog, damage):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     file = Path(load(path).cache_files[0]["filename"])
     if damage == "cut":
@@ -289,9 +288,7 @@ def report_of(dataset):
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same(
-    load, tokenize, tmp_path, caplog, restored
-):
+def test_an_edited_cache_of_the_same_size_is_rebuilt(load, tokenize, tmp_path, caplog, restored):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     for make in (lambda: load(path), lambda: tokenize(load(path))):
         dataset = make()
@@ -308,7 +305,7 @@ def test_an_edited_cache_is_made_again_though_its_size_and_rows_are_the_same(
         caplog.clear()
 
 
-def test_a_copy_of_a_cache_is_believed_by_its_digest_once(load, tmp_path, monkeypatch, caplog):
+def test_a_copied_cache_is_verified_by_its_digest_once(load, tmp_path, monkeypatch, caplog):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     load(path)
     shutil.copytree(tmp_path / "cache", tmp_path / "backup")
@@ -317,11 +314,11 @@ def test_a_copy_of_a_cache_is_believed_by_its_digest_once(load, tmp_path, monkey
     refuse_to_read(monkeypatch)
     assert pairs_of(load(path)) == PAIRS
     assert "will be rebuilt" not in caplog.text
-    monkeypatch.setattr(cache, "sha256", None)  # size and times are enough from now on
+    monkeypatch.setattr(cache, "sha256", None)  # from now on, size and times are enough
     assert pairs_of(load(path)) == PAIRS
 
 
-def test_a_cache_cut_at_any_byte_is_made_again(load, tmp_path):
+def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS[:3])
     file = Path(load(path).cache_files[0]["filename"])
     whole = file.read_bytes()
@@ -334,7 +331,7 @@ def test_a_cache_cut_at_any_byte_is_made_again(load, tmp_path):
     "content",
     ["", "[]", "null", "7", "{}", "[" * 100_000, "{", '{"rows": 2500}', "\xff", "9" * 10_000],
 )
-def test_a_damaged_report_is_made_again(load, tmp_path, caplog, content):
+def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     report_of(load(path)).write_text(content, encoding="latin-1")
     assert pairs_of(load(path)) == PAIRS
@@ -348,7 +345,7 @@ def test_a_damaged_report_is_made_again(load, tmp_path, caplog, content):
 @pytest.mark.parametrize(
     "key", ["rows", "malformed", "empty", "examples", "sha256", "size_and_times"]
 )
-def test_a_report_with_another_value_is_made_again_or_as_good(load, tmp_path, key, value):
+def test_a_report_with_a_changed_value_is_rebuilt_or_harmless(load, tmp_path, key, value):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     report = report_of(load(path))
     report.write_text(json.dumps({**json.loads(report.read_text()), key: value}))
@@ -357,9 +354,7 @@ def test_a_report_with_another_value_is_made_again_or_as_good(load, tmp_path, ke
 
 
 @pytest.mark.parametrize("in_place", ["report.json", "data.arrow", "cache", "lock"])
-def test_a_folder_where_a_file_belongs_and_the_reverse_are_told_in_one_line(
-    load, tmp_path, in_place
-):
+def test_folders_in_place_of_files_are_rebuilt_or_named(load, tmp_path, in_place):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     folder = report_of(load(path)).parent
     if in_place == "cache":
@@ -380,7 +375,7 @@ def test_a_folder_where_a_file_belongs_and_the_reverse_are_told_in_one_line(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_a_full_disk_is_named(load, tmp_path, monkeypatch):
+def test_full_disk_error_names_the_file(load, tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     new_stream = pa.ipc.new_stream
     monkeypatch.setattr(pa.ipc, "new_stream", lambda file, schema: new_stream("/dev/full", schema))
@@ -404,7 +399,7 @@ def _load_and_count(path, cache, counter):
     assert pairs_of(dataset) == PAIRS
 
 
-def test_of_several_processes_one_writes_and_the_others_wait(tmp_path):
+def test_one_process_writes_the_cache_while_others_wait(tmp_path):
     context = multiprocessing.get_context("fork")
     counter = context.Value("i", 0)
     processes = [
@@ -422,7 +417,7 @@ def test_of_several_processes_one_writes_and_the_others_wait(tmp_path):
 # ----------------------------------------------------------------------------------- tokenising
 
 
-def test_ids_and_lengths_are_what_the_tokenizer_says(load, tokenize, tokenizer):
+def test_ids_and_lengths_equal_the_tokenizers(load, tokenize, tokenizer):
     tokens = tokenize(load(PAIRS))
     sources, targets = map(list, zip(*PAIRS, strict=True))
     expected = tokenizer(sources, text_target=targets)
@@ -436,22 +431,20 @@ def test_ids_and_lengths_are_what_the_tokenizer_says(load, tokenize, tokenizer):
     assert tokens.features["input_ids"].feature.dtype == "int32"
 
 
-def test_batches_that_are_encoded_side_by_side_keep_their_order(
-    load, tokenize, tokenizer, monkeypatch
-):
+def test_batches_encoded_in_parallel_keep_their_order(load, tokenize, tokenizer, monkeypatch):
     monkeypatch.setattr(data, "_BATCH", 7)
     tokens = tokenize(load(PAIRS))
     assert tokens["input_ids"][:] == tokenizer([source for source, _ in PAIRS])["input_ids"]
 
 
-def test_a_tokenizer_with_a_state_is_called_by_one_thread_at_a_time(
+def test_a_stateful_tokenizer_is_called_by_one_thread_at_a_time(
     load, tokenize, tokenizer, monkeypatch
 ):
     class Stateful:
         free = threading.Lock()
 
         def __call__(self, texts=None, *, text_target=None):
-            assert self.free.acquire(blocking=False), "called twice at once"
+            assert self.free.acquire(blocking=False), "called by two threads at once"
             try:
                 time.sleep(0.001)
                 return tokenizer(texts or text_target)
@@ -469,13 +462,13 @@ def test_tokenising_ignores_truncation_and_padding_of_earlier_calls(load, tokeni
     assert tokenize(load(PAIRS))["input_ids"][6] == expected
 
 
-def test_special_words_in_the_data_stay_text(load, tokenize):
+def test_special_tokens_in_the_data_stay_text(load, tokenize):
     tokens = tokenize(load([("a </s> <pad>", "<s> b")]))
     assert tokens["input_ids"][0].count(2) == tokens["labels"][0].count(2) == 1
     assert min(tokens["input_ids"][0][:-1] + tokens["labels"][0][:-1]) > 3
 
 
-def test_a_tokenizer_of_another_class_is_used_through_its_call(load, tokenize, tokenizer):
+def test_other_tokenizer_classes_are_used_through_their_call(load, tokenize, tokenizer):
     class Wrapped:
         def __call__(self, texts=None, *, text_target=None):
             ids = tokenizer(texts or text_target)["input_ids"]
@@ -487,7 +480,7 @@ def test_a_tokenizer_of_another_class_is_used_through_its_call(load, tokenize, t
     assert slow["labels"][:] == [[7, *row] for row in fast["labels"]]
 
 
-def test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted(load, tokenize, caplog):
+def test_only_pairs_beyond_a_length_limit_are_left_out_and_counted(load, tokenize, caplog):
     dataset = load(PAIRS)
     whole = tokenize(dataset)
     source_lengths, target_lengths = pair_lengths(whole)
@@ -504,7 +497,7 @@ def test_exactly_the_pairs_beyond_a_limit_are_left_out_and_counted(load, tokeniz
     assert f"{fits.sum()} pairs tokenised" in caplog.text
 
 
-def test_empty_pairs_of_a_foreign_data_set_are_left_out(tokenize, caplog):
+def test_empty_pairs_of_a_users_data_set_are_left_out(tokenize, caplog):
     dataset = datasets.Dataset.from_dict(
         {"source": ["a", "", None, "d"], "target": ["b", "c", "d", " "]}
     )
@@ -520,7 +513,7 @@ def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
     assert len(cached_folders(tmp_path)) == 1
 
 
-def test_columns_of_another_kind_are_refused(tokenize):
+def test_unexpected_columns_are_refused(tokenize):
     dataset = datasets.Dataset.from_dict({"text": ["a"]})
     with pytest.raises(ValueError, match=r"got columns \['text'\]; needed are 'source'"):
         tokenize(dataset)
@@ -589,7 +582,7 @@ def test_columns_that_are_not_tokens_are_left_out(load, tokenize):
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 
-def test_padding_ids_are_free_and_the_mask_tells_real_pads_apart():
+def test_padding_ids_are_configurable_and_do_not_decide_the_mask():
     batch = PairCollator(pad_token_id=9, label_pad_id=7)(
         [{"input_ids": [9, 9], "labels": [7]}, {"input_ids": [1], "labels": [2, 3]}]
     )
@@ -603,7 +596,7 @@ NO_IDS = [[], [1.0, 2.0], [2.5], [True], [[1, 2]], [[1], [2, 3]], 7, None, "12",
 
 @pytest.mark.parametrize("ids", NO_IDS, ids=repr)
 @pytest.mark.parametrize("name", ["input_ids", "labels"])
-def test_a_side_that_is_no_list_of_ids_is_refused_with_its_place(name, ids):
+def test_a_side_that_is_not_a_list_of_ids_is_refused_by_position(name, ids):
     features = random_features(3)
     features[1][name] = ids
     with pytest.raises(ValueError, match=rf"pair 1 of a batch with {name} .* not a list of one"):
@@ -613,13 +606,13 @@ def test_a_side_that_is_no_list_of_ids_is_refused_with_its_place(name, ids):
         PairCollator()(features)
 
 
-def test_a_batch_of_no_pairs_is_refused():
+def test_an_empty_batch_is_refused():
     with pytest.raises(ValueError, match="got no pair to make a batch of"):
         PairCollator()([])
 
 
 @pytest.mark.parametrize(("name", "token"), [("input_ids", 90), ("labels", 95), ("input_ids", -1)])
-def test_ids_without_a_row_in_the_model_are_refused(name, token):
+def test_ids_outside_the_vocabulary_are_refused(name, token):
     features = random_features(3)
     collate = PairCollator(vocab_size=90)
     collate(features)
@@ -658,7 +651,7 @@ REPEATED += [REPEATED[n] for n in range(60)] + [(f"s{n}", f"x{n}") for n in rang
 REPEATED += [(f"y{n}", f" t{n} ") for n in range(120, 160)] + [(f"t{n}", "z") for n in range(200)]
 
 
-def test_held_out_pairs_have_no_text_in_common_with_the_others(load, tmp_path):
+def test_held_out_pairs_share_no_text_with_the_others(load, tmp_path):
     parts = held_out(load, REPEATED, tmp_path=tmp_path)
     assert [len(part) for part in parts] == [len(REPEATED) - 96, 48, 48]
     assert sorted(itertools.chain(*parts)) == sorted(REPEATED)  # nothing is lost
@@ -668,7 +661,7 @@ def test_held_out_pairs_have_no_text_in_common_with_the_others(load, tmp_path):
     assert parts[0] == [pair for pair in REPEATED if pair in in_training]  # in their order
 
 
-def test_what_is_held_out_depends_on_the_texts_alone(load, tmp_path):
+def test_held_out_pairs_depend_only_on_the_texts(load, tmp_path):
     _, validation, test = held_out(load, REPEATED, 20, tmp_path=tmp_path)
     shuffled = random.Random(1).sample(REPEATED, len(REPEATED))
     assert held_out(load, shuffled, 20, tmp_path=tmp_path)[1:] == [validation, test]
@@ -695,7 +688,7 @@ FINE = [(GOOD[5][0], "anders gesagt, fünf"), ("no", "x" * 30), ("y" * 90, "nich
 
 @pytest.mark.parametrize("stretch", [1, 4])
 def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stretch):
-    """Whatever the lengths of the two languages are to each other."""
+    """Also if one language takes many more characters than the other."""
     pairs = [*GOOD, *FAULTY["duplicates"], *FAULTY["copies"], *FAULTY["odd_ratios"], *FINE]
     if stretch > 1:
         pairs = [(source, "".join(c * stretch for c in target)) for source, target in GOOD]
@@ -711,13 +704,13 @@ def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stret
     assert pair_report(clean, cache_dir=tmp_path / "cache") == report
 
 
-def test_pairs_of_which_none_is_left_are_refused_with_the_reasons(load, tmp_path):
+def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load, tmp_path):
     dataset = load([("a", "a"), ("b", "b"), ("a", "a")])
     with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicates, 2 copies"):
         clean_pairs(dataset, cache_dir=tmp_path / "cache")
 
 
-def test_as_many_are_held_out_as_have_texts_of_their_own(load, tmp_path):
+def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
     few = [("a", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
     train, validation, test = held_out(load, few, tmp_path=tmp_path)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
@@ -729,8 +722,8 @@ def test_as_many_are_held_out_as_have_texts_of_their_own(load, tmp_path):
     assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
 
 
-@pytest.mark.skipif(not MULTI30K.exists(), reason="the shared data are not here")
-def test_real_pairs_survive_the_whole_way(load, tokenize):
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
+def test_real_pairs_survive_loading_and_tokenising(load, tokenize):
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line)["translation"] for line in lines]
     dataset = load(MULTI30K)
@@ -742,7 +735,7 @@ def test_real_pairs_survive_the_whole_way(load, tokenize):
     assert decoded == [row["de"] for row in rows[:500]]
 
 
-def test_test_pairs_that_are_training_pairs_too_are_counted(tmp_path):
+def test_test_pairs_shared_with_training_are_counted(tmp_path):
     def dataset(pairs):
         languages = {"source_language": "en", "target_language": "de"}
         return load_pairs(pairs, **languages, cache_dir=tmp_path)
@@ -754,7 +747,7 @@ def test_test_pairs_that_are_training_pairs_too_are_counted(tmp_path):
     assert shared_pairs(training, training, cache_dir=tmp_path) == 4
 
 
-def test_the_first_pair_is_shown(tmp_path, caplog):
+def test_the_first_pair_is_logged(tmp_path, caplog):
     path = tmp_path / "pairs.tsv"
     path.write_text("English\tGerman\none\teins\n", encoding="utf-8")
     with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):

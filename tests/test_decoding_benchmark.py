@@ -1,4 +1,4 @@
-"""The script that measures decoding runs, and what it writes can be read."""
+"""The benchmark of decoding runs, and its results can be read."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[1] / "training/benchmarks/decoding.py"
 
 
 @pytest.mark.slow
-def test_the_script_writes_a_table_and_where_it_was_measured(tmp_path):
+def test_script_writes_a_table_and_records_the_machine(tmp_path):
     output = tmp_path / "results" / "decoding.json"
     options = ["--size", "tiny", "--batch-sizes", "1", "3", "--rounds", "2", "--output", output]
     command = [sys.executable, SCRIPT, *options]
@@ -32,7 +32,7 @@ def test_the_script_writes_a_table_and_where_it_was_measured(tmp_path):
     assert "| ours |" in done.stdout
 
 
-def test_both_sides_give_the_same_tokens():
+def test_both_implementations_give_the_same_tokens():
     """The ratio compares the same work: equal hypotheses, all of full length."""
     script = runpy.run_path(str(SCRIPT))
     model = script["random_model"]("tiny").double()
@@ -41,7 +41,7 @@ def test_both_sides_give_the_same_tokens():
     assert {len(tokens) for tokens in mine} == {script["NEW_TOKENS"]}
 
 
-def test_contenders_take_turns_in_processes_of_their_own(tmp_path):
+def test_contenders_take_turns_in_separate_processes(tmp_path):
     log = tmp_path / "log"
     builders = {name: (noting, (log, name)) for name in "abc"}
     with turns.processes(builders) as running:

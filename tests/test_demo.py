@@ -1,4 +1,4 @@
-"""The demo of the README at its own length, in both tested pairs: `make test-slow`."""
+"""The demo of the README at full length, for both tested language pairs: `make test-slow`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PROGRAM = Path(sys.executable).parent / "vanilla-transformer"
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", ["en-de", "en-zh"])
 def test_demo_learns_to_translate_in_minutes(tmp_path, pair):
-    """What `make demo` runs. It measures two free CPU cores: nothing else may run beside it."""
+    """Run what `make demo` runs. The time limit holds for two CPU cores with no other load."""
     run = tmp_path / "run"
     command = [PROGRAM, "train", "demo", "--pair", pair, "--output-dir", run]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -32,8 +32,8 @@ def test_demo_learns_to_translate_in_minutes(tmp_path, pair):
 
 
 @pytest.mark.slow
-def test_a_wheel_trains_away_from_the_clone(tmp_path):
-    """Only what the wheel holds is there: the recipes travel in it."""
+def test_a_wheel_trains_without_the_clone(tmp_path):
+    """The wheel alone is enough: it contains the recipes."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path]
     subprocess.run([*pip, Path(__file__).parents[1]], check=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -1,4 +1,4 @@
-"""The page on bad runs: what it quotes is what the package writes, and its figures bear it out."""
+"""The page on bad runs quotes what the package logs, and the measured figures support it."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ PAIRS = [(f"{number} dogs", f"{number} Hunde") for number in range(40)]
 
 
 def logged_formats():
-    """What the package hands to its loggers, as patterns of whole lines."""
+    """Yield a pattern of the whole line for each message that the package logs."""
     for path in (ROOT / "vanilla_transformer").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = isinstance(node, ast.Call) and ast.unparse(node.func)
@@ -31,7 +31,7 @@ def logged_formats():
                 yield re.compile(re.sub(r"%(\\\.\d)?[dsefg]", ".*?", text))
 
 
-def test_lines_of_the_log_are_those_that_the_package_writes():
+def test_quoted_log_lines_are_written_by_the_package():
     formats = list(logged_formats())
     blocks = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
@@ -42,7 +42,7 @@ def test_lines_of_the_log_are_those_that_the_package_writes():
 
 
 def test_block_look(tmp_path, monkeypatch):
-    """Also: what the page says is in metrics.json is there."""
+    """Also check that metrics.json has the keys that the page names."""
     monkeypatch.chdir(tmp_path)
     for part in ("train", "valid"):
         bad_runs.write_texts(PAIRS, tmp_path, part)
@@ -61,7 +61,7 @@ def test_block_look(tmp_path, monkeypatch):
     assert "copy_baseline" in metrics["scores"]["validation"]
 
 
-def test_peaks_of_the_recipes_lie_where_the_page_says():
+def test_page_gives_the_range_of_the_recipes_peak_rates():
     recipes = [load_recipe(name) for name in shipped_recipes()]
     peaks = [
         recipe.learning_rate_factor
@@ -80,7 +80,7 @@ def test_every_bad_run_is_explained_on_the_page():
     assert sorted(["healthy", *named]) == sorted(bad_runs.FAULTS)
 
 
-def test_faults_change_what_their_names_say():
+def test_faults_do_what_their_names_say():
     assert bad_runs.shifted(PAIRS)[:2] == [("1 dogs", "0 Hunde"), ("2 dogs", "1 Hunde")]
     assert bad_runs.swapped(PAIRS)[3] == ("3 Hunde", "3 dogs")
     assert bad_runs.half_copied(PAIRS)[:2] == [("0 dogs", "0 Hunde"), ("1 dogs", "1 dogs")]

@@ -21,8 +21,8 @@ SENTENCES = ["a dog", "", "two men run on the beach", "x", "a dog and a cat and 
 
 
 def taught(model):
-    """The model after it has nearly learnt to turn a sequence round: what it says has an end."""
-    torch.manual_seed(0)  # of dropout, whatever ran before
+    """Train the model until it nearly reverses sequences, so that its outputs end."""
+    torch.manual_seed(0)  # for dropout, whatever ran before
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     generator = torch.Generator().manual_seed(0)
     for _ in range(150):
@@ -36,7 +36,7 @@ def taught(model):
 
 
 def save(folder, *, teach=False, **overrides):
-    """A run directory, its model and its tokenizer."""
+    """Write a run directory; return it, its model and its tokenizer."""
     tokenizer = make_tokenizer()
     model = make_model(**{"vocab_size": VOCAB_SIZE, **overrides})
     if teach:
@@ -47,7 +47,7 @@ def save(folder, *, teach=False, **overrides):
 
 
 def sequences(count=24):
-    """Sources of the kind that was learnt, of two lengths, and their mask."""
+    """Return sources like those trained on, of two lengths, and their mask."""
     torch.manual_seed(3)
     source = torch.randint(10, 50, (count, 7))
     source[:, -1] = 2
@@ -63,7 +63,7 @@ def batch_of(model):
 
 
 def require(name):
-    """Skips where the packages of an engine are not installed."""
+    """Skip the test if the packages of an engine are not installed."""
     for package in {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}[name]:
         pytest.importorskip(package, reason="comes with an extra")
 
@@ -80,7 +80,7 @@ def export(name, run, output):
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
-    """For the name of an engine: the name, run directory, model, tokenizer, and the export."""
+    """Return, for an engine: its name, a run directory, the model, tokenizer and export."""
 
     @functools.cache
     def made(name):
@@ -99,7 +99,7 @@ def exported(request, exports):
     return exports(request.param)
 
 
-def test_translate_takes_an_engine_for_the_model(exported):
+def test_translate_accepts_an_engine_as_the_model(exported):
     name, _, model, tokenizer, output = exported
     engine = load_engine(name, output)
     settings = {"num_beams": 1, "max_new_tokens": 15}
@@ -110,8 +110,8 @@ def test_translate_takes_an_engine_for_the_model(exported):
     assert len(set(ours)) > 1
 
 
-def test_every_translation_ends_at_its_own_sources_length_plus_50(exported):
-    """Whatever else is in its batch."""
+def test_each_translation_is_limited_to_its_source_length_plus_50(exported):
+    """In any batch."""
     name, _, model, tokenizer, output = exported
     engine = load_engine(name, output)
     sentences = ["a", "a dog and a cat and a dog and a cat", "two men"]
@@ -133,7 +133,7 @@ def test_every_translation_ends_at_its_own_sources_length_plus_50(exported):
         assert (found != 0).sum(1).tolist() == [4, 60, 8]  # with the start symbol
 
 
-def test_command_drives_the_engine(exported, tmp_path, capsys):
+def test_translate_command_runs_the_engine(exported, tmp_path, capsys):
     name, _, model, tokenizer, output = exported
     source = tmp_path / "source.txt"
     source.write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
@@ -144,7 +144,7 @@ def test_command_drives_the_engine(exported, tmp_path, capsys):
     assert capsys.readouterr().out.split("\n")[:-1] == expected
 
 
-def test_folder_and_engine_must_fit(exported, tmp_path, capsys):
+def test_folder_and_engine_must_match(exported, tmp_path, capsys):
     name, run, *_, output = exported
     text = tmp_path / "text"
     text.write_text("a\n")
@@ -254,7 +254,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
     assert "pip install '.[export]'" in capsys.readouterr().err
 
 
-def test_the_command_offers_what_the_exporter_takes():
+def test_command_offers_the_exporters_quantizations():
     pytest.importorskip("ctranslate2", reason="comes with the extra export")
     from vanilla_transformer.convert.exporters.ctranslate2 import QUANTIZATIONS
 
