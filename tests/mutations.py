@@ -853,25 +853,6 @@ MUTATIONS = [
         "            collate_fn=self._training_collator(),",
         "test_bpe_dropout.py::test_training_splits_pieces_anew_each_epoch_and_evaluation_never",
     ),
-    # R-Drop.
-    Mutation(
-        "train/r_drop.py",
-        "(p.exp() - q.exp()) * (p - q)",
-        "p.exp() * (p - q)",
-        "test_r_drop.py::test_loss_is_half_the_authors_formula",
-    ),
-    Mutation(
-        "train/r_drop.py",
-        "grad_q = difference.neg_().add_(1 + h - h * from_p)",
-        "grad_q = difference.neg_().add_(1 + h - h * from_q)",
-        "test_r_drop.py::test_chunked_loss_and_gradients_equal_those_of_all_logits",
-    ),
-    Mutation(
-        "modeling_vanilla_transformer.py",
-        "loss = loss_function(",
-        "loss = smoothed_cross_entropy(",
-        "test_r_drop.py::test_trainer_computes_the_loss_on_every_pair_twice",
-    ),
     # The tokenizer (Section 5.1).
     Mutation(
         "data/tokenizer.py",

@@ -8,7 +8,6 @@ the loss and of both gradients is added, as in Liger's kernels (Hsu et al., 2024
 Shapes: N tokens, n of them in a chunk, d = d_model, V vocabulary.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,10 +20,8 @@ from .errors import RequestError
 # and adding to its gradient takes long compared to the matrix products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
 
-Normalize = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
-
-class ChunkedCrossEntropy(torch.autograd.Function):
+class _ChunkedCrossEntropy(torch.autograd.Function):
     """Smoothed cross-entropy of softmax(hidden @ weight.T): the sum over tokens / num_items.
 
     With logits z, softmax p, gold class g, q = 1 - eps and s = eps / V, a token has the loss
@@ -32,9 +29,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     The terms with s need no logits: sum_j z_j is the state times the sum of the table's rows, and
     -s adds the same row to all rows of either gradient. So the logits of a chunk are written once,
     overwritten by their softmax, and read by two matrix products.
-
-    `normalize` can replace log(sum_j exp z_j). From a chunk's logits, (n, V), which it may
-    overwrite, it computes the gradient with respect to them, (n, V), and the values, (n, 1).
     """
 
     @staticmethod
@@ -47,7 +41,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         ignore_index: int,
         chunk_size: int,
-        normalize: Normalize | None = None,
     ) -> torch.Tensor:
         """Return the loss of (N, d), (V, d) and (N,); see `smoothed_cross_entropy`."""
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
@@ -62,7 +55,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 counts.to(torch.promote_types(hidden.dtype, torch.float32)),
                 label_smoothing=label_smoothing,
                 chunk_size=chunk_size,
-                normalize=normalize or softmax_in_place,
                 wanted=ctx.needs_input_grad[:2],
             )
         for index, (gradient, tensor) in enumerate(zip(gradients, (hidden, weight), strict=True)):
@@ -80,7 +72,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
         if not (can_look and grad_output == 1):
             gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
-        return *gradients, None, None, None, None, None, None
+        return *gradients, None, None, None, None, None
 
 
 def _loss_and_gradients(
@@ -91,7 +83,6 @@ def _loss_and_gradients(
     *,
     label_smoothing: float,
     chunk_size: int,
-    normalize: Normalize,
     wanted: tuple[bool, bool],
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Return the summed loss and its gradients: hidden's, (N, d), and the table's, (V, d).
@@ -118,12 +109,11 @@ def _loss_and_gradients(
         product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
         logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
         gold_logits = logits.gather(1, golds)
-        grad_logits, log_sum = normalize(logits)
+        probs, log_sum = _softmax_in_place(logits)
         logit_sum = (states.to(sum_dtype) @ table_sum)[:, None]
         loss += ((log_sum - confidence * gold_logits - smooth * logit_sum) * count).sum()
-        grad_logits.scatter_add_(1, golds, torch.full_like(count, -confidence))
-        if table.dtype != sum_dtype:
-            grad_logits = product.copy_(grad_logits)
+        probs.scatter_add_(1, golds, torch.full_like(count, -confidence))
+        grad_logits = probs if table.dtype == sum_dtype else product.copy_(probs)
         if grad_hidden is not None:
             grad_hidden[rows] = (grad_logits @ table - smooth * table_sum) * count
         if grad_table is not None and table.dtype == sum_dtype:
@@ -133,7 +123,7 @@ def _loss_and_gradients(
     return loss, grad_hidden, grad_table
 
 
-def softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Overwrite logits, (n, V), with their softmax; return it and log(sum_j exp z_j), (n, 1)."""
     highest = logits.amax(-1, keepdim=True)
     probs = torch.softmax(logits, -1, out=logits)
@@ -209,6 +199,6 @@ def smoothed_cross_entropy(
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
-    return ChunkedCrossEntropy.apply(
+    return _ChunkedCrossEntropy.apply(
         hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size
     )

@@ -548,7 +548,6 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        loss_function: Callable[..., Tensor] = smoothed_cross_entropy,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Return next-token logits, and the loss if there are labels.
@@ -567,7 +566,6 @@ class VanillaTransformerForConditionalGeneration(
             return_logits: Whether to compute the logits. None: yes, but not in training with
                 labels, where the loss avoids this largest of all tensors.
             num_items_in_batch: Number of labels in the whole update, if more than in this batch.
-            loss_function: Another loss with the arguments of `smoothed_cross_entropy`.
             **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
 
         Returns:
@@ -601,7 +599,7 @@ class VanillaTransformerForConditionalGeneration(
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
             x, table = (hidden_states, self.lm_head.weight) if logits is None else (logits, None)
-            loss = loss_function(
+            loss = smoothed_cross_entropy(
                 x, table, labels, label_smoothing=eps, num_items=num_items_in_batch
             )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}

@@ -343,15 +343,6 @@ class Recipe:
         paper=_DEFAULT,
     )
 
-    r_drop: float = _option(
-        0.0,
-        "weight of R-Drop, such as 5 for small data; doubles the update time; 0 is off",
-        _UPDATES,
-        allowed=Range(0, 1000, whole=False),
-        argument="r_drop",
-        paper=_DEFAULT,
-    )
-
     max_steps: int = _option(
         100_000,
         "updates",
@@ -515,10 +506,8 @@ class Recipe:
         """Refuse a model that cannot be trained as this recipe says.
 
         Raises:
-            ValueError: if its learned positions are too few for the longest sentence allowed, or it
-                has no dropout and R-Drop is on.
+            ValueError: if its learned positions are too few for the longest sentence allowed.
         """
-        check_r_drop(self.r_drop, config)
         longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
             raise RequestError(
@@ -634,24 +623,6 @@ def recipe_of(
             elif counted_in == "no" and 0 in field.metadata["allowed"]:
                 values[field.name] = 0
     return values
-
-
-def check_r_drop(weight: float, config: "VanillaTransformerConfig") -> None:
-    """Refuse R-Drop for a model without dropout, whose two passes are the same.
-
-    Args:
-        weight: `r_drop` of a recipe or of the training arguments.
-        config: config of the model.
-
-    Raises:
-        ValueError: if the weight is not 0 and the model has no dropout.
-    """
-    rates = (config.dropout, config.attention_dropout, config.activation_dropout)
-    if weight and not any(rates):
-        raise RequestError(
-            f"r_drop: got {weight:g} and a model without dropout, but R-Drop compares two dropout "
-            "masks; give dropout, such as 0.2, or leave r_drop at 0."
-        )
 
 
 def differing_sides(config: "PreTrainedConfig") -> dict[str, Any]:

@@ -66,8 +66,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             an update.
         bpe_dropout: Probability of splitting a piece into the two it was merged from, drawn again
             for every batch by `BpeDropout`; rows become longer than `batch_tokens` accounts for.
-        r_drop: Weight alpha in `r_drop_loss`: every pair is trained on under two dropout masks, at
-            twice the time and memory per batch.
         learning_rate: Peak rate of the schedule. None: Eq. 3's peak times `learning_rate_factor`.
         learning_rate_factor: Multiple of Eq. 3, used without a `learning_rate`.
         lr_scheduler_type: A transformers schedule; needs a `learning_rate`. None: Eq. 3.
@@ -86,7 +84,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
     batch_tokens: int = field(default=Recipe.batch_tokens)
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
-    r_drop: float = field(default=Recipe.r_drop)
     learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
     lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]

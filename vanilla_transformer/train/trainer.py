@@ -5,7 +5,6 @@ during training, fast settings for a CPU, and checkpoints that survive a kill.
 """
 
 import copy
-import functools
 import hashlib
 import itertools
 import logging
@@ -49,7 +48,7 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
-from ..recipes.recipe import check_r_drop, recipe_of
+from ..recipes.recipe import recipe_of
 from ..storage.atomic import write_json
 from ..storage.metrics import TestTexts
 from ..storage.run_files import METRICS
@@ -66,7 +65,6 @@ from .checkpoints import (
 from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
 from .optimization import factor_of_peak, noam_schedule, paper_adam
 from .outlook import Outlook, describe_end
-from .r_drop import r_drop_loss
 from .report import (
     beside_the_paper,
     beside_the_recipe,
@@ -148,12 +146,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
-        if args.r_drop:
-            check_r_drop(args.r_drop, model.config)
-            if kwargs.get("compute_loss_func") is not None:
-                raise RequestError(
-                    "got compute_loss_func and r_drop, which sets the loss too; give only one."
-                )
         collator = kwargs.pop("data_collator", None) or PairCollator(
             vocab_size=model.config.vocab_size, target_vocab_size=model.config.target_vocab_size
         )
@@ -417,19 +409,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if num_items is not None:
             self.progress.count(num_items)
         return batches, num_items
-
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """Compute the model's loss; with `r_drop` in training, pass every pair twice."""
-        if self.args.r_drop and model.training:
-            inputs = {name: torch.cat([x, x]) for name, x in inputs.items()}
-            inputs["loss_function"] = functools.partial(r_drop_loss, alpha=self.args.r_drop)
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """Compute the norm only to clip or log it, because it takes a pass over all gradients."""
