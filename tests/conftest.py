@@ -3,12 +3,16 @@
 import os
 import re
 import shlex
+import tempfile
 from pathlib import Path
 
 import pytest
 
 # Tests run side by side; threads that wait for each other on busy cores are many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests keep no pairs in the cache of whoever runs them.
+CACHE = tempfile.TemporaryDirectory(prefix="vanilla-transformer-tests-")
+os.environ["HF_DATASETS_CACHE"] = CACHE.name
 
 # A PNG of one pixel, for tests that do not look at pictures.
 BLANK = bytes.fromhex(
@@ -36,6 +40,17 @@ def blank_pictures(request, monkeypatch):
             Path(path).write_bytes(BLANK)
 
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
+
+
+@pytest.fixture
+def quick_publishing(monkeypatch):
+    """Publish without trying the model in a clean process, and without drawing pictures."""
+    from published_runs import draw_nothing, load_here
+
+    from vanilla_transformer.publish import publishing
+
+    monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
+    monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
 @pytest.fixture

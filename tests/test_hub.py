@@ -15,15 +15,7 @@ import torch
 from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
 from pages import README
-from published_runs import (
-    METRICS,
-    SENTENCES,
-    draw_nothing,
-    load_here,
-    tiny_model,
-    tiny_tokenizer,
-    write_run,
-)
+from published_runs import METRICS, SENTENCES, tiny_model, tiny_tokenizer, write_run
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.cli import parser as cli
@@ -67,13 +59,6 @@ def hub(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("runs") / "mine")
-
-
-@pytest.fixture
-def quick_publishing(monkeypatch):
-    """Publish without trying the model in a clean process, and without drawing pictures."""
-    monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
-    monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
 @pytest.fixture

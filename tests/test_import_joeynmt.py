@@ -302,9 +302,11 @@ def test_missing_files_are_refused_by_name(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     with pytest.raises(ValueError, match=r"holds no other\.ckpt"):
         import_joeynmt(folder, checkpoint="other.ckpt")
-    (folder / "trg_vocab.txt").unlink()
     with pytest.raises(ValueError, match=r"config\.yaml; name a model directory"):
         import_joeynmt(tmp_path)
+    (folder / "trg_vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"trg_vocab\.txt"):
+        import_joeynmt(folder)
     assert [entry.name for entry in tmp_path.iterdir()] == ["joey"]
 
 

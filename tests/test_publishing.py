@@ -19,15 +19,7 @@ import torch
 from card_checks import card_problems, empty_sections
 from huggingface_hub import ModelCard
 from pages import README
-from published_runs import (
-    METRICS,
-    SCORES,
-    SENTENCES,
-    draw_nothing,
-    load_here,
-    tiny_model,
-    write_run,
-)
+from published_runs import METRICS, SCORES, SENTENCES, load_here, tiny_model, write_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
@@ -73,13 +65,6 @@ def copied(run, tmp_path):
 def no_old_streams():
     """Remove log handlers of earlier commands; their streams may be closed."""
     logging.getLogger("vanilla_transformer").handlers.clear()
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """Skip the clean process and the pictures, for tests that do not need them."""
-    monkeypatch.setattr(publishing, "load_in_clean_process", load_here)
-    monkeypatch.setattr(publishing, "_draw", draw_nothing)
 
 
 def error_of(capsys, *arguments):
@@ -179,7 +164,7 @@ def test_stock_and_with_code_forms_load_in_a_clean_process(run, tmp_path, form):
     assert publish(directory, "user/de-en", **options).form == form
 
 
-def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, in_process):
+def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, quick_publishing):
     export_marian(run, tmp_path / "stock")
     publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
     assert set(publication.files) == MODEL | TOKENIZER | CARD
@@ -201,7 +186,7 @@ def test_stock_form_works_with_translate_where_translation_is_unknown(run, tmp_p
     assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)
 
 
-def test_metrics_of_another_model_are_rejected(run, tmp_path, in_process, capsys):
+def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, capsys):
     other = write_run(tmp_path / "other", seed=1)
     (other / "metrics.json").unlink()
     line = error_of(capsys, *request(other, "--run", run))
@@ -213,7 +198,9 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, in_process, capsys
     assert "mean of the last" not in card  # only said of the run's own weights
 
 
-def test_model_with_other_outputs_in_a_clean_process_is_rejected(run, in_process, monkeypatch):
+def test_model_with_other_outputs_in_a_clean_process_is_rejected(
+    run, quick_publishing, monkeypatch
+):
     def slightly_otherwise(folder, texts, **options):
         answer, logits = load_here(folder, texts, **options)
         return answer, logits + 0.01
@@ -223,7 +210,9 @@ def test_model_with_other_outputs_in_a_clean_process_is_rejected(run, in_process
         publish(run, "u/n", license="mit")
 
 
-def test_published_metrics_reproduce_the_card_and_can_be_republished(copied, tmp_path, in_process):
+def test_published_metrics_reproduce_the_card_and_can_be_republished(
+    copied, tmp_path, quick_publishing
+):
     publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
     again = json.loads((tmp_path / "card" / "metrics.json").read_text())
     assert str(render_card(again)) == (tmp_path / "card" / "README.md").read_text()
@@ -315,7 +304,7 @@ def test_card_dir_must_not_be_the_run_itself(copied, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["/home/somebody/data", "./data/mine", "there"])
 def test_local_data_set_directory_is_published_by_name_only(
-    copied, tmp_path, in_process, monkeypatch, name
+    copied, tmp_path, quick_publishing, monkeypatch, name
 ):
     monkeypatch.chdir(tmp_path)
     Path("there").mkdir()
@@ -632,7 +621,9 @@ def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place
 
 
 @pytest.mark.parametrize("name", ["curves.png", "tokenizer.json", "config.json", "metrics.json"])
-def test_symlinks_to_outside_the_directory_are_rejected(copied, tmp_path, capsys, in_process, name):
+def test_symlinks_to_outside_the_directory_are_rejected(
+    copied, tmp_path, capsys, quick_publishing, name
+):
     """A run from someone else could link to any file of the person who publishes it."""
     (copied / name).rename(tmp_path / "secret")
     (copied / name).symlink_to(tmp_path / "secret")
@@ -645,7 +636,9 @@ def test_symlinks_to_outside_the_directory_are_rejected(copied, tmp_path, capsys
     assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
 
 
-def test_symlinked_shards_metrics_and_card_files_are_rejected(copied, tmp_path, capsys, in_process):
+def test_symlinked_shards_metrics_and_card_files_are_rejected(
+    copied, tmp_path, capsys, quick_publishing
+):
     outside = tmp_path / "outside"
     outside.mkdir()
     model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
@@ -702,7 +695,7 @@ def test_each_field_of_a_sample_is_rendered_on_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("right", ["", "c", "d"])
-def test_card_puts_short_samples_of_all_sets_first(copied, tmp_path, in_process, right):
+def test_card_puts_short_samples_of_all_sets_first(copied, tmp_path, quick_publishing, right):
     """A correctly translated sample follows if none of the first three is."""
     long = {"source": "ein " * 30, "reference": "a", "translation": "a"}
     blank = {"source": " ", "reference": "a", "translation": "a"}
