@@ -16,6 +16,7 @@ TWO_PROCESSES = {  # stand-in for the measurement by two gloo processes, which t
 }
 
 
+@pytest.mark.pictures
 def test_table_2_adds_up(tmp_path, monkeypatch):
     experiment = table_2.Table2()
     monkeypatch.setattr(table_2.Table2, "_two_processes", lambda *arguments: TWO_PROCESSES)
