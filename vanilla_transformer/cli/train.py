@@ -48,8 +48,8 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.usage = "%(prog)s RECIPE [options]"
     command.description = (
         f"{command.description}"
-        "\nOptions override the recipe; `none` unsets a value. The defaults apply if the recipe"
-        "\ndoes not set the option; they are the paper's values, where the paper has one."
+        "\nOptions override the recipe; `none` unsets a value. A default applies if the recipe does"
+        "\nnot set the option; it is the paper's value if the paper has one."
     )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):
@@ -70,7 +70,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
     help = (field.metadata["help"] + default).replace("%", "%%")
     kind, _ = field_type(field.name)
     if kind is bool:
-        # A flag that takes no value, or `--strict demo` would read the recipe as one.
+        # A flag without a value: otherwise `--strict demo` would take the recipe for its value.
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
     else:
         metavar = "TEXT" if kind is str else kind.__name__.upper()
