@@ -371,7 +371,7 @@ class _Warnings:
         """Check one line, counted from 1."""
         if self.tabs and "\t" in text:
             self.tabs = False
-            self._say(number, "has tabs, but is translated as one text; see --tsv")
+            self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
         # A character has at most four bytes, and a token at least one.
         if self.longest is None or 4 * len(text) < self.longest:
             return

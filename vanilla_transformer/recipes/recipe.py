@@ -223,7 +223,7 @@ class Recipe:
     )
     train_file: str | None = _option(
         None,
-        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two text files SOURCE,TARGET",
+        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two files SOURCE,TARGET",
         _PAIRS,
         common=True,
         is_file=True,
@@ -354,7 +354,7 @@ class Recipe:
 
     max_steps: int = _option(
         100_000,
-        "number of updates",
+        "updates",
         _RUN,
         common=True,
         allowed=COUNT,
@@ -406,7 +406,7 @@ class Recipe:
     )
     save_every_minutes: float = _option(
         10.0,
-        "write a checkpoint to resume from if the newest is this many minutes old; 0 is off",
+        "checkpoint to resume from, once the newest is this many minutes old; 0 is off",
         _CHECKPOINTS,
         allowed=_MINUTES,
         changeable=True,
@@ -424,7 +424,7 @@ class Recipe:
     )
     choose_on_validation: bool = _option(
         False,
-        "choose how many checkpoints to average, and the length penalty, on validation pairs",
+        "choose number of averaged checkpoints and length penalty on validation pairs",
         _CHECKPOINTS,
         changeable=True,
     )
