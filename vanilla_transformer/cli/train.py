@@ -43,7 +43,8 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
     names = ", ".join(shipped_recipes())
     command.add_argument("recipe", metavar="RECIPE", help=f"path to a YAML file, or one of {names}")
-    command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
+    text = "run directory (default: runs/RECIPE, with --pair runs/RECIPE-S-T)"
+    command.add_argument("--output-dir", metavar="DIR", help=text)
     command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
     command.description = (

@@ -55,7 +55,8 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `translate`."""
     help = "translate a text, one sentence per line"
     command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, or user/name on the Hub")
+    text = "run directory, other saved model, export, or user/name on the Hub"
+    command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
     text = "branch, tag or commit of a model on the Hub; its code is never run"
