@@ -181,9 +181,9 @@ def test_sentences_on_speed_agree_with_the_result_files():
         (told,) = re.findall(pattern, section)
         assert close(told, value), (pattern, told, value)
     first = (ROOT / "README.md").read_text(encoding="utf-8")
-    (told,) = re.findall(r"makes ([\d.]+) times the tokens a second", first)
+    (told,) = re.findall(r"processes ([\d.]+) times as many tokens per second", first)
     assert close(told, row("training_small", "Marian")["ours / it"])
-    (told,) = re.findall(r"takes ([\d.]+) of the time of its `generate`", first)
+    (told,) = re.findall(r"takes ([\d.]+) of the time of that model's `generate`", first)
     assert close(told, sentences_on_speed()[r"takes ([\d.]+) of the time of a `Marian"])
     # The README says "at the same BLEU" and "as much as CTranslate2".
     bleu = [r[-1] for r in results("decoding")["tables"][1]["rows"]]

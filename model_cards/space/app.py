@@ -79,7 +79,7 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
 
 
 def _controls(translator: Pipeline) -> list[gr.Radio]:
-    """Create the choices of attention, layer and head; first: cross, last layer, mean of heads."""
+    """Create the choices of attention, layer and head; preselect cross, last layer and mean."""
     first = next(iter(translation.KINDS.values()))
     layers = translation.layer_names(translator, first)
     heads = translation.head_names(translator, first)

@@ -26,21 +26,21 @@ _SCORE_EXAMPLE = """example:
   vanilla-transformer score runs/demo-en-de pairs.jsonl.gz
   vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token
 
-To keep the pairs that the model finds likely (two texts, into kept.en and kept.de):
+To keep the pairs that the model finds likely (from two text files, into kept.en and kept.de):
   vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token | \\
       paste - pairs.en pairs.de | \\
       awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
 
 An invalid pair, such as one with an empty side, gets an empty line, which `awk` leaves out.
 """
-_SHOWN = 3  # differing sentences printed; a page has more
+_SHOWN = 3  # differing sentences to print; the page of --output has more
 
 
 def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `compare`."""
-    help = "compare trained models on the same test pairs, with significance"
+    help = "compare trained models on the same test pairs, with significance tests"
     command = add_command("compare", help=help, epilog=_COMPARE_EXAMPLE)
-    text = "two or more run directories"
+    text = "two or more run directories or saved models"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
     command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
@@ -85,8 +85,8 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `score`."""
     help = "print log P(translation | source) of given pairs, one line each"
     command = add_command("score", help=help, epilog=_SCORE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory")
-    text = "JSON Lines, a table (.tsv, .csv, .parquet), or two texts as SOURCE,TARGET"
+    command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
+    text = "JSON Lines, a table (.tsv, .csv, .parquet), or two text files as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
     text = "print the mean over each pair's target tokens instead of the sum"
     command.add_argument("--per-token", action="store_true", help=text)
@@ -152,7 +152,7 @@ class _Pairs:
 
 
 def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[str, str]:
-    """Return the language codes, which are the keys in JSON Lines; two texts need none."""
+    """Return the language codes, which are the keys in JSON Lines; text files need none."""
     from ..recipes.recipe import load_recipe, make_recipe
     from ..storage.run_files import RECIPE
 

@@ -28,7 +28,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `evaluate`."""
     help = "score a trained model on test pairs"
     command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory")
+    command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
     add_test_options(command)
     text = "also report these kinds of BLEU: moses, compound or both (needs sacremoses)"
     command.add_argument("--bleu", metavar="KIND,...", help=text)

@@ -38,7 +38,7 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--private", action="store_true", help="create a private repository")
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
-    command.add_argument("--card-dir", metavar="OUT", help="also write the card and pictures")
+    command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
     command.set_defaults(run=_publish, command=command)
 
 
@@ -81,9 +81,8 @@ def push_trained(options: argparse.Namespace, directory: str) -> None:
 
 
 def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -> None:
-    command.add_argument(
-        "--license", metavar="ID", help="licence of the model, such as cc-by-4.0 (required)"
-    )
+    text = "licence of the model, such as cc-by-4.0; required to publish it"
+    command.add_argument("--license", metavar="ID", help=text)
     if with_data:
         text = "of the training pairs (default: the recipe's)"
         command.add_argument("--data-license", metavar="TEXT", help=f"licence {text}")

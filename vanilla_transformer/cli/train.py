@@ -43,13 +43,14 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
     names = ", ".join(shipped_recipes())
     command.add_argument("recipe", metavar="RECIPE", help=f"path to a YAML file, or one of {names}")
-    command.add_argument("--output-dir", metavar="DIR", help="run directory (default: runs/RECIPE)")
+    text = "run directory (default: runs/RECIPE, with --pair runs/RECIPE-S-T)"
+    command.add_argument("--output-dir", metavar="DIR", help=text)
     command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
     command.usage = "%(prog)s RECIPE [options]"
     command.description = (
         f"{command.description}"
-        "\nOptions override the recipe; `none` unsets a value. The defaults apply if the recipe"
-        "\ndoes not set the option; they are the paper's values, where the paper has one."
+        "\nOptions override the recipe; `none` unsets a value. A default applies if the recipe does"
+        "\nnot set the option; it is the paper's value if the paper has one."
     )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in dataclasses.fields(Recipe):
@@ -70,7 +71,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
     help = (field.metadata["help"] + default).replace("%", "%%")
     kind, _ = field_type(field.name)
     if kind is bool:
-        # A flag that takes no value, or `--strict demo` would read the recipe as one.
+        # A flag without a value: otherwise `--strict demo` would take the recipe for its value.
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
     else:
         metavar = "TEXT" if kind is str else kind.__name__.upper()

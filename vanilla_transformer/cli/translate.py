@@ -43,8 +43,8 @@ With --alignments, FILE gets one line for each line of output, with links such a
 word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
 With --tsv each line is printed with its translation as an additional last column.
-A line that is not UTF-8, or longer than 4096 tokens, is an error: in a file before any line is
-translated, in a pipe when the line arrives.
+A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
+before any line is translated, in a pipe when the line arrives.
 """
 _T = TypeVar("_T")
 _SIDES = ("source", "target")
@@ -55,12 +55,13 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `translate`."""
     help = "translate a text, one sentence per line"
     command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, or user/name on the Hub")
+    text = "run directory, other saved model, export, or user/name on the Hub"
+    command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
     text = "branch, tag or commit of a model on the Hub; its code is never run"
     command.add_argument("--revision", metavar="NAME", help=text)
-    text = "beams (default: the model's own, 4 for models of this package)"
+    text = "beams (default: the model's own, usually 4)"
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
     text = "print the N best translations with their scores"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
@@ -189,7 +190,7 @@ def _translate(options: argparse.Namespace) -> int:
             target.flush()
             if alignments is not None:
                 aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
-                for links in [one.alignment for one in aligned] or [[]]:  # none: a heading
+                for links in [one.alignment for one in aligned] or [[]]:  # a heading has no links
                     alignments.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
                 alignments.flush()
     if awaited:
@@ -371,7 +372,7 @@ class _Warnings:
         """Check one line, counted from 1."""
         if self.tabs and "\t" in text:
             self.tabs = False
-            self._say(number, "has tabs, but is translated as one text; --tsv takes one column")
+            self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
         # A character has at most four bytes, and a token at least one.
         if self.longest is None or 4 * len(text) < self.longest:
             return

@@ -244,7 +244,7 @@ def _names(num_layers: int, prefix: str, stack: str) -> list[str]:
 class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
     """A model that ONNX Runtime computes; `generate` can use all of its search methods on it.
 
-    Lists of keys, (B, h, S or T, d_k), and values, (B, h, S or T, d_v), alternate, layer by layer.
+    In lists, keys (B, h, S or T, d_k) and values (B, h, S or T, d_v) alternate, layer by layer.
     """
 
     def __init__(self, directory: str | Path) -> None:

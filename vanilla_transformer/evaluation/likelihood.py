@@ -42,15 +42,15 @@ def log_probabilities(
 ) -> Iterator[Likelihood]:
     """Yield the log-probability of each translation, in order and within bounded memory.
 
-    It is summed over the target's tokens and `</s>`, without label smoothing or dropout, as beam
-    search does before it applies its length penalty.
+    It is the sum over the target's tokens and `</s>`, without label smoothing or dropout: what beam
+    search divides by its length penalty.
 
     Args:
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
         pairs: Any iterable of (source, target), read one window at a time.
-        batch_tokens: Most tokens in a batch: pairs x longest side. A longer pair goes alone.
-        max_sentences: Most pairs in a batch.
+        batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        max_sentences: Maximum number of pairs in a batch.
         progress: Whether to show a progress bar.
 
     Returns:

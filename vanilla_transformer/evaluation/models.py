@@ -73,8 +73,8 @@ def perplexity(
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, one
             window at a time.
-        batch_tokens: Most tokens in a batch: pairs x longest side. A longer pair goes alone.
-        max_sentences: Most pairs in a batch.
+        batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        max_sentences: Maximum number of pairs in a batch.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -125,7 +125,7 @@ def evaluate_model(
         kinds: A label for each pair, to report scores by label too. None means no labels.
         lowercase: Whether BLEU and chrF ignore case.
         tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
-        batch_tokens: Most tokens in a batch; see `translate`.
+        batch_tokens: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
 

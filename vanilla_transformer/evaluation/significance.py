@@ -85,7 +85,7 @@ def paired_bootstrap(
 
 
 def _p_value(result: Result, first: Result) -> float | None:
-    """Return sacreBLEU's p-value, or None for equal scores, to which it gives its smallest one."""
+    """Return sacreBLEU's p-value; None for equal scores, where sacreBLEU reports its smallest."""
     if result.p_value is None or result.score == first.score:
         return None
     return float(result.p_value)
@@ -99,7 +99,7 @@ def most_different(
     Args:
         systems: The translations of each system.
         references: One reference for each sentence.
-        count: Most sentences to return.
+        count: Maximum number of sentences to return.
 
     Returns:
         Index, and sentence-level chrF of each system's translation, widest spread first. Sentences

@@ -115,7 +115,8 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
-_NUM_SAMPLES, _LONGEST_SAMPLE = 3, 90  # characters, so that the picture can be read
+_NUM_SAMPLES = 3
+_LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 
 def card_facts(
@@ -280,7 +281,7 @@ def paper_differences(
     Args:
         recipe: recipe of the training.
         model: configuration fields that no recipe has and that are not the paper's.
-        arguments: such arguments of the training.
+        arguments: training arguments that no recipe has and that are not the paper's.
     """
     preset = _preset(recipe)
     options = {field.name: field for field in dataclasses.fields(Recipe)}
@@ -338,7 +339,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
             "--run."
         )
     if own is not None and run is not None and "recipe" not in own:
-        # Another average of the run, or one checkpoint; of which ones is not recorded.
+        # Another average of the run's checkpoints, or one of them; which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}
         return {**known, **measured, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None or run is None
@@ -348,7 +349,7 @@ def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
     """Return the metrics; refuse values that no run writes or that no card can show.
 
     Raises:
-        ValueError: a value is missing or of another type, NaN, or half of a surrogate pair.
+        ValueError: a value is missing, of the wrong type, NaN, or half of a surrogate pair.
     """
     if (odd := next(_oddities(metrics, _TYPES, ""), None)) is not None:
         raise RequestError(f"{odd} in {path} is not what a run writes; measure the model again.")
@@ -587,7 +588,8 @@ def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
         yield "Training pairs", _pairs_read(data, clean=recipe.get("clean", False))
     if data.get("held_out_pairs"):
         each = _number(data["held_out_pairs"])
-        yield "Held out of them", f"{each} for validation, {each} for test; no text on both sides"
+        told = f"{each} for validation, {each} for test; their texts occur nowhere else"
+        yield "Held out of them", told
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
         shared = data.get("shared_with_training", {}).get(name)

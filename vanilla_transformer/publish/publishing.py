@@ -112,7 +112,7 @@ def publish(
         license: licence of the model, as the Hub names it, such as `cc-by-4.0`.
         data_license: licence of the training pairs, in words. None takes the recipe's.
         data_source: origin of the training pairs, in words. None takes the recipe's.
-        run: run directory that measured this model, if `directory` is not one itself.
+        run: run directory that the model comes from, if `directory` is not one itself.
         with_code: whether to push the model's code too, for `trust_remote_code=True`.
         push: whether to push. False does everything else.
         private: make the repository private if it is created.
@@ -176,7 +176,7 @@ def check_model_files(directory: Path) -> None:
             raise RequestError(f"{directory} holds no {name}; {advice}.")
     if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
         raise RequestError(
-            f"{directory} has a vocabulary for each language; publish takes only shared ones."
+            f"{directory} has a vocabulary for each language; publish supports only a shared one."
         )
     for path in _model_files(directory):
         if path.suffix == ".safetensors":

@@ -23,7 +23,7 @@ _SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and their translations, and the kinds of expressions in each, if known."""
+    """Sentences and their translations, and the kinds of phrase in each, if known."""
 
     sources: list[str]
     targets: list[str]
@@ -35,7 +35,7 @@ class TextPairs:
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":
-    """Return the training pairs of a recipe, from `load_pairs` or, with `clean`, `clean_pairs`.
+    """Return the training pairs of a recipe, after `clean_pairs` if it says `clean`.
 
     Raises:
         ValueError: if the recipe names no training pairs or no languages.

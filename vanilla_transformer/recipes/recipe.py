@@ -1,4 +1,4 @@
-"""A recipe: what to train, on which pairs and for how long, as YAML -> dataclass.
+"""A recipe: what to train, on which pairs and for how long. YAML becomes a dataclass.
 
 The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. To add
 an option, add one entry to `Recipe` and the code that uses its value. `run_recipe` trains what a
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Where training pairs can come from; if a file names several, the first counts.
+# Where training pairs can come from; if a file names several, the first of these counts.
 _PLACES = ("train_file", "generated", "dataset")
 # Two ways to set the peak learning rate.
 _RATES = ("learning_rate", "learning_rate_factor")
@@ -47,7 +47,7 @@ _DEFAULT = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
 _BELOW_ONE = Range(0, 1, whole=False, below=True)
 _MINUTES = Range(0, 10**7, whole=False)  # nineteen years
-_TEXT = 8192  # characters: two paths of the greatest length
+_TEXT = 8192  # characters: room for two paths of maximum length
 # Numbers as text: from a command line, or from YAML, which reads 1e-9 as text.
 _WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 _NUMBER = re.compile(r"[+-]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -86,11 +86,11 @@ def _option(
         is_file: whether the value is a path, or several with commas between; a card shows only the
             names of the files.
         of_a_test: whether it says what a trained model is tested on, and how.
-        config: fields of `VanillaTransformerConfig` that it sets, all to the same value; the
-            paper's value is then that of the preset.
+        config: fields of `VanillaTransformerConfig` that it sets, all to the same value. The
+            paper's value then comes from the preset.
         argument: field of `VanillaTransformerTrainingArguments` that it sets.
-        strategy: training argument with the unit of `argument`: "steps" here, or "no" for 0; a
-            trainer without a recipe may count epochs.
+        strategy: training argument that says what `argument` counts: "steps", or "no" if it is 0.
+            Without a recipe it may also be "epoch".
         inherited: whether it describes the model or its tokenizer, which `init_from` provides.
         paper: the paper's value; None if the paper has no such setting.
         big: the paper's value for the big model, if it differs.
@@ -136,7 +136,7 @@ class Recipe:
     )
     preset: str = _option(
         "base",
-        "base, big or a row of Table 3; an override replaces the recipe's whole model",
+        "base, big or a row of Table 3; --preset replaces the recipe's whole model",
         _MODEL,
         inherited=True,
     )
@@ -223,7 +223,7 @@ class Recipe:
     )
     train_file: str | None = _option(
         None,
-        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
+        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two files SOURCE,TARGET",
         _PAIRS,
         common=True,
         is_file=True,
@@ -239,7 +239,7 @@ class Recipe:
     )
     held_out_pairs: int | None = _option(
         None,
-        "training pairs to hold out for validation, and for test, if neither is given",
+        "pairs to hold out for validation, and as many for test, if neither set is given",
         _PAIRS,
         allowed=COUNT_OR_NONE,
     )
@@ -280,7 +280,7 @@ class Recipe:
 
     batch_tokens: int = _option(
         3_125,
-        "most source tokens and most target tokens in a batch, padding included",
+        "maximum number of source tokens, and of target tokens, in a batch, with padding",
         _UPDATES,
         common=True,
         allowed=COUNT,
@@ -389,7 +389,7 @@ class Recipe:
     # The paper's interval is in minutes; how many updates that is depends on the machine.
     save_every_steps: int = _option(
         1_500,
-        "updates between checkpoints to average; 1500 of 0.4 s take 10 minutes",
+        "updates between checkpoints to average; 1500 updates of 0.4 s take 10 minutes",
         _CHECKPOINTS,
         allowed=COUNT,
         argument="save_steps",
@@ -397,7 +397,7 @@ class Recipe:
     )
     save_every_minutes: float = _option(
         10.0,
-        "minutes between checkpoints to resume from, if none is newer; 0 writes none",
+        "checkpoint to resume from, once the newest is this many minutes old; 0 is off",
         _CHECKPOINTS,
         allowed=_MINUTES,
         changeable=True,
@@ -415,7 +415,7 @@ class Recipe:
     )
     choose_on_validation: bool = _option(
         False,
-        "choose how many to average, and the length penalty, on the validation pairs",
+        "choose number of averaged checkpoints and length penalty on validation pairs",
         _CHECKPOINTS,
         changeable=True,
     )
@@ -667,8 +667,8 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
         name_or_path: name or path, such as `demo` or `my/recipe.yaml`.
         overrides: values that override the file's; strings are converted to the option's type. A
             preset replaces all that the file says about the model; `init_from` replaces that and
-            the tokenizer. Other training pairs replace what the file says about its own, and one
-            way to set the learning rate replaces the other.
+            the tokenizer. Other training pairs discard what the file says about its own pairs,
+            and one way to set the learning rate replaces the other.
 
     Returns:
         The recipe, with every value checked.
@@ -773,7 +773,7 @@ def _check(field: dataclasses.Field[object], value: object) -> None:
     else:
         wanted = "text, or none" if optional else "text"
         fits = isinstance(value, str) and bool(value.strip())
-    # Unquoted, YAML 1.1 reads the language code no as false, and a column's number as an int.
+    # Unquoted, YAML 1.1 reads the language code `no` as false, and a column's number as an int.
     hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
         raise RequestError(f"{field.name}: got {quoted(value)}; it must be {wanted}{hint}.")

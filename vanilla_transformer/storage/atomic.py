@@ -66,7 +66,7 @@ def _refusal_of_disk(error: Exception, path: Path) -> tuple[str, str] | None:
         if error.errno not in _REMEDIES:
             return None
         named = error.filename if isinstance(error.filename, str) else str(path)
-        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # it was read
+        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # a read failed
             return None
         return os.strerror(error.errno), _REMEDIES[error.errno]
     if number := _RUST.search(str(error)):
@@ -175,7 +175,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
 
     Args:
         folder: existing folder that no other process writes to. Its other files stay.
-        last: name of the file that is moved last, so that who waits for it finds the others.
+        last: name of the file that is moved last: a process that waits for it finds the others.
     """
     for abandoned in folder.glob(f"{_SEVERAL}*"):  # left by a killed process
         shutil.rmtree(abandoned, ignore_errors=True)

@@ -49,7 +49,7 @@ def hardware() -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        # The name of a processor may not tell these; the speed of matrix products depends on them.
+        # The speed of matrix products depends on these, and the processor's name may hide them.
         "instructions": [flag for flag in _MATRIX_FLAGS if flag in cpu_flags().get("flags", "")],
     }
     if torch.cuda.is_available():

@@ -38,7 +38,7 @@ def read_pickle(
     """
     try:
         with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # files that torch warns of are refused
+            warnings.simplefilter("ignore")  # files that torch warns about are refused below
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))

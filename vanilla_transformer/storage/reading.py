@@ -109,8 +109,8 @@ def as_yaml(values: Mapping[str, object]) -> str:
 def read_lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
-    A line longer than `LINE_BYTES` is cut to a beginning that is still longer than that; the rest
-    is never held in memory at once.
+    A line longer than `LINE_BYTES` is cut, but stays longer than that, so that a caller can refuse
+    it. The rest is never held in memory at once.
     """
     mark = b"\xef\xbb\xbf"
     while line := file.readline(LINE_BYTES + len(mark) + 2):
@@ -153,7 +153,7 @@ def _text(path: Path, language: str, most: int, remedy: str) -> str:
 
 
 def _yaml_loader() -> type:
-    """Return a safe loader of JSON's types alone that refuses duplicate keys."""
+    """Return a safe loader that reads only JSON's types and refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -170,7 +170,7 @@ def _yaml_loader() -> type:
     kept = ("null", "bool", "int", "float", "str", "seq", "map")
     tags = [f"tag:yaml.org,2002:{name}" for name in kept]
     constructors = yaml.SafeLoader.yaml_constructors
-    Loader.yaml_constructors = {tag: constructors[tag] for tag in [*tags, None]}  # None: refuses
+    Loader.yaml_constructors = {tag: constructors[tag] for tag in [*tags, None]}  # None: the rest
     numbers = [f"tag:yaml.org,2002:{name}" for name in ("int", "float")]
     known = [tag for tag in [*tags, _MERGED] if tag not in numbers]
     Loader.yaml_implicit_resolvers = {

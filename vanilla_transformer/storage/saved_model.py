@@ -1,7 +1,7 @@
 """Load a saved model and its tokenizer from a directory, or say in one line why they do not load.
 
 Files are read and checked here before transformers uses them. Weights come only from safetensors,
-and nothing in the directory can choose code or files elsewhere, or make transformers ask for it.
+and nothing in the directory can choose code or files elsewhere, or prompt the user to run code.
 """
 
 import copy
@@ -298,7 +298,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
     """Return the generation settings in generation_config.json, or else in config.json.
 
     Raises:
-        ValueError: the file is damaged, or a setting is of another type.
+        ValueError: the file is damaged, or a setting has the wrong type.
     """
     path = directory / "generation_config.json"
     if not path.exists():  # saved by an older version of transformers
@@ -314,7 +314,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
             fits = all(type(item) is int for item in value)
         if value is not None and not fits:
             raise RequestError(
-                f"{name!r} in {path} is {json.dumps(value)[:_REASON]}, a value of another type; "
+                f"{name!r} in {path} is {json.dumps(value)[:_REASON]}, a value of the wrong type; "
                 "copy or save it again."
             )
     with _said_of(f"{path} does not say how to generate"):

@@ -46,9 +46,10 @@ from .source import check_folders, load_source
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
-# Types of stored weights, and how far log-probabilities of tokens may be from the model's in nats:
-# at most in float32, else on average. On random sources, a Transformer of 7 million parameters
-# differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs several nats.
+# Types of stored weights, and the allowed difference of log-probabilities from the model's, in
+# nats: of every token in float32, otherwise on average. On random sources, a Transformer of 7
+# million parameters differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs
+# several nats.
 QUANTIZATIONS = {"float32": TOLERANCE, "bfloat16": 0.1, "int8": 0.1, "int8_float32": 0.1}
 ACTIVATIONS = {
     "relu": Activation.RELU,  # Eq. 2
@@ -317,8 +318,8 @@ def export_ctranslate2(
 def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, stored: str) -> float:
     """Return the difference of log-probabilities; for float32, check greedy search too.
 
-    This checks the stored weights, so the engine computes in float32: int8 sums lose more on some
-    processors than on others.
+    This checks the stored weights, so the engine computes in float32: int8 sums lose more
+    precision on some processors than on others.
     """
     name = f"CTranslate2 model in {stored}"
     engine = CTranslate2Engine(written, compute_type="float32")

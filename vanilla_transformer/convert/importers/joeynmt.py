@@ -149,7 +149,8 @@ def _norm_first(
 ) -> bool:
     """Return whether both stacks are pre-norm, which is the encoder's default in Joey.
 
-    Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones did not.
+    Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones do only if
+    config.yaml says `layer_norm: pre`.
     """
     places = {}
     for name, settings in stacks.items():

@@ -52,7 +52,7 @@ def import_marian(
 ) -> Imported:
     """Import a directory with a `MarianMTModel`, such as those of OPUS-MT.
 
-    Exact: logits differ by rounding alone, and a model exported from ours returns bit for bit.
+    Exact: logits differ by rounding alone, and an export of our model comes back bit for bit.
 
     Args:
         path: a transformers directory with config.json, the weights, and the tokenizer's files.

@@ -50,7 +50,7 @@ class Imported(NamedTuple):
         tokenizer: a tokenizer of the source, or of both languages. None means none was built.
         target_tokenizer: the tokenizer of a separate target vocabulary. After `finish` the source's
             tokenizer holds it too.
-        files: the other system's own tokenizer files by name, unchanged.
+        files: tokenizer files to write as they are, by name.
         notes: what a user should know, one sentence each.
     """
 
