@@ -208,6 +208,12 @@ MUTATIONS = [
         " test_loss.py::test_loss_compiles_as_one_graph",
         survives="on a CPU, rows without a label are removed earlier; bfloat16 on a GPU keeps them",
     ),
+    Mutation(
+        "loss.py",
+        "row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)",
+        "row = -smooth * hidden.sum(0, dtype=sum_dtype)",
+        "test_loss.py::test_chunks_mask_ignored_labels_themselves",
+    ),
     # The paper's beam search (Section 6.1).
     Mutation(
         "beam_search.py",

@@ -143,7 +143,7 @@ with torch.inference_mode():
         hidden=body(**inputs, decoder_input_ids=ids).last_hidden_state,
     ), "answer.safetensors")
 {shown}
-{block.replace("COMMIT", commit)}
+{block.replace('"main"', repr(commit))}
 print(json.dumps([translator(text)[0] for text in {list(SENTENCES)!r}]))
 print(json.dumps(translator("ein Hund", num_beams=1)[0]))
 """

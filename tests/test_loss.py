@@ -5,7 +5,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.loss import smoothed_cross_entropy
+from vanilla_transformer.loss import _ChunkedCrossEntropy, smoothed_cross_entropy
 
 
 def sample(tokens=37, width=12, vocab_size=53, *, dtype=torch.float64, ignored=(0, 5, 36)):
@@ -23,6 +23,21 @@ def plain(hidden, weight, labels, *, label_smoothing=0.0):
 
 def value_and_gradients(loss, *tensors):
     return [loss.detach(), *torch.autograd.grad(loss, tensors)]
+
+
+@pytest.mark.parametrize("chunk_size", [8, 1000])
+def test_chunks_mask_ignored_labels_themselves(chunk_size):
+    """As a GPU needs it; on a CPU rows without a label are removed before."""
+    hidden, weight, labels = sample()
+    expected = plain(hidden, weight, labels, label_smoothing=0.3)
+    count = (labels != -100).sum()
+    ours = _ChunkedCrossEntropy.apply(hidden, weight, labels, count, 0.3, -100, chunk_size)
+    for a, b in zip(
+        value_and_gradients(ours, hidden, weight),
+        value_and_gradients(expected, hidden, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,10 @@ def eager_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Eq. 1: softmax(Q K^T / sqrt(d_k)) V, and the weights.
 
-    Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k); the mask is 0
-    where attention is allowed and the most negative number where it is not. Returns the heads'
-    outputs, (B, T, h, d_v), and the weights, (B, h, T, L).
+    Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask,
+    (B, 1, T or 1, L), is 0 where attention is allowed and the most negative number where it is not
+    (for `sdpa` True and False); None masks nothing. Returns the heads' outputs, (B, T, h, d_v), and
+    the weights, (B, h, T, L).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (B, h, T, L)
     if attention_mask is not None:
@@ -153,6 +154,7 @@ class MultiHeadAttention(nn.Module):
         self.attention_dropout = config.attention_dropout
         self.is_causal, self.is_cross = is_causal, is_cross  # implementations read is_causal
         self.layer_idx = layer_idx  # this layer's place in the cache
+        # Deviation: with biases, as in the authors' code; the paper's projections have none.
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^Q of all heads
         self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^K
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)  # W^V
@@ -621,6 +623,7 @@ class VanillaTransformerForConditionalGeneration(
             if not kwargs["has_default_max_length"]:  # our bound would override the caller's
                 generation_config.max_new_tokens = None
             else:
+                # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
                 generation_config.max_new_tokens = min(own, longest)
         return super()._prepare_generated_length(  # type: ignore[misc]

@@ -89,7 +89,27 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 # A state dict does not hold these values.
 _REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
 
-FORMATS = ("marian", "ctranslate2", "onnx")
+
+def _to_marian(options: argparse.Namespace) -> object:
+    from ..convert.exporters.marian import export_marian
+
+    return export_marian(options.directory, options.output)
+
+
+def _to_ctranslate2(options: argparse.Namespace) -> object:
+    from ..convert.exporters.ctranslate2 import export_ctranslate2
+
+    quantization = options.quantization or "float32"
+    return export_ctranslate2(options.directory, options.output, quantization=quantization)
+
+
+def _to_onnx(options: argparse.Namespace) -> object:
+    from ..convert.exporters.onnx import export_onnx
+
+    return export_onnx(options.directory, options.output)
+
+
+FORMATS = {"marian": _to_marian, "ctranslate2": _to_ctranslate2, "onnx": _to_onnx}
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export marian runs/multi30k_en_de exports/marian
@@ -143,7 +163,9 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `export`."""
     help = "write a trained model in another format"
     command = add_command("export", help=help, epilog=_EXPORT_EXAMPLE)
-    command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
+    command.add_argument(
+        "format", metavar="FORMAT", choices=tuple(FORMATS), help=", ".join(FORMATS)
+    )
     command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
     command.add_argument("output", metavar="OUT", help="new directory")
     command.add_argument(
@@ -157,17 +179,5 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _export(options: argparse.Namespace) -> int:
     if options.quantization and options.format != "ctranslate2":
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
-    folders = (options.directory, options.output)
-    if options.format == "marian":
-        from ..convert.exporters.marian import export_marian
-
-        print(export_marian(*folders))
-    elif options.format == "ctranslate2":
-        from ..convert.exporters.ctranslate2 import export_ctranslate2
-
-        print(export_ctranslate2(*folders, quantization=options.quantization or "float32"))
-    else:
-        from ..convert.exporters.onnx import export_onnx
-
-        print(export_onnx(*folders))
+    print(FORMATS[options.format](options))
     return 0

@@ -825,9 +825,10 @@ def shipped_recipes() -> dict[str, Path]:
     """Return the names and files of the recipes that come with the package."""
     package = Path(__file__).resolve().parents[1]
     # The wheel has them inside the package; a clone has them in training/.
-    folders = (package / "_recipes", package.parent / "training" / "recipes")
-    found = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
-    return dict(sorted(found.items()))
+    folder = package / "_recipes"
+    if not folder.is_dir():
+        folder = package.parent / "training" / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 @functools.cache

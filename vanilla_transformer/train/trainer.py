@@ -147,7 +147,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
         collator = kwargs.pop("data_collator", None) or PairCollator(
-            vocab_size=model.config.vocab_size, target_vocab_size=model.config.target_vocab_size
+            pad_token_id=model.config.start_and_pad_ids()[1],
+            vocab_size=model.config.vocab_size,
+            target_vocab_size=model.config.target_vocab_size,
         )
         super().__init__(model, args, data_collator=collator, **kwargs)
         self.validation_pairs = list(validation_pairs)
