@@ -505,8 +505,8 @@ def generate_ids(
         if options.pop(name, False):
             raise RequestError(
                 f"Got {name}, which needs the paper's search, with a model or arguments that it "
-                f"does not support ({', '.join(options) or type(model).__name__}); leave one of them "
-                "out."
+                f"does not support ({', '.join(options) or type(model).__name__}); leave one of "
+                "them out."
             )
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
