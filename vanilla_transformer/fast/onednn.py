@@ -78,7 +78,7 @@ class PackedLinear(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """What is kept for a module: its packed weights, and fingerprints of their parameters."""
+    """What is kept for a module: a `PackedLinear`, and fingerprints of its parameters."""
 
     product: PackedLinear
     seen: list[_Seen]
