@@ -125,7 +125,7 @@ def check_shared(run: Path) -> None:
     """
     if not (run / HOLDER).is_file():
         raise RequestError(
-            f"the first process does not train in the {run} that {platform.node()} sees. Read that "
+            f"the first process does not train in {run} as seen from {platform.node()}. Read that "
             "process's error, if any, or give an --output-dir that all machines share."
         )
 
