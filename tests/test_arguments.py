@@ -91,7 +91,7 @@ def test_unused_arguments_are_refused_by_name(name):
         ({"optim_args": "rank=2"}, "optim_args='rank=2'; .* name that with optim"),
         (
             {"optim": "galore_adamw_layerwise"},
-            "galore_adamw_layerwise', which Eq. 3 does not reach",
+            "galore_adamw_layerwise', whose rate Eq. 3 cannot set",
         ),
     ],
 )
@@ -363,10 +363,10 @@ def test_default_collator_is_the_pair_collator(tmp_path):
 @pytest.mark.parametrize(
     ("batches", "processes", "advice"),
     [
-        (1, 2, "give 2, or start 1"),
-        (3, 2, "give 2 or 4, or start 1"),
-        (8, 3, "give 6 or 9, or start 2"),
-        (8, 16, "give 16, or start 8"),
+        (1, 2, "give 2 batches, or start 1 process"),
+        (3, 2, "give 2 or 4 batches, or start 1 process"),
+        (8, 3, "give 6 or 9 batches, or start 2 processes"),
+        (8, 16, "give 16 batches, or start 8 processes"),
     ],
 )
 def test_indivisible_gradient_accumulation_is_refused_with_advice(batches, processes, advice):

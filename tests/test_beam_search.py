@@ -558,7 +558,7 @@ def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
         ({"prefix": [4] * 7}, "prefix 1=4; it must be a list of ids"),
         ({"prefix": 4}, "prefix=4; it must be a list of lists"),
         ({"max_extra_tokens": -1}, "max_extra_tokens=-1"),
-        ({"max_extra_tokens": None}, "give a bound"),
+        ({"max_extra_tokens": None}, "give a limit"),
         ({"prefix": [[4]]}, "1 prefixes for 7 sources"),
         ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
         ({"prefix": [[4]] * 6 + [[99]]}, "Got 99 in prefix 7; an id must be .* from 0 to 31"),
@@ -608,7 +608,7 @@ def test_hostile_arguments_are_obeyed_or_refused_by_name(model, batch, name):
     bound = {} if name in ("max_extra_tokens", "max_new_tokens") else {"max_new_tokens": 3}
     for value in hostile_values.OBJECTS:
         said = hostile_values.refusal_of(beam_search, model, ids, mask, **bound, **{name: value})
-        assert said is None or (("give a bound" in said or name in said) and len(said) < 300)
+        assert said is None or (("give a limit" in said or name in said) and len(said) < 300)
 
 
 def test_numpy_and_torch_integers_are_accepted(model, batch):

@@ -875,7 +875,7 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     for name in names:
         (run / name).unlink()
         assert run_directory.completed(recipe, run) is None
-        assert f"{run / name} is gone; the run is finished again" in caplog.text
+        assert f"{run / name} is gone; averaging and evaluation are repeated" in caplog.text
         if name != names[-1]:
             (run / name).write_bytes(before[name])
     (run / "config.json").unlink()
@@ -918,7 +918,8 @@ def test_damaged_metrics_are_rewritten_from_the_checkpoints(copied, monkeypatch,
         assert run_directory.completed(recipe, run) is None
     else:
         assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    assert f"{run / 'metrics.json'} is damaged; the run is finished again" in caplog.text
+    warning = f"{run / 'metrics.json'} is damaged; averaging and evaluation are repeated"
+    assert warning in caplog.text
     (run / "metrics.json").write_text(content)
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(RequestError, match=r"metrics\.json is damaged, and no whole checkpoint"):

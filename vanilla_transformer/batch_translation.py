@@ -85,7 +85,7 @@ class Translation(NamedTuple):
     """One translation of a sentence."""
 
     text: str
-    # log P / ((5 + L) / 6)^alpha; from `generate` its own score or None
+    # log P / ((5 + L) / 6)^alpha; if `generate` decodes, its own score or None
     score: float | None
 
 
@@ -476,9 +476,7 @@ def generate_ids(
     attention_mask: torch.Tensor,
     **generation_kwargs: Any,
 ) -> Decoded:
-    """Decode one batch.
-
-    By the paper's search if it supports the model and the arguments, otherwise by `generate`.
+    """Decode one batch with the paper's search if it supports model and arguments, or `generate`.
 
     Args:
         model: A sequence-to-sequence model that can generate.
@@ -506,8 +504,9 @@ def generate_ids(
     for name in _SEARCH_ALONE:
         if options.pop(name, False):
             raise RequestError(
-                f"Got {name}, which needs the paper's search, with a model or arguments unknown to "
-                f"it ({', '.join(options) or type(model).__name__}); leave one of them out."
+                f"Got {name}, which needs the paper's search, with a model or arguments that it "
+                f"does not support ({', '.join(options) or type(model).__name__}); leave one of "
+                "them out."
             )
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.

@@ -1,12 +1,12 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""The paper's beam search (Section 6.1), as in the authors' code, sentence by sentence.
+"""The paper's beam search (Section 6.1), as in the authors' code.
 
 A hypothesis of L tokens, including `</s>`, scores log P(Y | X) / ((5 + L) / 6)^alpha (Wu et al.,
-2016, arXiv 1609.08144, Eq. 14 without coverage). Each position has 2 * beam candidates, its best
-extensions. Those that end compete for the `beam` places of ended hypotheses; the best `beam` others
-live on. A sentence is done at its length limit, or when its n best ended hypotheses beat the bound,
-the best score that a living one can still reach; with `early_stopping` also when `beam` hypotheses
-have ended.
+2016, arXiv 1609.08144, Eq. 14 without coverage). At each position the 2 * beam best extensions are
+candidates (one in greedy search; more if several symbols end a sentence). Those that end compete
+for the `beam` places of ended hypotheses; the best `beam` others live on. A sentence is done at its
+length limit, or when its n best ended hypotheses beat the bound, the best score that a living one
+can still reach; with `early_stopping` also when `beam` hypotheses have ended.
 
 The search calls the model itself, `model(...)` with its cache, so whatever a user has changed in
 the model takes effect. `FASTER_DECODERS` may compute the same in fewer calls.
@@ -47,7 +47,7 @@ from .ranges import COUNT_OR_NONE, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Rang
 # Section 6.1; the defaults of `beam_search` if the generation config has none.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
-# What `generate` builds from settings that this search has too.
+# Parts that `generate` builds from settings that this search supports.
 _SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}
 
 
@@ -103,14 +103,14 @@ def beam_search(
             generation config's, or else the paper's 0.6.
         early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
             ended, each of them among the `num_beams` best of its position. This is the rule of
-            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, with which
+            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
             the paper's rule waits for long hypotheses. None: the generation config's, or else
             False, the paper's rule.
-        num_return_sequences: n. The search continues until n hypotheses have ended or the limit is
-            reached. A larger n only appends hypotheses to the list.
-        max_extra_tokens: Bound on the tokens of each translation beyond those of its source; None:
-            no such bound.
-        max_new_tokens: Most tokens of any translation; None: no such bound.
+        num_return_sequences: n. The search continues at least until n hypotheses have ended or
+            the limit is reached. A larger n only appends hypotheses to the list.
+        max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
+            such limit.
+        max_new_tokens: Most tokens of any translation; None: no such limit.
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
         suppress_tokens: Ids that are never produced. None: those of the generation config, or else
@@ -194,11 +194,11 @@ def paper_beam_search(
 ) -> Tensor | BeamSearchOutput:
     """Run the paper's search in `model.generate(..., custom_generate=paper_beam_search)`.
 
-    `generate` repeats each source, of which one row is used. Translations end at their source's
-    length + 50 tokens, or at the config's bound if that is smaller. Of the other settings of the
-    generation config, `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`,
-    `suppress_tokens` and `return_dict_in_generate` are used; as in `generate`, one beam and a
-    penalty of 1.0 if they are not set.
+    `generate` repeats each source; only one of its rows is used. Translations end at their source's
+    length + 50 tokens, or at the config's limit if that is smaller. The search also reads
+    `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`, `suppress_tokens` and
+    `return_dict_in_generate` from the generation config. If unset, the beams and the penalty are 1,
+    as in `generate`.
 
     Returns:
         Target ids with the start symbol, (B * n, T + 1), as `generate` returns them, or with
@@ -314,7 +314,7 @@ def _end_ids(model: PreTrainedModel) -> list[int]:
 
 
 def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) -> list[int]:
-    """Return the ids that are never produced: no end symbol, unless it is suppressed explicitly."""
+    """Return the ids that are never produced; an end symbol only if `suppress_tokens` names it."""
     if suppressed is None:
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
@@ -343,7 +343,7 @@ def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:
 def _limits(
     model: PreTrainedModel, mask: Tensor, extra_tokens: int | None, new_tokens: int | None
 ) -> Tensor:
-    """Return the most tokens of each translation, (B,): the smallest of its bounds."""
+    """Return the most tokens of each translation, (B,): the smallest of its limits."""
     longest = min(bound for bound in (new_tokens, longest_sequence(model), 2**31) if bound)
     if extra_tokens is None:
         return torch.full_like(mask[:, 0], longest, dtype=torch.long)
@@ -369,7 +369,7 @@ def _padded_prefix(
         if len(row) > limit:
             raise RequestError(
                 f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
-                "most; give a shorter one, or raise the bound on the length."
+                "most; give a shorter one, or raise the limit on the length."
             )
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
@@ -393,7 +393,7 @@ def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int 
     LENGTH_PENALTY.check(length_penalty=alpha)
     extra, new = bounds
     if extra is None and new is None:
-        raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a bound.")
+        raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a limit.")
     if extra is not None:
         COUNT_OR_NONE.check(max_extra_tokens=extra)
     if new is not None:
@@ -419,7 +419,7 @@ class Inputs(NamedTuple):
 
 
 class Decoder(Protocol):
-    """A model and its sources, called once for each position of all their hypotheses."""
+    """A model and its sources; `step` computes one position of all their hypotheses."""
 
     rows: int  # R so far
     alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
@@ -548,7 +548,7 @@ def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
 
 
 def keep_order(keep: Tensor) -> Tensor:
-    """Order the rows to keep, (B',): those beyond B' move to the places of those that leave."""
+    """Return the indices to keep, (B',): those from B' on fill the gaps among the others."""
     kept = keep.nonzero().squeeze(1)
     order = torch.arange(kept.numel(), device=keep.device)
     holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
@@ -635,7 +635,7 @@ class Search:
         return torch.log_softmax(logits, -1, out=self.room[: logits.numel()].view_as(logits))
 
     def _forbid(self, log_probs: Tensor) -> None:
-        """Set the log-probabilities, (B, w, V), of tokens that must not come next to -inf."""
+        """Set to -inf the log-probabilities, (B, w, V), of tokens that must not come next."""
         position = self.history.size(-1)
         if self.prefix is None or position >= self.prefix.size(1):
             log_probs.index_fill_(-1, self.never, -torch.inf)
@@ -684,8 +684,8 @@ class Search:
     def _done(self) -> Tensor:
         """Return which sentences, (B,), are done.
 
-        The authors wait until the worst of all ended hypotheses beats the bound. No hypothesis that
-        ends later can beat it, so the n best are final, and the same, once the n-th of them does.
+        The authors wait until the worst ended hypothesis beats the bound. No hypothesis that ends
+        later can exceed the bound, so the n best are already final when the n-th of them beats it.
         """
         best = self.scores[:, 0]
         decided = self.ended_scores[:, self.count - 1] > best / self.limit_penalties

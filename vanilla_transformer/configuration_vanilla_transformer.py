@@ -19,7 +19,7 @@ from .ranges import SIZES, Range
 logger = logging.getLogger(__name__)
 
 POSITION_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")
-# Of the feed-forward networks: Eq. 2 has the first; models imported from elsewhere have any.
+# Activations of the feed-forward networks: Eq. 2 has "relu", imported models any of these.
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "swish", "tanh")
 
 # What each row of Table 3 changes in the base model. With d_k = d_v = None, the default, rows (A)
@@ -109,8 +109,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             other is given. Sinusoids are computed for any length.
         norm_first: False is the paper, LayerNorm(x + Sublayer(x)); True is
             x + Sublayer(LayerNorm(x)) with one more norm after each stack.
-        final_norm: Whether each stack ends with one more norm also where norm_first is False, as
-            in `torch.nn.Transformer`.
+        final_norm: Whether each stack ends with one more norm even if norm_first is False, as in
+            `torch.nn.Transformer`.
         layer_norm_eps: Added to the variance in LayerNorm. The paper does not give it; the
             authors' code has 1e-6.
         label_smoothing: eps_ls, used by the training loss only (Section 5.4).
@@ -121,7 +121,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         lm_head_bias: Whether the pre-softmax transformation has a bias; the paper has none.
         use_cache: Whether the decoder keeps its keys and values while generating.
         is_encoder_decoder: Always true; transformers requires it.
-        pad_token_id: Fills short rows; masked in attention, left out of the loss.
+        pad_token_id: Fills short rows of ids; masks hide it. Labels are filled with -100 instead.
         bos_token_id: `<s>`, from which the decoder starts.
         eos_token_id: `</s>`, which ends source and target.
         unk_token_id: `<unk>`, never produced.
@@ -133,7 +133,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     Raises:
         StrictDataclassError: A field has the wrong type or value; the message says what is allowed.
-        ValueError: A name is misspelt, or a name for both sides contradicts that of one side.
+        ValueError: A name is misspelt, or a value for both sides contradicts the one for a side.
     """
 
     model_type = "vanilla_transformer"
@@ -276,7 +276,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """Return this configuration, or a copy whose general fields hold those of one stack."""
+        """Return this configuration, or a copy with one stack's values in the general fields."""
         if decoder == encoder or self.decoder_vocab_size is not None:
             return super().get_text_config(decoder=decoder, encoder=encoder)
         # transformers would set the decoder's vocab_size to None.
@@ -386,7 +386,7 @@ def _meant(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in sorted(set(names) - known):
         plain = name.lower().replace("-", "_")
-        # Up to two letters may be wrong. Ids of other special tokens are no misspellings.
+        # Their lengths may differ by two letters. Ids of other special tokens are no misspellings.
         for near in difflib.get_close_matches(plain, meant, n=1, cutoff=0.85):
             if abs(len(near) - len(name)) <= 2 and not name.endswith("_token_id"):
                 found[name] = meant[near]

@@ -194,8 +194,8 @@ def smoothed_cross_entropy(
         ]
         return torch.stack(losses).sum() / num_items
     if on_cpu and not torch.compiler.is_compiling():
-        # Project only tokens with a label. Other devices would have to send the number of rows in
-        # every step, which costs more than the padding in batches of similar length.
+        # Project only tokens with a label. On other devices the CPU would have to wait for the
+        # number of rows in every step, which costs more than padding in batches of similar length.
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]

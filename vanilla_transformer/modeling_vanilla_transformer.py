@@ -456,7 +456,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the source's table, which both stacks share."""
+        """Return the source's table, which both stacks share by default."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]

@@ -65,8 +65,8 @@ EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to inp
 NUM_BEAMS = Range(1, 1000)
 # For 40,000 tokens, ((5 + L) / 6)^10 is near the largest float32.
 LENGTH_PENALTY = Range(0, 10, whole=False)
-# Fields of the config, far beyond any trained model: a larger value is a slip, or is meant to
-# exhaust the memory.
+# Limits on fields of the config, far beyond any trained model: a larger value is a slip, or is
+# meant to exhaust the memory.
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
 SIZES = {
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),

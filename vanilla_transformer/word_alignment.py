@@ -22,7 +22,7 @@ def word_alignment(
     target_ids: Sequence[int],
     weights: torch.Tensor,
 ) -> list[tuple[int, int]]:
-    """Return links between words, separated by white space, from the attention between tokens.
+    """Return links between words (split at white space), found by the attention between tokens.
 
     Each target token points to the source token that it attends to most, special tokens left out
     (Garg et al., 2019, arXiv 1909.02074). The words of the two tokens are linked.

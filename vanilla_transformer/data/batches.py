@@ -102,7 +102,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _constant_length(self) -> int:
-        """Return the batches per epoch: the fewest possible, and one for the moving bounds."""
+        """Return the batches per epoch: the fewest possible, plus one for the moving bounds."""
         longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
         fewest = len(self._bounds(longest)) - 1
         return min(fewest + self.shuffle, len(longest))
@@ -111,7 +111,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         """Return the order of the examples and the bounds of the batches in it, shortest first."""
         longest = np.maximum(self.source_lengths, self.target_lengths)
         count = len(longest)
-        # Up and down in turn: each longest side starts with differences like the last one's end.
+        # Up and down in turn: the differences of one longest side start where the last ones ended.
         key = self.source_lengths.astype(np.int64)
         key -= self.target_lengths
         np.negative(key, out=key, where=longest % 2 == 1)

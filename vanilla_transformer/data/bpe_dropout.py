@@ -1,4 +1,4 @@
-"""Split words at random: subword regularisation after BPE-dropout (Provilkov et al., 2020).
+"""Split words at random: subword regularisation like BPE-dropout (Provilkov et al., 2020).
 
 A model that reads a word sometimes whole and sometimes in parts learns what the parts mean, which
 helps if there are few pairs. The paper does not do this, and it is off by default.

@@ -114,10 +114,10 @@ class _Columns:
 
 @dataclass(kw_only=True)
 class PairReader:
-    """Iterable over the (source, target) pairs of one source, with counts of malformed lines.
+    """Iterable over the (source, target) pairs of one input, with counts of malformed lines.
 
     Attributes:
-        name: name of the source, for messages.
+        name: name of the input, for messages.
         num_malformed: lines skipped by the last iteration.
         num_empty: how many of them have an empty side.
         examples: what was wrong with the first of them, each with its file and line.
@@ -255,14 +255,14 @@ def _given(source: str | int | None, target: str | int | None) -> tuple | None:
 
 
 def kind_of(source: PairSource) -> str:
-    """Return which kind of source `read_pairs` takes something for.
+    """Return the kind of input that `read_pairs` takes `source` to be.
 
     Returns:
         "json", "table", "parquet", "parallel", "hub", "dataset" or "pairs".
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file of another kind, files that do not go together, or no source of pairs.
+        ValueError: a file of another kind, files that do not go together, or no pairs at all.
     """
     if isinstance(source, (str, os.PathLike)):
         return _kind_of_name(os.fspath(source), is_path=not isinstance(source, str))

@@ -42,7 +42,7 @@ def hold_out(
     Args:
         dataset: data set with the columns `source` and `target`, as from `load_pairs`.
         count: number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
-            most 1,000, and no more than have texts that occur once.
+            most 1,000, or fewer if too few pairs have texts that occur once.
         cache_dir: folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
@@ -75,7 +75,7 @@ def hold_out(
 
 
 def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> dict[str, int]:
-    """Count the pairs of a data set that are hardly translations.
+    """Count the pairs and the faulty pairs of a data set.
 
     Args:
         dataset: data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.

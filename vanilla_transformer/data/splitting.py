@@ -14,7 +14,7 @@ def split_sentences(text: str, language: str) -> list[str]:
 
     Args:
         text: one paragraph.
-        language: its code, such as en or pt-BR; for others sentencex has general rules.
+        language: its code, such as en or pt-BR; general rules apply if sentencex lacks it.
 
     Returns:
         The sentences without the white space around them; a blank text is one sentence.

@@ -6,7 +6,7 @@ which rows are a hypothesis' ancestors. No step copies what earlier steps have w
 few positions the keys and values of dead hypotheses are dropped.
 
 `FusedLayer` computes a layer in as few calls as its formulas allow: with the few rows of a decoding
-step, a third of the time is the overhead of calling its modules one by one. `ModuleLayer` does so.
+step, a third of the time is the overhead of calling its modules one by one, as `ModuleLayer` does.
 
 Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
 keys and values, d = d_model, V vocabulary, t positions so far, R rows: one for each hypothesis at
@@ -371,7 +371,7 @@ class FoldedSource:
 
     @staticmethod
     def is_smaller(cross: MultiHeadAttention, keys: Tensor) -> bool:
-        """Return whether folding makes fewer numbers of these keys, (B, h, S, d_k)."""
+        """Return whether folding keys, (B, h, S, d_k), and their values leaves fewer numbers."""
         weights = cross.q_proj.weight.numel() + cross.out_proj.weight.numel()
         return 2 * keys[..., 0].numel() * cross.q_proj.in_features <= weights
 

@@ -31,7 +31,7 @@ _ALWAYS = (
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time
 _ROWS = 32  # the number of rows that the layout is made for; it works for any other
-_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits: one pass at full speed
+_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that divides a row is used
 
 
 class _Seen(NamedTuple):
@@ -78,7 +78,7 @@ class PackedLinear(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """What is kept for a module: a product, and fingerprints of the parameters it was made from."""
+    """What is kept for a module: a `PackedLinear`, and fingerprints of its parameters."""
 
     product: PackedLinear
     seen: list[_Seen]
@@ -129,7 +129,7 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
 
 
 def packable(module: nn.Module) -> bool:
-    """Return whether a module is a plain linear layer that oneDNN would compute alike.
+    """Return whether a module is a plain linear layer that can compute with packed weights.
 
     That is an unmodified `nn.Linear`, used without gradients, in a dtype that the hardware has.
     """
@@ -149,7 +149,7 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def packed_linear(layer: nn.Linear) -> PackedLinear:
-    """Return the product of a packable layer."""
+    """Return the `PackedLinear` of a packable layer."""
     weight, packed = layer.weight, None
     if weight.numel() >= SMALLEST:
         packed = _copy(layer, [weight], lambda: (weight, None)).packed
@@ -159,7 +159,7 @@ def packed_linear(layer: nn.Linear) -> PackedLinear:
 def packed_together(
     owner: nn.Module, layers: Sequence[nn.Linear], arrange: Callable[[list[Tensor]], Tensor]
 ) -> PackedLinear:
-    """Return one product for packable layers with biases and the same input.
+    """Return one `PackedLinear` for packable layers with biases and the same input.
 
     Args:
         owner: The module that the copy of the weights is kept for; a module has at most one copy.
@@ -174,7 +174,7 @@ def packed_together(
 def _copy(
     owner: nn.Module, parameters: Sequence[Tensor], make: Callable[[], tuple[Tensor, Tensor | None]]
 ) -> PackedLinear:
-    """Return the product kept for the owner, or a new one if the parameters have changed."""
+    """Return the `PackedLinear` kept for the owner, or a new one if the parameters have changed."""
     known = _PACKED.get(owner)
     if known is None or not _are_unchanged(parameters, known.seen):
         weight, bias = make()

@@ -132,9 +132,10 @@ def share_of_update(batches: int, processes: int) -> int:
     below = batches // processes * processes
     nearest = " or ".join(str(count) for count in (below, below + processes) if count)
     fewer = next(count for count in range(processes, 0, -1) if batches % count == 0)
+    start = "1 process" if fewer == 1 else f"{fewer} processes"
     raise RequestError(
         f"gradient_accumulation: got {batches} batches in an update, which do not divide among "
-        f"{processes} processes; give {nearest}, or start {fewer}."
+        f"{processes} processes; give {nearest} batches, or start {start}."
     )
 
 
@@ -204,7 +205,7 @@ def _check_eq3(
         )
     if args.optim is not None and "layerwise" in OptimizerNames(args.optim).value:
         raise RequestError(
-            f"got optim={OptimizerNames(args.optim).value!r}, which Eq. 3 does not reach; give "
+            f"got optim={OptimizerNames(args.optim).value!r}, whose rate Eq. 3 cannot set; give "
             "lr_scheduler_type and learning_rate too."
         )
     rates = {float(group["lr"]) for group in getattr(optimizer, "param_groups", ())} - {1.0}

@@ -409,8 +409,8 @@ def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> N
     """Delete all but the newest checkpoint and the last `keep` of the schedule.
 
     At least two of the schedule stay, so that there is one to fall back on; so does `spare`, the
-    best one. Checkpoints of later updates than `newest` are remnants of a killed run: this one
-    resumed from an earlier one.
+    best one. Checkpoints of later updates than `newest` are remnants of a killed start: this
+    start resumed from an earlier checkpoint.
     """
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)

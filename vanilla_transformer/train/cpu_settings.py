@@ -67,7 +67,7 @@ class FastDropoutOfSums(FastDropout):
 def cpu_training_settings(
     model: PreTrainedModel, *, matmul_precision: str | None = None
 ) -> Iterator[None]:
-    """On a CPU, use eager attention, fast float32 products and dropout masks, and keep memory.
+    """On a CPU, use eager attention, fast float32 products and dropout; keep freed memory.
 
     Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
     dropout is kept. Under bfloat16 autocast the residual connections of both stacks become
@@ -169,11 +169,11 @@ def _kept_memory() -> Iterator[None]:
 def fast_float32_products() -> str:
     """Return "medium" if oneDNN's products are faster and still float32, else "highest".
 
-    "medium" lets torch use oneDNN. On AMD processors that is as fast as torch's default, MKL, with
-    AVX2, and twice as fast with AVX-512; on others the default stays. The answer depends only on
-    the processor, not on its current speed, so that a repeated run computes the same. On processors
-    with bfloat16 units oneDNN may compute in bfloat16, which is not the precision asked for; the
-    error of a fixed product shows whether it does.
+    "medium" lets torch use oneDNN. On AMD processors with AVX2 that is as fast as torch's
+    default, MKL, and with AVX-512 twice as fast; on other processors the default stays. The answer
+    depends only on the processor, not on its current speed, so that a repeated run computes the
+    same. On processors with bfloat16 units oneDNN may compute in bfloat16, which is not the
+    precision asked for; the error of a fixed product shows whether it does.
     """
     if cpu_flags().get("vendor_id") != "AuthenticAMD":
         return "highest"

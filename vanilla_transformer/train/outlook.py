@@ -42,7 +42,7 @@ class Outlook(TrainerCallback):
     """Log size and expected end of a training: its updates or minutes, whichever come first.
 
     Args:
-        trainer: our trainer. Its clock has started when this callback is called.
+        trainer: our trainer. Its clock must start before this callback is called.
     """
 
     def __init__(self, trainer: _Trainer) -> None:

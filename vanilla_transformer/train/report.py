@@ -1,4 +1,4 @@
-"""Write what training knows into metrics.json, and the files of a run for readers."""
+"""Collect the facts of a training for metrics.json, and write a run's files for readers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def beside_the_paper(
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,
 ) -> dict[str, Any]:
-    """Return the arguments that change the updates from the paper's and that no recipe has.
+    """Return the arguments that no recipe has and that make the updates differ from the paper's.
 
     Args:
         args: the training arguments.

@@ -355,7 +355,7 @@ def _train(
 def _model(
     recipe: Recipe, vocabulary: int, start: Path | None, sizes: Mapping[str, Any]
 ) -> VanillaTransformerForConditionalGeneration:
-    """Return a new model, or with `init_from` that model, or the run's own from a checkpoint."""
+    """Return a new model; with `init_from` that model, or on resumption the checkpoint's."""
     if recipe.init_from is None:
         return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
     if start is not None:

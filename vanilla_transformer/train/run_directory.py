@@ -125,8 +125,8 @@ def check_shared(run: Path) -> None:
     """
     if not (run / HOLDER).is_file():
         raise RequestError(
-            f"the first process does not train in {run} as {platform.node()} sees it. Read its own "
-            "error, if any, or give an --output-dir on a file system that all machines share."
+            f"the first process does not train in {run} as seen from {platform.node()}. Read that "
+            "process's error, if any, or give an --output-dir that all machines share."
         )
 
 
@@ -173,7 +173,7 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
             f"{run} is complete, but {' and '.join(gone)} in it is gone, and no whole checkpoint "
             "is left to restore it from; put it back, or give another --output-dir."
         )
-    logger.warning("%s is gone; the run is finished again.", run / gone[0])
+    logger.warning("%s is gone; averaging and evaluation are repeated.", run / gone[0])
     return None
 
 
@@ -221,13 +221,13 @@ def _metrics(run: Path) -> Metrics | None:
                 f"{path} is damaged, and no whole checkpoint is left to restore it from; put back "
                 "a copy, or give another --output-dir."
             ) from error
-        logger.warning("%s is damaged; the run is finished again from its checkpoints.", path)
+        logger.warning("%s is damaged; averaging and evaluation are repeated.", path)
         return None
     return metrics
 
 
 def _is_left_of_a_start(path: Path) -> bool:
-    """Return whether a first start that was killed before writing its recipe leaves this path."""
+    """Return whether a first start that was killed before writing its recipe may leave this."""
     if path.name.startswith(PARTIAL):
         return True
     names = (LOCK.name, HOLDER.name)

@@ -184,7 +184,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
         # All ranks take part in every update, so a rank without a batch at the end of an epoch
-        # repeats one of its first, and `get_batch_samples` masks the labels.
+        # repeats one of the first batches, and `get_batch_samples` masks its labels.
         self.accelerator.dataloader_config.even_batches = True
         left = len(self.train_sampler) % self.args.world_size
         self._repeats_last = 0 < left <= self.args.process_index
@@ -317,7 +317,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._draw_apart(update=0)
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
-                "Pieces of words are split at random (bpe_dropout %g) before tokens are counted.",
+                "Tokens are split at random (bpe_dropout %g), and counted after that.",
                 self.args.bpe_dropout,
             )
         vars(self.progress).update(conditions, world_size=self.args.world_size)
@@ -658,7 +658,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             vocab_size=config.vocab_size,
             split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
             max_steps=self.state.max_steps,  # also if the arguments count epochs
-            warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # or give a share
+            warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # also from a share
             checkpoints_to_average=1,  # a trainer does not average
             num_beams=default_beams(self.model),
             length_penalty=search.length_penalty,

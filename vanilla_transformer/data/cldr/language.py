@@ -314,7 +314,7 @@ class Language:
         return format_decimal(value, pattern, self.locale).translate(_SPACES)
 
     def _find_thousands(self) -> dict[int, str] | None:
-        """Return symbols that turn Python's number format, ten times faster, into Babel's.
+        """Return symbols that turn Python's number format into Babel's, which is ten times slower.
 
         Return None if the language groups digits differently, as Hindi does.
         """
@@ -354,7 +354,7 @@ class Language:
         compact = self.own.get("compact_decimal_formats", {})
         widths: list[Literal["long", "short"]] = ["long", "short"]
         width = next((width for width in widths if compact.get(width)), None)
-        # Babel also counts the zeros of a pattern for negative numbers, and is wrong by as many.
+        # Babel also counts the zeros in the part for negative numbers, and divides by too little.
         doubled = any(
             ";" in pattern.pattern for pattern in compact.get(width, {}).get("other", {}).values()
         )
@@ -414,7 +414,7 @@ class Language:
         for length in ("long", "short"):
             templates = own.get(length, {})
             if form in templates:
-                # The root's abbreviation is not a translation, though a singular may look like it.
+                # A unit written as in the root is not translated; a singular alone may look alike.
                 plurals = [text for category, text in templates.items() if category != "one"]
                 return {} if root.get(form) in plurals else templates
         return {}
@@ -449,7 +449,7 @@ class Language:
     def _names(self) -> Iterator[tuple[str, Style]]:
         """Yield styles of names: territories, and languages with a two-letter code."""
         for code, name in self.own.get("territories", {}).items():
-            # XA to XZ except XK, QO, ZZ and the unions are not territories of the world.
+            # XA to XZ (except XK), QO, ZZ and the unions are not territories of the world.
             if re.fullmatch("(?!X[^K]|QO|ZZ|EU|EZ|UN)[A-Z]{2}", code) and name != code:
                 yield f"territory/{code}", Style("name", _constant(name))
         for code, name in self.own.get("languages", {}).items():

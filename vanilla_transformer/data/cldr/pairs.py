@@ -56,7 +56,7 @@ HELD_OUT_COMBINATIONS = frozenset(
 
 # Kinds with many words to learn are drawn twice as often.
 _WEIGHTED_KINDS = (*KINDS, "currency", "unit", "territory", "language")
-# Values in each member of a text, two for "A (B)"; more than one member makes a list.
+# Each shape: the values in each member of a text, 2 for "A (B)". Several members make a list.
 _SHAPES = (
     *[(1,)] * 6,
     *[(2,)] * 4,
