@@ -80,6 +80,7 @@ def test_unused_arguments_are_refused_by_name(name):
         ({"hub_strategy": "end"}, "got hub_strategy='end'; .* push_to_hub"),
         ({"lr_scheduler_type": "linear"}, "lr_scheduler_type='linear' and no learning_rate"),
         ({"learning_rate": 0.0}, "learning_rate=0.0; it must be a number above 0"),
+        ({"early_stopping_patience": 0}, "early_stopping_patience=0; it must be a whole number"),
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"learning_rate": 1e-4, "learning_rate_factor": 2.0}, "learning_rate_factor=2.0; learn"),
         (

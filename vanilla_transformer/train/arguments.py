@@ -13,6 +13,7 @@ from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
 from ..errors import RequestError
+from ..ranges import COUNT
 from ..recipes.recipe import Recipe
 
 _BATCHES = "batches are filled up to batch_tokens; set that"
@@ -160,11 +161,13 @@ def check_arguments(
     rate = args.learning_rate
     if rate is not None and not 0 < rate < math.inf:
         raise RequestError(f"got learning_rate={rate}; it must be a number above 0.")
-    if args.early_stopping_patience is not None and args.eval_strategy == "no":
-        raise RequestError(
-            f"got early_stopping_patience={args.early_stopping_patience} and no evaluations to "
-            "count; give validation pairs and an evaluation interval."
-        )
+    if args.early_stopping_patience is not None:
+        COUNT.check(early_stopping_patience=args.early_stopping_patience)
+        if args.eval_strategy == "no":
+            raise RequestError(
+                f"got early_stopping_patience={args.early_stopping_patience} and no evaluations to "
+                "count; give validation pairs and an evaluation interval."
+            )
     if optimizer is not None:
         given = ("learning_rate", "optim", "weight_decay")
         _refuse(args, given, "the optimizer that was given has its own; give only one")

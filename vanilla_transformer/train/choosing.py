@@ -40,7 +40,7 @@ def choose_end(
         recipe: the run's recipe; its own values are tried too, and win a tie.
         checkpoints: the checkpoints that may be averaged, oldest first.
         tokenizer: the run's tokenizer.
-        pairs: the validation pairs; at most 200 are used, evenly spaced.
+        pairs: the validation pairs; every n-th is used, 200 at most.
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
