@@ -140,7 +140,8 @@ def shared_pairs(
     def write(path: Path) -> dict[str, Any]:
         import pyarrow as pa
 
-        found = np.isin(_pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other)))
+        pairs, others = _pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other))
+        found = np.isin(pairs, others, kind="sort")
         with ArrowFile(path, pa.schema([("shared", pa.bool_())])) as file:
             file.write([pa.array(found, pa.bool_())])
         return {"rows": len(dataset), "shared": int(found.sum())}
@@ -203,7 +204,9 @@ def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict[str, Any]:
     sources, targets = _hashes(dataset)
     ordered = np.sort(np.concatenate([sources, targets]))
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    rows = np.flatnonzero(~(np.isin(sources, repeated) | np.isin(targets, repeated)))
+    # The other kind, a table, overflows with these numbers in NumPy 2.0.
+    there = [np.isin(hashes, repeated, kind="sort") for hashes in (sources, targets)]
+    rows = np.flatnonzero(~(there[0] | there[1]))
     rows = rows[np.argsort(sources[rows])]
     count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.

@@ -160,6 +160,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         target_tokenizer(tokenizer)  # load it too, if there is one
         largest = max(tokenizer.get_vocab().values(), default=0)
+        tokenizer("a", verbose=False)  # damaged settings show when they are used
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
     config = directory / "config.json"
