@@ -79,6 +79,7 @@ def positions(length, concatenated=False):
 
 
 def save_checkpoint(path, state, generator, *, vocab=None, **options):
+    path.parent.mkdir(exist_ok=True)
     if vocab is None:
         vocab = {"src": SOURCE, "tgt": TARGET, "data_task": "seq2seq"}
     options = argparse.Namespace(**{**OPTIONS, **options})
