@@ -1,5 +1,6 @@
 """Settings for the whole suite, made before anything imports torch."""
 
+import gc
 import os
 import re
 import shlex
@@ -26,6 +27,17 @@ def _block(name, language):
     """Return a code block of the page on import and export."""
     marked = rf"<!-- block: {name} -->\n```{language}\n(.*?)```"
     return re.search(marked, PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_garbage_collection():
+    """Hide what is there before a file's tests from the garbage collector.
+
+    Accelerate collects garbage before each training, and looking at all objects of all imported
+    libraries takes most of the time of a small one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
