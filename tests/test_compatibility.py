@@ -146,6 +146,7 @@ def test_a_published_folder_loads_with_the_package(form, expected):
     check_observed(observed(model, tokenizer, expected["sentences"]), expected)
 
 
+@pytest.mark.slow
 def test_a_folder_published_with_code_loads_without_the_package(expected, tmp_path):
     (tmp_path / "sentences.json").write_text(json.dumps(expected["sentences"]), encoding="utf-8")
     paths = [PUBLISHED["with_code"], tmp_path / "sentences.json"]
@@ -166,11 +167,8 @@ def test_a_folder_published_with_code_loads_without_the_package(expected, tmp_pa
     check_translations(found, expected)
 
 
-# without_code: another clean process of many seconds; test_publishing.py starts one too.
-@pytest.mark.parametrize(
-    "form", ["with_code", pytest.param("without_code", marks=pytest.mark.slow)]
-)
-def test_an_old_run_is_published_by_the_current_code(form, capsys):
+@pytest.mark.parametrize("form", ["with_code", "without_code"])
+def test_an_old_run_is_published_by_the_current_code(form, capsys, quick_publishing):
     words = ["publish", "complete", "--repo", "user/tiny", "--license", "cc-by-4.0"]
     assert command(*words) == 2
     assert "add them with vanilla-transformer evaluate complete." in capsys.readouterr().err

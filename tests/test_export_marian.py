@@ -336,12 +336,20 @@ print(tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9)))
 """
 
 
-def test_command_exports_a_model_that_loads_without_this_package(saved_model, tmp_path, capsys):
-    run, model, tokenizer = saved_model
+def test_command_prints_the_new_directory_and_leaves_the_run_alone(saved_model, tmp_path, capsys):
+    run, *_ = saved_model
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     assert main(["export", "marian", str(run), str(tmp_path / "marian")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'marian'}\n"
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    written = [path.read_text() for path in (tmp_path / "marian").glob("*.json")]
+    assert not [text for text in written if "vanilla" in text or "auto_map" in text]
+
+
+@pytest.mark.slow
+def test_exported_model_loads_without_this_package(saved_model, tmp_path):
+    run, model, tokenizer = saved_model
+    export_marian(run, tmp_path / "marian")
     logits = tmp_path / "logits.pt"
     stranger = subprocess.run(
         [sys.executable, "-c", STRANGER, tmp_path / "marian", logits],

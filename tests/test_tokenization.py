@@ -179,21 +179,11 @@ def test_truncation_and_padding_do_not_affect_later_calls_or_saving(trained, tmp
     assert AutoTokenizer.from_pretrained(tmp_path)(text).input_ids == whole
 
 
-def test_vocabulary_is_deterministic_across_processes():
-    script = (
-        "import sys; from vanilla_transformer.data.tokenizer import train_tokenizer\n"
-        "t = train_tokenizer(['ein Mann', 'a man'] * 3, vocab_size=266, show_progress=False)\n"
-        "print(sorted(t.get_vocab().items(), key=lambda item: item[1]))\n"
-    )
-    here = train_tokenizer(["ein Mann", "a man"] * 3, vocab_size=266, show_progress=False)
-    there = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert there.stdout.strip() == str(sorted(here.get_vocab().items(), key=lambda item: item[1]))
+def test_vocabulary_is_the_same_in_every_process():
+    """Each process orders sets and hash maps in its own way."""
+    tokenizer = train_tokenizer(["ein Mann", "a man"] * 3, vocab_size=266, show_progress=False)
+    merged = tokenizer.convert_ids_to_tokens(range(260, 266))
+    assert merged == ["an", "Man", "ei", "man", "ĠMan", "Ġman"]
 
 
 def test_lone_surrogate_is_rejected_not_replaced(loaded):

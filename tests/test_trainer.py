@@ -6,15 +6,13 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from copies import copy_of_this_process
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
@@ -122,8 +120,9 @@ def uninterrupted(tmp_path_factory):
     return directory, weights(trainer)
 
 
-@pytest.mark.parametrize("step", [2, 7, 10])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("step", "signum"), [(2, signal.SIGTERM), (7, signal.SIGINT), (10, signal.SIGTERM)]
+)
 def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
     tmp_path, uninterrupted, step, signum
 ):
@@ -189,24 +188,25 @@ def test_truncated_checkpoint_is_skipped_with_a_warning(tmp_path, uninterrupted,
     assert is_whole(newest)
 
 
+def train_and_die_while_saving(directory):
+    """Train until the second checkpoint, half of which is written."""
+    save = torch.save
+
+    def save_half(thing, path, *args, **kwargs):
+        save(thing, path, *args, **kwargs)
+        if "checkpoint-8" in str(path) and str(path).endswith("optimizer.pt"):
+            os.truncate(path, 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.save = save_half
+    make_trainer(directory).train()
+
+
 def test_training_killed_while_saving_resumes_from_the_last_checkpoint(tmp_path, uninterrupted):
-    script = f"""
-        import os, signal, sys
-        sys.path.insert(0, {os.path.dirname(__file__)!r})
-        import torch
-        from test_trainer import make_trainer
-        torch.set_num_threads({torch.get_num_threads()})
-        save = torch.save
-        def save_half(thing, path, *args, **kwargs):
-            save(thing, path, *args, **kwargs)
-            if "checkpoint-8" in str(path) and str(path).endswith("optimizer.pt"):
-                os.truncate(path, 1000)
-                os.kill(os.getpid(), signal.SIGKILL)
-        torch.save = save_half
-        make_trainer({str(tmp_path)!r}).train()
-    """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = copy_of_this_process(train_and_die_while_saving, tmp_path)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert list(checkpoints(tmp_path)) == [4, 8]
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-4"
     second = make_trainer(tmp_path)

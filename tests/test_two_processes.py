@@ -16,6 +16,7 @@ import pytest
 import test_loss
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from copies import copy_of_this_process
 from test_runs import tiny_recipe
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import TrainerCallback
@@ -205,23 +206,17 @@ def launch(directory, processes, function):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    code = (
-        f"import pathlib, sys; sys.path[:0] = {[str(Path(__file__).parent)]}\n"
-        f"from test_two_processes import {function}\n"
-        f"{function}(pathlib.Path(sys.argv[1]))\n"
-    )
     started = []
     for rank in map(str, range(processes)):
-        environment = {
-            **os.environ,
-            **{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(processes)},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
-            "HF_DATASETS_CACHE": str(directory / "cache"),
-        }
-        command = [sys.executable, "-c", code, str(directory)]
-        started.append(subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1]))
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(processes)}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        started.append(copy_of_this_process(function, directory, **variables))
+    for process in started:
+        process.start()
     try:
-        assert {process.wait(timeout=600) for process in started} == {0}
+        for process in started:
+            process.join(timeout=600)
+        assert {process.exitcode for process in started} == {0}
     finally:
         for process in started:
             process.kill()
@@ -239,7 +234,7 @@ def finished(tmp_path_factory):
     directory = tmp_path_factory.mktemp("two")
     several_updates(directory / "one", processes=1, last=3)  # in mid-epoch
     tiny_recipe(directory / "recipe", num_samples=3)
-    launch(directory, 2, "work")
+    launch(directory, 2, work)
     return directory
 
 
@@ -334,7 +329,7 @@ def updates_of_many(directory):
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [4, 8])
 def test_many_processes_train_as_one(tmp_path, one, processes):
-    launch(tmp_path, processes, "updates_of_many")
+    launch(tmp_path, processes, updates_of_many)
     ranks = [torch.load(tmp_path / f"all-{rank}.pt") for rank in range(processes)]
     assert_dealt(ranks, one)
     for found in ranks:
