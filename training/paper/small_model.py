@@ -22,6 +22,7 @@ from vanilla_transformer.recipes.pairs import training_pairs, validation_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.checkpoints import last_whole_checkpoint
+from vanilla_transformer.train.cpu_settings import as_its_user_made_it
 from vanilla_transformer.train.run import training_arguments
 
 Change = Callable[[VanillaTransformerForConditionalGeneration], None]
@@ -96,15 +97,16 @@ class Translation:
         facts = {"parameters": model.num_parameters() - unused, "seed": seed}
         try:
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
-            scores = evaluate_model(
-                trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False),
-                tokenizer,
-                texts.sources,
-                texts.targets,
-                target_language=recipe.target_language,
-                num_beams=4,
-                length_penalty=0.6,
-            )
+            with as_its_user_made_it(model):
+                scores = evaluate_model(
+                    model,
+                    tokenizer,
+                    texts.sources,
+                    texts.targets,
+                    target_language=recipe.target_language,
+                    num_beams=4,
+                    length_penalty=0.6,
+                )
         except RequestError as error:  # a loss or likelihood of NaN is a result too
             return {**facts, "failed": str(error)}
         shutil.rmtree(folder)

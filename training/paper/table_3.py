@@ -205,15 +205,15 @@ OF_READERS = {
 SMALL = {
     "vocab_size": 4000,
     "bpe_dropout": 0.0,
-    "batch_tokens": 2048,
-    "warmup_steps": 600,
-    "learning_rate_factor": 0.5,
-    "max_steps": 2400,
+    "batch_tokens": 1024,
+    "warmup_steps": 500,
+    "learning_rate_factor": 0.7,
+    "max_steps": 2000,
     "max_minutes": None,
-    "save_every_steps": 400,
+    "save_every_steps": 500,
     "checkpoints_to_average": 1,
-    "evaluate_every_steps": 1200,
-    "precision": "fp32",
+    "evaluate_every_steps": 1000,
+    "precision": "auto",
 }
 
 
@@ -242,7 +242,7 @@ class Table3(TranslationExperiment):
         },
         "gpu": {
             "recipe": "multi30k_en_de",
-            "values": {**SMALL, "max_steps": 10000, "precision": "auto"},
+            "values": {**SMALL, "batch_tokens": 2048, "max_steps": 10000},
             "width": 2,
             "depth": 1,
             "seeds_of_base": 5,
