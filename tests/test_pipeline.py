@@ -563,8 +563,17 @@ def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, sea
 
 @pytest.mark.parametrize("asked", [{"prefix": "a"}, {"return_alignments": True}])
 def test_prefix_and_alignments_are_rejected_when_generate_decodes(model, tokenizer, asked):
-    with pytest.raises(ValueError, match=rf"Got {next(iter(asked))}, which .*\(no_repeat_ngram_s"):
-        list(translate(model, tokenizer, ["one"], no_repeat_ngram_size=2, **asked))
+    named = rf"Got {next(iter(asked))}, which .*\(no_repeat_ngram_size\); leave"
+    with pytest.raises(ValueError, match=named):
+        list(translate(model, tokenizer, ["one"], num_beams=2, no_repeat_ngram_size=2, **asked))
+
+
+def test_prefix_names_the_setting_of_the_generation_config_that_excludes_it(
+    model, tokenizer, monkeypatch
+):
+    monkeypatch.setattr(model.generation_config, "min_length", 3)
+    with pytest.raises(ValueError, match=r"support \(min_length of the generation config\); leave"):
+        list(translate(model, tokenizer, ["one"], prefix="a"))
 
 
 # ------------------------------------------------------------------------------- the pipeline

@@ -214,6 +214,19 @@ def test_training_killed_while_saving_resumes_from_the_last_checkpoint(tmp_path,
     assert_equal(weights(second), uninterrupted[1])
 
 
+def test_signal_before_the_first_checkpoint_does_not_promise_to_resume(tmp_path):
+    said = str(TrainingInterrupted(signal.SIGINT, None))
+    assert said == (
+        "Stopped by SIGINT before the first checkpoint. Run the same command to start again."
+    )
+
+
+@pytest.mark.parametrize(("end", "warned"), [(2, False), ([3, 2], False), (1, True)])
+def test_targets_that_end_otherwise_than_the_model_are_noted(tmp_path, caplog, end, warned):
+    make_trainer(tmp_path, model=tiny_model(eos_token_id=end))
+    assert ("ends with id 2, but the model's eos_token_id is 1" in caplog.text) == warned
+
+
 def test_evaluation_frequency_does_not_change_the_weights(tmp_path, uninterrupted):
     trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=3)
     trainer.train()

@@ -503,10 +503,10 @@ def generate_ids(
         return Decoded(with_start(model, found.sequences), found.scores, found.alignments)
     for name in _SEARCH_ALONE:
         if options.pop(name, False):
+            beside = ", ".join(_beyond_paper_search(model, options))
             raise RequestError(
-                f"Got {name}, which needs the paper's search, with a model or arguments that it "
-                f"does not support ({', '.join(options) or type(model).__name__}); leave one of "
-                "them out."
+                f"Got {name}, which only the paper's search has, with what that search does not "
+                f"support ({beside}); leave one of them out."
             )
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
@@ -531,17 +531,22 @@ def generate_ids(
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
     """Return whether `beam_search` supports the model and these arguments of `generate`."""
-    if not _is_ours(model) or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
-        return False
-    if any(
-        name not in SEARCH_OPTIONS and _NO_CHANGE.get(name) is not value
-        for name, value in options.items()
-    ):
-        return False
+    return next(_beyond_paper_search(model, options), None) is None
+
+
+def _beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `beam_search` does not support: the model, arguments, its generation config."""
+    if not _is_ours(model):
+        yield type(model).__name__
+    if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
+        yield "a model on several devices"
+    for name, value in options.items():
+        if name not in SEARCH_OPTIONS and _NO_CHANGE.get(name) is not value:
+            yield name
     config = model.generation_config
-    return not any(getattr(config, name, None) for name in _FOREIGN) and not any(
-        getattr(config, name, None) not in (None, 1) for name in _FOREIGN_FACTORS
-    )
+    foreign = [name for name in _FOREIGN if getattr(config, name, None)]
+    foreign += [name for name in _FOREIGN_FACTORS if getattr(config, name, None) not in (None, 1)]
+    yield from (f"{name} of the generation config" for name in foreign)
 
 
 def _is_ours(model: Any) -> bool:

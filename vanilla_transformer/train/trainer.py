@@ -84,14 +84,16 @@ _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 class TrainingInterrupted(Exception):
-    """A signal ended the training, after a whole checkpoint was written."""
+    """A signal ended the training; `checkpoint` is the last one that is whole, if any."""
 
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
         self.signum = signum
         self.checkpoint = checkpoint
+        stopped = f"Stopped by {signal.Signals(signum).name}"
         super().__init__(
-            f"Stopped by {signal.Signals(signum).name}; {checkpoint} is whole. "
-            "Run the same command again to resume."
+            f"{stopped} before the first checkpoint. Run the same command to start again."
+            if checkpoint is None
+            else f"{stopped}; {checkpoint} is whole. Run the same command again to resume."
         )
 
 
@@ -158,6 +160,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
+        self._check_ends()
         self.progress = Progress()
         self._signals = _Signals()
         self.remove_callback(PrinterCallback)
@@ -165,6 +168,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.outlook = Outlook(self)
         self.add_callback(_RunControl(self))
         self.add_callback(self.outlook)
+
+    def _check_ends(self) -> None:
+        """Warn if the targets do not end with the model's end symbol, which stops the search."""
+        if self.train_dataset is None or len(self.train_dataset) == 0:
+            return
+        end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
+        if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
+            logger.warning(
+                "The first target ends with id %d, but the model's eos_token_id is %s: "
+                "translations may run on to their limit. Give the config the tokenizer's id.",
+                *(int(labels[-1]), end),
+            )
 
     def get_train_dataloader(self) -> DataLoader:
         """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
