@@ -27,7 +27,7 @@ test-hostile: $(VENV)/.installed
 # Tests the exports with the engines that run them; `make test` does not install these.
 test-export: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
-	$(BIN)/python -m pytest -q tests/test_export_ctranslate2.py tests/test_export_onnx.py tests/test_engines.py tests/test_serving.py
+	$(BIN)/python -m pytest -q tests/test_export_*.py tests/test_engines.py tests/test_serving.py
 
 # Tests the imports with the tokenizers of their sources; `make test` does not install these.
 test-import: $(VENV)/.installed

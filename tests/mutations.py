@@ -1885,7 +1885,7 @@ MUTATIONS = [
         "convert/exporters/marian.py",
         'return check_equal(got, expected, tolerance=TOLERANCE, name="MarianMTModel")',
         "return 0.0",
-        "test_export_marian.py::test_export_that_differs_from_the_model_is_deleted",
+        "test_export_contract.py::test_export_that_differs_from_the_model_is_deleted[marian]",
     ),
     Mutation(
         "convert/verification.py",
@@ -1897,7 +1897,7 @@ MUTATIONS = [
         "convert/exporters/ctranslate2.py",
         "differences[stored] = _verify(model, aside, stored)",
         "differences[stored] = 0.0",
-        "test_export_ctranslate2.py::test_export_that_differs_from_the_model_is_deleted",
+        "test_export_contract.py::test_export_that_differs_from_the_model_is_deleted[ctranslate2]",
         needs="ctranslate2",
     ),
     Mutation(
@@ -1911,7 +1911,7 @@ MUTATIONS = [
         "convert/exporters/onnx.py",
         "difference = _verify(model, aside)",
         "difference = 0.0",
-        "test_export_onnx.py::test_export_that_differs_from_the_model_is_deleted",
+        "test_export_contract.py::test_export_that_differs_from_the_model_is_deleted[onnx]",
         needs="onnx onnxscript onnxruntime",
     ),
     # Pictures.

@@ -15,7 +15,6 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra ex
 from ctranslate2.converters import TransformersConverter  # noqa: E402
 
 from vanilla_transformer.convert.engines import CTranslate2Engine  # noqa: E402
-from vanilla_transformer.convert.exporters import ctranslate2 as exporter  # noqa: E402
 from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
     VanillaTransformerLoader,
     export_ctranslate2,
@@ -187,25 +186,6 @@ def test_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
         [["a", "b", "</s>"]], beam_size=1, max_decoding_length=20
     )
     assert result.hypotheses[0]
-
-
-def test_ctranslate2_export_writes_nothing_to_the_run(tmp_path):
-    run, *_ = save(tmp_path)
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    output = export_ctranslate2(run, tmp_path / "out", quantization="int8")
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    assert {path.name for path in output.iterdir()} == {
-        *("model.bin", "config.json", "shared_vocabulary.json", "generation_config.json"),
-        *("tokenizer.json", "tokenizer_config.json"),
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
-
-
-def test_export_that_differs_from_the_model_is_deleted(exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporter, "position_table", lambda stack: torch.zeros(50, 24))
-    with pytest.raises(ValueError, match="differs from the model by up to"):
-        export_ctranslate2(exported[0], tmp_path / "out")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
