@@ -227,6 +227,30 @@ def test_benchmark_compares_engines(exports, tmp_path):
         assert 0 < own < peak
 
 
+@pytest.mark.slow
+def test_benchmark_compares_a_teacher_with_students(tmp_path):
+    require("ctranslate2")
+    runs = [save(tmp_path / name, seed=seed)[0] for seed, name in enumerate("abc")]
+    for run in runs:
+        (run / "metrics.json").write_text('{"parameters": 1234567}')
+    (tmp_path / "test.jsonl").write_text('{"en": "two men", "de": "zwei"}\n' * 3)
+    script = Path(__file__).parents[1] / "training/benchmarks/students.py"
+    command = [sys.executable, script, *runs, "--test-file", tmp_path / "test.jsonl"]
+    command += ["--pair", "en-de", "--rounds", "1", "--output", tmp_path / "students.json"]
+    names = ["PyTorch", "CTranslate2 int8"]
+    subprocess.run([*map(str, command), "--only", *names], check=True, timeout=300)
+    results = json.loads((tmp_path / "students.json").read_text())
+    rows = results["tables"][0]["rows"]
+    assert [row[:2] for row in rows] == [[m, n] for m in ("teacher", "student") for n in names]
+    for parameters, _size, beams, speed, bleu, seeds in (row[2:] for row in rows):
+        assert (parameters, beams) == (1.23, 1)
+        assert speed > 0
+        assert 0 <= bleu <= 100
+        assert seeds.count(",") in (0, 1)
+    assert rows[1][3] < rows[0][3]  # MB of int8 and of float32
+    assert "<svg" in (tmp_path / results["picture"]).read_text()
+
+
 def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
     assert main(command) == 2

@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -44,25 +43,25 @@ class Contender(NamedTuple):
 
     engine: str | None = None
     quantization: str | None = None
-    search: Mapping[str, object] = MappingProxyType({"early_stopping": False})
+    search: Mapping[str, object] = {}
 
 
 # CTranslate2 always stops a search early.
 CONTENDERS = {
     "generate": Contender(search={**HOST, "early_stopping": False}),
     "generate, early stopping": Contender(search=HOST | EARLY),
-    "ours": Contender(),
+    "ours": Contender(search={"early_stopping": False}),
     "ours, early stopping": Contender(search=EARLY),
-    BASELINE: Contender("ctranslate2", "float32", {}),
-    "CTranslate2 int8": Contender("ctranslate2", "int8", {}),
-    "ONNX Runtime": Contender("onnx"),
+    BASELINE: Contender("ctranslate2", "float32"),
+    "CTranslate2 int8": Contender("ctranslate2", "int8"),
+    "ONNX Runtime": Contender("onnx", search={"early_stopping": False}),
     "ONNX Runtime, early stopping": Contender("onnx", search=EARLY),
 }
 
 
-def exported(contender: str, run: Path, folder: Path) -> Path:
+def exported(contender: Contender, run: Path, folder: Path) -> Path:
     """Return the folder that a contender loads; make the export if it is missing."""
-    engine, quantization, _ = CONTENDERS[contender]
+    engine, quantization, _ = contender
     if engine is None:
         return run
     output = folder / f"{engine}-{quantization}"
@@ -73,15 +72,18 @@ def exported(contender: str, run: Path, folder: Path) -> Path:
     return output
 
 
-def translator(contender: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
+def translator(
+    contender: Contender, folder: Path, *, num_beams: int = 4
+) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that translates sentences."""
-    engine, _, search = CONTENDERS[contender]
+    engine, _, search = contender
     if engine is None:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     else:
         model = load_engine(engine, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return lambda sentences: list(translate(model, tokenizer, sentences, num_beams=4, **search))
+    settings = {"num_beams": num_beams, **search}
+    return lambda sentences: list(translate(model, tokenizer, sentences, **settings))
 
 
 def table(
@@ -139,8 +141,8 @@ def main() -> None:
     sentences, references = ([pair[side] for pair in pairs] for side in (0, 1))
     with tempfile.TemporaryDirectory() as temporary:
         exports = options.exports or Path(temporary)
-        folders = {name: exported(name, options.run, exports) for name in options.only}
-        builders = {name: (translator, (name, folders[name])) for name in options.only}
+        folders = {name: exported(CONTENDERS[name], options.run, exports) for name in options.only}
+        builders = {name: (translator, (CONTENDERS[name], folders[name])) for name in options.only}
         with processes(builders) as running:
             take_turns(running, sentences[:WARM_UP], rounds=1)
             answers = take_turns(running, sentences, options.rounds)

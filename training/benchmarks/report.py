@@ -27,7 +27,7 @@ CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
-ORDER += ("serving", "bad_runs")
+ORDER += ("students", "serving", "bad_runs")
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
@@ -46,6 +46,10 @@ COMMANDS = {
         OLD_MODEL,
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
+    "students": (
+        "students.py TEACHER STUDENT STUDENT STUDENT --test-file test.jsonl.gz --pair en-de",
+        "",
+    ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
         "RUN is a model of `multi30k_en_de` after 3,400 updates, with `early_stopping` in its "
@@ -110,7 +114,7 @@ def section(name: str, results: dict[str, object]) -> list[str]:
     for table in results["tables"]:
         lines += [f"{table['title']}:", ""] if table.get("title") else []
         lines += [*markdown_table(table["columns"], table["rows"]), ""]
-    if chart(results) is not None:
+    if "picture" in results or chart(results) is not None:
         lines += [f"![{results['title']}](results/{name}.svg)", ""]
     lines += [f"[{name}.json](results/{name}.json): {origin(results)}", ""]
     if name in COMMANDS:
