@@ -206,13 +206,13 @@ SMALL = {
     "vocab_size": 4000,
     "bpe_dropout": 0.0,
     "batch_tokens": 1024,
-    "warmup_steps": 500,
-    "learning_rate_factor": 0.7,
-    "max_steps": 2000,
+    "warmup_steps": 800,
+    "learning_rate_factor": 1.0,
+    "max_steps": 4000,
     "max_minutes": None,
     "save_every_steps": 500,
     "checkpoints_to_average": 1,
-    "evaluate_every_steps": 1000,
+    "evaluate_every_steps": 2000,
     "precision": "auto",
 }
 
