@@ -360,6 +360,19 @@ def test_invalid_arguments_are_refused_at_once(arguments, message):
         generate_pairs(source, target, **{"count": 1, **options})
 
 
+def test_languages_that_share_only_numbers_and_dates_are_refused():
+    with pytest.raises(ValueError, match="'en' and 'sma', which have no words in common"):
+        generate_pairs("en", "sma", count=1)
+
+
+def test_combinations_are_refused_if_the_languages_share_none_that_is_held_out(monkeypatch):
+    grammar = cldr._grammar("en", "de")
+    few = grammar._replace(styles={"date": ("date/quarter",)})
+    monkeypatch.setattr(cldr, "_grammar", lambda *_: few)
+    with pytest.raises(ValueError, match="share only the kinds date, and none"):
+        list(generate_pairs("en", "de", split="test_combinations", count=1))
+
+
 def test_an_unreachable_count_is_refused(monkeypatch):
     grammar = cldr._grammar("en", "de")
     few = grammar._replace(styles={"date": ("date/quarter",)}, forms=frozenset())

@@ -202,8 +202,8 @@ def test_train_help_names_every_field_with_type_and_default(capsys):
         (["train", "demo", "--preset", "huge", "--output-dir", "OUT"], "no preset 'huge'"),
         (["train"], "the following arguments are required: RECIPE"),
         (["teach", "demo"], "invalid choice: 'teach'"),
-        (["evaluate", "nowhere"], "nowhere holds no trained model"),
-        (["translate", "nowhere"], "nowhere holds no trained model"),
+        (["evaluate", "nowhere"], "There is no folder nowhere"),
+        (["translate", "nowhere"], "There is no folder nowhere"),
     ],
 )
 def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments, message):

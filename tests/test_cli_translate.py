@@ -50,6 +50,19 @@ def recorded(monkeypatch, module, name):
     return calls
 
 
+@pytest.mark.parametrize("first", ["source.txt", "--output", "--alignments"])
+def test_no_file_is_given_twice(run, source, capsys, first):
+    before = source.read_bytes()
+    path = source if first == "source.txt" else source.parent / "out"
+    words = [] if first == "source.txt" else [str(source)]
+    options = [word for word in ("--output", "--alignments") if word != first][:1]
+    given = [str(path)] if first == "source.txt" else [first, str(path)]
+    line = error_of(capsys, "translate", run, *words, *given, *options, path)
+    assert f"{path} is given twice; give each output a file of its own." in line
+    assert source.read_bytes() == before
+    assert not (source.parent / "out").exists()
+
+
 @pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
 def test_picture_shows_the_printed_translation(
     run, source, tmp_path, monkeypatch, capsys, num_beams

@@ -293,7 +293,7 @@ def chosen(monkeypatch):
             return linear(x.to(dtype), weight.to(dtype)).float()
 
         monkeypatch.setattr(cpu_training.nn.functional, "linear", fake_linear)
-        monkeypatch.setattr(cpu_training, "cpu_flags", lambda: {"vendor_id": vendor})
+        monkeypatch.setattr(cpu_training, "processor_facts", lambda: {"vendor_id": vendor})
         fast_float32_products.cache_clear()
         return fast_float32_products()
 

@@ -508,8 +508,11 @@ def test_empty_pairs_of_a_users_data_set_are_left_out(tokenize, caplog):
 
 def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
     dataset = load(PAIRS)
-    with pytest.raises(ValueError, match=r"no pair within 1 source and None target.*2500 are long"):
+    with pytest.raises(ValueError, match=r"2500 longer than 1 source tokens, 0 empty\); raise"):
         tokenize(dataset, max_source_length=1)
+    empty = datasets.Dataset.from_dict({"source": ["", "a"], "target": ["b", " "]})
+    with pytest.raises(ValueError, match=r"no pair to keep \(2 empty\); give pairs with two texts"):
+        tokenize(empty)
     assert len(cached_folders(tmp_path)) == 1
 
 
@@ -667,6 +670,14 @@ def test_held_out_pairs_depend_only_on_the_texts(load, tmp_path):
     assert held_out(load, shuffled, 20, tmp_path=tmp_path)[1:] == [validation, test]
     more = held_out(load, [*REPEATED, ("new", "neu")], 30, tmp_path=tmp_path)
     assert len(set(test) - set(more[2])) <= 1
+
+
+def test_counting_and_cleaning_come_before_holding_out(load, tmp_path):
+    training, *_ = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    for dataset in (training, datasets.Dataset.from_dict({"source": ["a"], "target": ["b"]})):
+        for function in (clean_pairs, pair_report):
+            with pytest.raises(RequestError, match=r"count and clean pairs before hold_out"):
+                function(dataset, cache_dir=tmp_path / "cache")
 
 
 def test_a_split_is_made_once(load, tmp_path, monkeypatch):

@@ -580,9 +580,7 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     for name in ("user/other", "us..er/x--y"):
         line = translated(name, code=2)
         assert f"There is no folder {name}, and no model of that name on the Hub" in line
-    assert "is a local folder, not a model on the Hub" in translated(
-        run, "--revision", "main", code=2
-    )
+    assert "is a local folder; leave out" in translated(run, "--revision", "main", code=2)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert translated(REPO, "--revision", first) == expected  # from the cache
     line = translated("user/other", code=2)

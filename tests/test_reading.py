@@ -432,6 +432,13 @@ def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
     assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
 
 
+@pytest.mark.parametrize("kind", ["tsv", "csv"])
+def test_header_may_follow_blank_lines(tmp_path, kind):
+    content = (tsv if kind == "tsv" else comma_separated)([("English", "German"), *ONE_LINE])
+    path = write(tmp_path / f"a.{kind}", b"\n \n" + content)
+    assert read(path, source_column="English", target_column="German") == ONE_LINE
+
+
 def test_column_numbers_work_without_a_header(tmp_path):
     rows = [("1", source, "77", target) for source, target in ONE_LINE]  # as Tatoeba exports them
     path = write(tmp_path / "a.tsv", tsv(rows))
@@ -450,11 +457,11 @@ def test_json_and_parquet_support_columns_and_translation_objects(tmp_path):
 
 TABLE_FAULTS = [
     ("tsv", b"one column", "1 columns; needed are 2"),
-    ("tsv", b"", "1 columns; needed are 2"),
+    ("tsv", b"", "empty line"),
     ("tsv", b"\tb", "the source is empty"),
     ("tsv", b"a\t\xff", "invalid UTF-8 at byte 3 of the line"),
     ("tsv", b"a" * (LINE_BYTES + 1), "the line is longer than 1 MiB"),
-    ("csv", b"", "0 columns; needed are 2"),
+    ("csv", b"", "empty line"),
     ("csv", b'"a" b,c', "',' expected after '\"'"),
     ("csv", b'"a,' + b"x" * 140_000 + b'",b', "field larger than field limit"),
     ("csv", b'"a\n\xff",b', "invalid UTF-8 at byte 1 of the line"),

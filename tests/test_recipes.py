@@ -15,7 +15,7 @@ import datasets
 import hostile_values
 import pytest
 import yaml
-from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled
 
 from vanilla_transformer import (
     PRESETS,
@@ -357,8 +357,10 @@ def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, asked):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("error", [OfflineModeIsEnabled("offline"), HTTPError("no net")])
-def test_recorded_revision_is_the_requested_one_if_the_hub_is_offline(monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [OfflineModeIsEnabled("offline"), HTTPError("no net"), HFValidationError("a/b/c")]
+)
+def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatch, error):
     def dataset_info(*args, **kwargs):
         raise error
 

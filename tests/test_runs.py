@@ -673,6 +673,33 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
 
 
+@pytest.mark.parametrize("message", ['Unknown split "x".', "Bad split: x. Available splits: []"])
+def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, message):
+    hub = Hub(monkeypatch)
+    load = hub.load_dataset
+
+    def load_training(name, config, *, split, **options):
+        if split != "train":
+            raise ValueError(message)
+        return load(name, config, split=split, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_training)
+    files = {"train_file": "null", "validation_file": "null", "test_file": "null"}
+    path = tiny_recipe(tmp_path, **files, dataset="someone/pairs", max_steps=1)
+    metrics = run_recipe(load_recipe(str(path)), tmp_path / "run")
+    assert set(metrics["scores"]) == {"validation", "test"}
+
+
+def test_columns_that_a_data_set_lacks_are_named_once(tmp_path, monkeypatch):
+    Hub(monkeypatch)
+    nothing = {"train_file": "null", "dataset": "someone/pairs"}
+    columns = {"source_column": "x", "target_column": "y"}
+    path = str(tiny_recipe(tmp_path, **nothing, **columns, max_steps=1))
+    with pytest.raises(RequestError, match="no 'x' among") as caught:
+        run_recipe(load_recipe(path), tmp_path / "run")
+    assert "cannot be loaded" not in str(caught.value)
+
+
 def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     train = tmp_path / "train.jsonl"
@@ -1017,8 +1044,10 @@ def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
         check_output(test_file, sources=(f"{run}/../test.jsonl",))
     for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
         check_output(path, sources=("",))
-    assert main(["evaluate", str(run), "--output", str(run / "metrics.json")]) == 2
-    assert "is a file that the scores would replace" in capsys.readouterr().err
+    recipe = load_recipe(str(run / "recipe.yaml"))
+    for path in (run / "metrics.json", recipe.test_file):
+        assert main(["evaluate", str(run), "--output", str(path)]) == 2
+        assert "is a file that the scores would replace" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 

@@ -587,7 +587,7 @@ def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
 def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, expected):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(
-        "vanilla_transformer.storage.environment.cpu_flags", lambda: {"flags": flags}
+        "vanilla_transformer.storage.environment.processor_facts", lambda: {"flags": flags}
     )
     assert resolve_precision("auto") == expected
     assert resolve_precision("fp32") == "fp32"

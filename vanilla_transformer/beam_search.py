@@ -42,7 +42,7 @@ from transformers.utils import ModelOutput
 
 from .errors import RequestError, quoted
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
-from .ranges import COUNT_OR_NONE, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
+from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
 # Section 6.1; the defaults of `beam_search` if the generation config has none.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
@@ -395,7 +395,7 @@ def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int 
     if extra is None and new is None:
         raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a limit.")
     if extra is not None:
-        COUNT_OR_NONE.check(max_extra_tokens=extra)
+        COUNT_OR_ZERO.check(max_extra_tokens=extra)
     if new is not None:
         Range(1).check(max_new_tokens=new)
 

@@ -59,7 +59,7 @@ class Range:
 
 
 COUNT = Range(1, 10**9)
-COUNT_OR_NONE = Range(0, 10**9)
+COUNT_OR_ZERO = Range(0, 10**9)
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 # As wide as beams have been studied (Koehn and Knowles, 2017, arXiv 1706.03872).
 NUM_BEAMS = Range(1, 1000)
@@ -78,7 +78,7 @@ SIZES = {
 
 __all__ = [
     "COUNT",
-    "COUNT_OR_NONE",
+    "COUNT_OR_ZERO",
     "EXTRA_TOKENS",
     "LENGTH_PENALTY",
     "NUM_BEAMS",

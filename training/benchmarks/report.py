@@ -27,7 +27,7 @@ CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
-ORDER += ("students", "serving", "bad_runs")
+ORDER += ("serving", "bad_runs")
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
@@ -46,10 +46,6 @@ COMMANDS = {
         OLD_MODEL,
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
-    "students": (
-        "students.py TEACHER STUDENT STUDENT STUDENT --test-file test.jsonl.gz --pair en-de",
-        "",
-    ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
         "RUN is a model of `multi30k_en_de` after 3,400 updates, with `early_stopping` in its "

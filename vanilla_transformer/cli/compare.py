@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..ranges import COUNT
-from .evaluate import add_pair_options, add_test_options, table_lines, test_options
-from .translate import check_folders, whole_number
+from .evaluate import (
+    add_pair_options,
+    add_test_options,
+    check_scores_file,
+    table_lines,
+    test_options,
+)
+from .translate import whole_number
 
 if TYPE_CHECKING:
     from ..data.readers import PairReader
@@ -57,11 +63,8 @@ def _compare(options: argparse.Namespace) -> int:
         difference_text,
         run_notes,
     )
-    from ..train.run_directory import check_output
 
-    check_folders(options.output)
-    if options.output:
-        check_output(Path(options.output), sources=(options.test_file or "").split(","))
+    check_scores_file(options, options.directories)
     comparison = compare_runs(
         options.directories,
         batch_tokens=options.batch_tokens,

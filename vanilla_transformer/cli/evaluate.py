@@ -57,6 +57,24 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
 
 
+def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -> None:
+    """Refuse an --output that would replace a file of a run or model, or pairs of its recipe."""
+    from ..recipes.recipe import FILES, load_recipe
+    from ..storage.run_files import RECIPE
+    from ..train.run_directory import check_output
+
+    check_folders(options.output)
+    if not options.output:
+        return
+    named = [options.test_file]
+    for path in (Path(directory, RECIPE) for directory in directories):
+        if path.is_file():
+            recipe = load_recipe(str(path))
+            named += [getattr(recipe, field) for field in FILES]
+    sources = [name for names in named if names for name in names.split(",")]
+    check_output(Path(options.output), sources=sources)
+
+
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
     from ..recipes.recipe import TEST_OPTIONS
@@ -68,11 +86,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json, write_text
     from ..train.evaluating import evaluate_run
     from ..train.report import without_texts
-    from ..train.run_directory import check_output
 
-    check_folders(options.output)
-    if options.output:
-        check_output(Path(options.output), sources=(options.test_file or "").split(","))
+    check_scores_file(options, [options.directory])
     kinds = options.bleu.split(",") if options.bleu else []
     scores = evaluate_run(
         options.directory,

@@ -138,6 +138,7 @@ def _translate(options: argparse.Namespace) -> int:
     directory = model_folder(options.directory, options.revision)
     drawn = _drawn(options)
     check_folders(options.output, options.alignments, options.attention)
+    _check_distinct(options.file, options.output, options.alignments, options.attention)
     for name in ("nbest", "alignments", "prefix"):
         if options.engine and getattr(options, name):
             raise RequestError(f"--{name} needs the paper's beam search; leave out --engine.")
@@ -536,6 +537,16 @@ def check_folders(*names: str | None) -> None:
             )
         if Path(name).is_dir():
             raise RequestError(f"{name} is a folder; give the name of a file.")
+
+
+def _check_distinct(source: str | None, *outputs: str | None) -> None:
+    """Refuse an output file that is also the input or another output."""
+    taken = {Path(source).resolve()} if source else set()
+    for name in filter(None, outputs):
+        path = Path(name).resolve()
+        if path in taken and (path.is_file() or not path.exists()):  # not a device or a pipe
+            raise RequestError(f"{name} is given twice; give each output a file of its own.")
+        taken.add(path)
 
 
 @contextlib.contextmanager

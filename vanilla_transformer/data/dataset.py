@@ -118,14 +118,23 @@ def load_pairs(
 
 
 def reading_report(dataset: Dataset) -> dict[str, Any]:
-    """Return what `load_pairs` or `tokenize_pairs` counted when it made a data set.
+    """Return what `load_pairs`, `clean_pairs` or `tokenize_pairs` counted when it made a data set.
 
     Returns:
         `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
         `too_long` and `empty`; and the digest, size and times of the cache.
+
+    Raises:
+        ValueError: the data set is from none of these.
     """
-    file = Path(dataset.cache_files[0]["filename"]).with_name("report.json")
-    return read_json(file, keys=REPORTS[file.parent.name.partition("-")[0]])
+    files = [Path(found["filename"]) for found in dataset.cache_files]
+    kind = files[0].parent.name.partition("-")[0] if files else ""
+    if kind not in ("pairs", "clean", "tokens"):
+        raise RequestError(
+            "got a data set that is not from load_pairs, clean_pairs or tokenize_pairs; count and "
+            "clean pairs before hold_out or other changes."
+        )
+    return read_json(files[0].with_name("report.json"), keys=REPORTS[kind])
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
@@ -232,12 +241,16 @@ def tokenize_pairs(
         lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
         cache_dir=cache_dir,
     )
-    bounds = [f"{n} {side}" for n, side in zip(limits, ("source", "target"), strict=True) if n]
-    too_long = f"{report['too_long']} longer than {' or '.join(bounds)} tokens, " if bounds else ""
-    logger.info(
-        "%d pairs tokenised; left out: %s%d empty.", report["rows"], too_long, report["empty"]
-    )
+    logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report, limits))
     return tokens
+
+
+def _left_out(report: Mapping[str, int], limits: Sequence[int | None]) -> str:
+    """Say how many pairs were left out, and why."""
+    sides = zip(limits, ("source", "target"), strict=True)
+    bounds = " or ".join(f"{limit} {side}" for limit, side in sides if limit is not None)
+    too_long = f"{report['too_long']} longer than {bounds} tokens, " if bounds else ""
+    return f"{too_long}{report['empty']} empty"
 
 
 def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -315,10 +328,8 @@ def _write_tokens(
             report["empty"] += empty
             bar.update(size)
     if not report["rows"]:
-        raise RequestError(
-            f"got no pair within {limits[0]} source and {limits[1]} target tokens: "
-            f"{report['too_long']} are longer, {report['empty']} are empty. Raise the limits."
-        )
+        remedy = "raise the limits" if report["too_long"] else "give pairs with two texts"
+        raise RequestError(f"got no pair to keep ({_left_out(report, limits)}); {remedy}.")
     return report
 
 

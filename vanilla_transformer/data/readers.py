@@ -360,6 +360,9 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
     places = None
     for number, row in (_csv_rows if is_csv else _tsv_rows)(path, skip):
+        if not any(cell.strip() for cell in row):
+            skip(f"{path}:{number}", _EmptyError("empty line"))
+            continue
         if places is None:
             cells = [cell.strip() for cell in row]
             places = columns.places(cells, str(path)) or (0, 1)

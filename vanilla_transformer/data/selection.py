@@ -64,8 +64,9 @@ def hold_out(
     if count is not None and held_out < count:
         raise RequestError(
             f"got {count} pairs to hold out for validation and as many for test, but only "
-            f"{held_out} of {len(dataset)} pairs can be used for each, because both texts of a "
-            "pair must occur once. Remove duplicates, or give files of validation and test pairs."
+            f"{held_out} of {len(dataset)} pairs can be used for each: both texts of a pair must "
+            "occur once, and a pair must be left to train on. Hold out fewer, remove duplicates, "
+            "or give files of validation and test pairs."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)

@@ -20,13 +20,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..storage.environment import cpu_flags
+from ..storage.environment import processor_facts
 from .plain import TemporaryForward, change_of
 
 # MKL, which computes torch's own products, is slow with AMD's AVX-512: packing always pays there.
 _ALWAYS = (
     torch.backends.cpu.get_cpu_capability() == "AVX512"
-    and cpu_flags().get("vendor_id") == "AuthenticAMD"
+    and processor_facts().get("vendor_id") == "AuthenticAMD"
 )
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time

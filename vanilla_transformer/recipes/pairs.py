@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -114,12 +115,12 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
 
 
 def _hub_revision(dataset: str, revision: str | None) -> str | None:
-    """Return the commit of the data set; None if the Hub cannot be reached, as when offline."""
+    """Return the commit of the data set; None if the Hub has no such name or is out of reach."""
     from huggingface_hub import HfApi, errors
 
     try:
         return HfApi().dataset_info(dataset, revision=revision).sha
-    except (errors.HTTPError, OSError):
+    except (errors.HFValidationError, errors.HTTPError, OSError):
         return None
 
 
@@ -151,8 +152,11 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
             streaming=recipe.streaming,
             **options,
         )
+    except RequestError:  # it says what to do
+        raise
     except (OSError, ValueError) as error:
-        if split != "train" and "Unknown split" in str(error):
+        # Downloaded and streamed data sets say this differently.
+        if split != "train" and re.match("Unknown split|Bad split", str(error)):
             return None
         raise RequestError(
             f"The data set {recipe.dataset} cannot be loaded ({error}); give files with "

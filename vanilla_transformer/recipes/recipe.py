@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError, quoted
-from ..ranges import COUNT, COUNT_OR_NONE, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
+from ..ranges import COUNT, COUNT_OR_ZERO, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
 from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
@@ -197,7 +197,10 @@ class Recipe:
     source_language: str | None = _option(None, "language to translate from, such as en", _PAIRS)
     target_language: str | None = _option(None, "language to translate into, such as de", _PAIRS)
     dataset: str | None = _option(
-        None, "data set on the Hub with pairs in `translation` form", _PAIRS, common=True
+        None,
+        "data set on the Hub: column `translation`, or a column for each language",
+        _PAIRS,
+        common=True,
     )
     dataset_config: str | None = _option(
         None, "configuration of the data set, such as de-en", _PAIRS
@@ -241,7 +244,7 @@ class Recipe:
         None,
         "pairs to hold out for validation, and as many for test, if neither set is given",
         _PAIRS,
-        allowed=COUNT_OR_NONE,
+        allowed=COUNT_OR_ZERO,
     )
     source_column: str | None = _option(
         None, "column of the sources: a name, or a number from 1", _PAIRS, of_a_test=True
@@ -433,7 +436,7 @@ class Recipe:
         1_000,
         "updates between two evaluations; 0 evaluates at the end only",
         _EVALUATION,
-        allowed=COUNT_OR_NONE,
+        allowed=COUNT_OR_ZERO,
         changeable=True,
         argument="eval_steps",
         strategy="eval_strategy",
@@ -473,7 +476,7 @@ class Recipe:
         changeable=True,
     )
     num_samples: int = _option(
-        20, "translations in samples.md", _EVALUATION, allowed=COUNT_OR_NONE, changeable=True
+        20, "translations in samples.md", _EVALUATION, allowed=COUNT_OR_ZERO, changeable=True
     )
 
     def __post_init__(self) -> None:

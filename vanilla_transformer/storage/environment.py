@@ -24,14 +24,14 @@ def resolve_precision(requested: str) -> str:
         # Older GPUs emulate bfloat16, slower than float32.
         capable = torch.cuda.get_device_capability() >= (8, 0)
     else:
-        capable = bool({"avx512_bf16", "amx_bf16"} & set(cpu_flags().get("flags", "").split()))
+        capable = not _instructions().isdisjoint({"avx512_bf16", "amx_bf16"})
     chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
     if chosen == "bf16" and not capable:
         logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
     return chosen
 
 
-def cpu_flags() -> dict[str, str]:
+def processor_facts() -> dict[str, str]:
     """Return what Linux says about the first processor; nothing on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
@@ -41,16 +41,20 @@ def cpu_flags() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _instructions() -> set[str]:
+    return set(processor_facts().get("flags", "").split())
+
+
 def hardware() -> dict[str, Any]:
     """Return the processor, the cores that this process may use, torch's threads, and the GPU."""
     facts: dict[str, Any] = {
-        "cpu": cpu_flags().get("model name") or platform.processor() or platform.machine(),
+        "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "threads": torch.get_num_threads(),
         # The speed of matrix products depends on these, and the processor's name may hide them.
-        "instructions": [flag for flag in _MATRIX_FLAGS if flag in cpu_flags().get("flags", "")],
+        "instructions": [flag for flag in _MATRIX_FLAGS if flag in _instructions()],
     }
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()

@@ -6,10 +6,13 @@ from pathlib import Path
 from huggingface_hub import errors, snapshot_download
 
 from ..errors import RequestError
-from .saved_model import TOKENIZER_FILES
+from .saved_model import TOKENIZER_FILES, nothing_trained
 
-# No code, and no weights in formats that can run code.
-_FILES = ("config.json", "generation_config.json", "*.safetensors*", *TOKENIZER_FILES)
+# No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
+_FILES = (
+    *("config.json", "generation_config.json", "*.safetensors*"),
+    *(*TOKENIZER_FILES, "*.model"),
+)
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
@@ -27,12 +30,10 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     folder = Path(name)
     if folder.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
         if revision is not None:
-            kind = "a local folder" if folder.exists() else "not the name of a model"
-            raise RequestError(f"{name} is {kind}, not a model on the Hub; leave out --revision.")
+            kind = "a local folder" if folder.exists() else "no name of a model on the Hub"
+            raise RequestError(f"{name} is {kind}; leave out --revision.")
         if not (folder / "config.json").is_file():
-            raise RequestError(
-                f"{name} holds no trained model (no config.json); give a run directory."
-            )
+            raise nothing_trained(folder, "config.json")
         return folder
     try:
         found = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))

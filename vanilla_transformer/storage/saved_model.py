@@ -222,7 +222,14 @@ def weight_files(directory: Path) -> list[Path]:
             f"{directory} holds weights only as {PICKLED_WEIGHTS[0]}, which could run code; "
             f"allowed is {WEIGHTS}: save the model again where it is trusted."
         )
-    raise RequestError(f"{directory} holds no trained model (no {WEIGHTS}).")
+    raise nothing_trained(directory, WEIGHTS)
+
+
+def nothing_trained(directory: Path, missing: str) -> RequestError:
+    """Return the error for a directory that lacks a file of every model, or does not exist."""
+    if not directory.exists():
+        return RequestError(f"There is no folder {directory}; give a run directory.")
+    return RequestError(f"{directory} holds no trained model (no {missing}); give a run directory.")
 
 
 def indexed_files(index: Path) -> list[Path]:
@@ -325,7 +332,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
 def _read_config(directory: Path) -> PreTrainedConfig:
     path = directory / "config.json"
     if not path.is_file():
-        raise RequestError(f"{directory} holds no trained model (no config.json).")
+        raise nothing_trained(directory, path.name)
     found = read_json(path)
     _check_numbers(path, found)
     name = found.get("model_type")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..beam_search import eager_may_replace
-from ..storage.environment import cpu_flags
+from ..storage.environment import processor_facts
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ def fast_float32_products() -> str:
     same. On processors with bfloat16 units oneDNN may compute in bfloat16, which is not the
     precision asked for; the error of a fixed product shows whether it does.
     """
-    if cpu_flags().get("vendor_id") != "AuthenticAMD":
+    if processor_facts().get("vendor_id") != "AuthenticAMD":
         return "highest"
     generator = torch.Generator().manual_seed(0)
     # Large enough for oneDNN: even under "medium" smaller products go to the default library.

@@ -170,7 +170,7 @@ def _grammar(source_code: str, target_code: str) -> _Grammar:
         styles[name.partition("/")[0]].append(name)
     found = {kind: tuple(names) for kind, names in styles.items() if names}
     # These kinds can do without words, and alone are not a translation.
-    if not found.keys() - {"number", "percent", "date", "interval"}:
+    if not found.keys() - {"number", "percent", "date", "time", "interval"}:
         raise RequestError(
             f"got {source_code!r} and {target_code!r}, which have no words in common in CLDR; "
             "allowed are languages whose locales hold names and units; choose another."
@@ -412,6 +412,12 @@ def _structures(
     """Draw shapes of texts and the kind of each value in them, without end."""
     kinds = [kind for kind in _WEIGHTED_KINDS if kind in grammar.styles]
     held_out = [pair for pair in _HELD_OUT_PAIRS if grammar.styles.keys() >= set(pair)]
+    if split == "test_combinations" and not held_out:
+        raise RequestError(
+            f"got split {split!r}; these two languages share only the kinds "
+            f"{', '.join(grammar.styles)}, and none of their combinations is held out; choose "
+            "another split or language."
+        )
     shapes = [shape for shape in _SHAPES if len(shape) == 1 or grammar.forms & {"and", "or"}]
     while True:
         shape = rng.choice(shapes)
