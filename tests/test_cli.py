@@ -249,6 +249,7 @@ def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
         ({"position_encoding": "learned"}, {"de": "ein Hund", "en": "dog " * 1100}),
         ({}, {"de": "Hund " * 4100, "en": "dog"}),
     ],
+    ids=["translation", "source"],
 )
 def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, options, pair):
     recipe = tiny_recipe(tmp_path, **options)
@@ -256,7 +257,8 @@ def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, optio
     with (tmp_path / "test.jsonl").open("a") as file:
         file.write(f"{long}\n")
     line = error_of(capsys, "train", recipe, "--output-dir", tmp_path / "run")
-    assert "Pairs of the test set: Input 11 has" in line
+    which = "The translation of pair" if options else "Input"
+    assert f"Pairs of the test set: {which} 11 has" in line
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 

@@ -144,7 +144,7 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
         lambda h, r: ours.tokenized_bleu(h, r, target_language="de"),
         lambda h, r: ours.compound_bleu(h, r, target_language="de"),
         lambda h, r: ours.corpus_scores(h, r, target_language="de"),
-        lambda h, r: ours.scores_by_kind(h, r, ["a"] * len(r)),
+        lambda h, r: ours.scores_by_kind(h, r, [["a"]] * len(r)),
         lambda h, r: ours.evaluate_model(None, None, h, r, target_language="de"),
     ],
 )
@@ -219,7 +219,7 @@ def test_exact_match_by_kind_counts_each_sentence_once():
     references = [str(generator.randrange(3)) for _ in range(60)]
     hypotheses = [str(generator.randrange(3)) for _ in range(60)]
     kinds = [generator.choice(["unit", "date", "number"]) for _ in range(60)]
-    found = ours.scores_by_kind(hypotheses, references, kinds)
+    found = ours.scores_by_kind(hypotheses, references, [[kind] for kind in kinds])
     assert list(found) == ["date", "number", "unit"]
     for kind, scores in found.items():
         rows = [h == r for h, r, k in zip(hypotheses, references, kinds, strict=True) if k == kind]
@@ -227,7 +227,9 @@ def test_exact_match_by_kind_counts_each_sentence_once():
     whole = sum(s["exact_match"] * s["num_sentences"] for s in found.values()) / 60
     assert whole == pytest.approx(ours.exact_match(hypotheses, references))
     with pytest.raises(ValueError, match="1 kinds for 2 references"):
-        ours.scores_by_kind(["a", "b"], ["a", "b"], ["x"])
+        ours.scores_by_kind(["a", "b"], ["a", "b"], [["x"]])
+    several = ours.scores_by_kind(["a", "b"], ["a", "c"], [("x", "y", "x"), ("y",)])
+    assert [several[kind]["exact_match"] for kind in "xy"] == [100, 50]
 
 
 # -------------------------------------------------------------------------------- perplexity
@@ -333,6 +335,15 @@ def test_too_long_source_is_refused_before_translation_starts(model, monkeypatch
         ours.evaluate_model(model, TOKENIZER, sources, sources, target_language="de")
 
 
+def test_too_long_reference_is_refused_before_translation_starts(model, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
+    monkeypatch.setattr("vanilla_transformer.target_tokenizer.longest_sequence", lambda model: 9)
+    with pytest.raises(
+        ValueError, match=r"pair 2 has 13 tokens, but the model's positions end at 9"
+    ):
+        ours.evaluate_model(model, TOKENIZER, ["a", "b"], ["a", "b" * 12], target_language="de")
+
+
 # ------------------------------------------------------------------------- the whole evaluation
 
 
@@ -344,7 +355,7 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     references = [expected[0], "two", "something else", expected[3]]
     result = ours.evaluate_model(
         model, TOKENIZER, sources, references,
-        target_language="zh", kinds=["a", "b", "a", "b"], **options,
+        target_language="zh", kinds=[["a"], ["b"], ["a"], ["b"]], **options,
     )  # fmt: skip
     assert result["hypotheses"] == expected
     for key, value in ours.corpus_scores(expected, references, target_language="zh").items():

@@ -86,6 +86,19 @@ def test_changed_settings_and_unknown_rows_are_refused(squares, capsys, monkeypa
     assert "was measured with other settings" in capsys.readouterr().err
 
 
+def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb")
+    monkeypatch.setattr(Squares, "files", lambda self: {"train": path, "validation": None})
+    squares("--rows", "3")
+    path.write_text("a\tc")
+    squares("--rows", "")  # draws what there is
+    with pytest.raises(SystemExit):
+        squares()
+    assert "3 in" in (said := capsys.readouterr().err)
+    assert "was measured with another --train-file; give that one" in said
+
+
 # --------------------------------------------------------------------------- variants of the model
 
 
@@ -243,10 +256,12 @@ def test_verdicts_of_table_3():
     assert verdict("E_learned", 10) == "as in the paper"
     assert verdict("E_learned", 15) == "differs from the paper"
     alone = table_3.base_of({"base 0": seeds["base 0"]})  # one seed has no spread
-    assert table_3.distance({"perplexity": 100}, alone) == 0
+    assert table_3.distance({"perplexity": 100}, alone) is None
+    assert table_3.compared("A_h1", None) == ["worse", ""]
     assert table_3.figures(alone) == ["9.00", "30.0"]
     failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
     assert table_3.distance(failed, base) == 1
+    assert table_3.base_of({**seeds, "base 3": failed}) == base
     settings = {"width": 4, "depth": 2, "values": {"max_steps": 1}}
     page = table_3.Table3().tables({**seeds, "A_h1": failed, "no norm": failed}, settings)
     assert all("none: the training diverged" in str(cells) for _, cells in page.values())

@@ -322,9 +322,11 @@ def word_for_word(sources, wrong):
     return ["nothing at all like that"] * wrong + right[wrong:]
 
 
+@pytest.mark.parametrize("early", [False, True])
 def test_average_and_length_penalty_are_chosen_on_validation_pairs(
-    finished, monkeypatch, tmp_path, caplog
+    finished, monkeypatch, tmp_path, caplog, early
 ):
+    """With the rule for ending a search that the model is published with."""
     caplog.set_level("INFO", logger="vanilla_transformer")
     _, run, before = finished
     folders = [run / "checkpoints" / name for name in ("checkpoint-6", "checkpoint-9")]
@@ -338,8 +340,10 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
         wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2}[search.get("length_penalty")]
         return word_for_word(sources, wrong)
 
-    copy, metrics = finished_anew(finished, monkeypatch, tmp_path, translations, length_penalty=1.3)
-    beams = [(1, {"num_beams": 2, "length_penalty": each}) for each in (1.3, 0.6, 1.0)]
+    changes = {"length_penalty": 1.3, "stop_search_early": early}
+    copy, metrics = finished_anew(finished, monkeypatch, tmp_path, translations, **changes)
+    search = {"num_beams": 2, "early_stopping": early}
+    beams = [(1, {**search, "length_penalty": each}) for each in (1.3, 0.6, 1.0)]
     assert searched == [(2, {"num_beams": 1}), (1, {"num_beams": 1}), *beams]
     chosen = metrics["chosen_on_validation"]
     assert (chosen["pairs"], chosen["length_penalty"]) == (10, 1.0)

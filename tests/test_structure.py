@@ -31,8 +31,8 @@ HUB = {
         "loss",
         "ranges",
     },
-    "target_tokenizer": set(),
     "beam_search": {"errors", "modeling_vanilla_transformer", "ranges"},
+    "target_tokenizer": {"beam_search", "errors"},
     "batch_translation": {
         "beam_search",
         "configuration_vanilla_transformer",

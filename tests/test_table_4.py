@@ -41,6 +41,19 @@ def tree(text):
 # ---------------------------------------------------------------------- text, trees and sequences
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(NP the dog)", "got 'dog' without a tag"),
+        ("(S (NP (DT a)) b)", "got 'b' without a tag"),
+        ("(NP the (NN dog))", "got a bracket after the word 'the'"),
+    ],
+)
+def test_words_without_a_bracket_of_their_own_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        tree(text)
+
+
 @given(trees())
 @settings(max_examples=50, deadline=None)
 def test_trees_survive_conversion_to_text_and_to_sequence(made):

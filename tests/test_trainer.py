@@ -367,6 +367,7 @@ def rewrite_progress(directory, change):
 def test_checkpoints_of_older_versions_resume(tmp_path):
     make_trainer(tmp_path, max_steps=4).train()
     later = ("matmul_precision", "world_size", "batches_per_update", "precision")
+    later += ("batch_tokens", "order_seed")
     rewrite_progress(tmp_path, lambda totals: [totals.pop(name) for name in later])
     second = make_trainer(tmp_path)
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
@@ -394,6 +395,47 @@ def test_resuming_with_other_batches_per_update_is_rejected(tmp_path):
     message = r"got 3 batches in an update \(.*processes\); the checkpoint was trained with 2\."
     with pytest.raises(ValueError, match=message):
         make_trainer(tmp_path, gradient_accumulation_steps=3).train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_tokens": 120}, "got batch_tokens=120; the checkpoint was trained with 150"),
+        ({"seed": 5}, "got seed 5; the checkpoint was trained with 42"),
+        ({"data_seed": 6}, "got seed 6; the checkpoint was trained with 42"),
+    ],
+)
+def test_resuming_with_other_batches_is_rejected(tmp_path, change, message):
+    """The batches before the checkpoint would be skipped, but they would be others."""
+    make_trainer(tmp_path, max_steps=4).train()
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, **change).train(resume_from_checkpoint=True)
+
+
+def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, max_steps=2, save_strategy="no")
+    trainer.evaluate()
+    assert trainer.progress.evaluation_seconds == 0
+    trainer.train()
+    tokens, seconds = trainer.progress.target_tokens, trainer.progress.seconds
+    assert 0 < seconds < 600
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 7200)
+    assert trainer.progress.seconds == seconds
+    trainer.train()  # anew, from the first update
+    assert trainer.progress.target_tokens == tokens
+    assert trainer.progress.seconds < 600
+
+
+def test_several_evaluation_sets_are_refused_when_the_trainer_is_made(tmp_path):
+    sets = {"near": copy_task(9), "far": copy_task(9, seed=1)}
+    with pytest.raises(ValueError, match="got several evaluation sets; give one"):
+        VanillaTransformerTrainer(
+            tiny_model(),
+            VanillaTransformerTrainingArguments(output_dir=str(tmp_path), use_cpu=True),
+            train_dataset=copy_task(9),
+            eval_dataset=sets,
+        )
 
 
 @pytest.mark.parametrize(("first", "then"), [("fp32", "bf16"), ("bf16", "fp32")])

@@ -40,7 +40,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
-from .errors import RequestError, quoted
+from .errors import NotFiniteError, RequestError, quoted
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
@@ -175,7 +175,7 @@ def beam_search(
         search.run(decoder)
         found = search.result()
     if found["scores"][:, 0].isnan().any():
-        raise RequestError(
+        raise NotFiniteError(
             "The model's outputs are not finite (NaN): its weights are broken, or too large for "
             f"{model.dtype}; load it in float32, or take an earlier checkpoint."
         )

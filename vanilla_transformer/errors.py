@@ -10,6 +10,10 @@ class RequestError(ValueError):
     """
 
 
+class NotFiniteError(RequestError):
+    """A loss, likelihood or output is NaN or infinite: the training diverged, or weights broke."""
+
+
 def quoted(value: object, most: int = 60) -> str:
     """Format a value for a message: numbers and text up to `most` characters, others by type.
 
@@ -23,4 +27,4 @@ def quoted(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
-__all__ = ["RequestError", "quoted"]
+__all__ = ["NotFiniteError", "RequestError", "quoted"]

@@ -14,6 +14,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .beam_search import longest_sequence
+from .errors import RequestError
+
 TARGET_TOKENIZER = "target_tokenizer"  # the setting that stores the target's tokenizer
 _SETTINGS = (
     "padding_side",
@@ -48,15 +51,31 @@ def source_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
 
 
 def target_ids(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    first: int = 1,
 ) -> list[list[int]]:
-    """Return target ids as the model should produce them: with the end, without the start."""
+    """Return target ids as the model should produce them: with the end, without the start.
+
+    Raises:
+        ValueError: A text is longer than the model's table of positions; the error counts the texts
+            from `first`.
+    """
     target = target_tokenizer(tokenizer)
-    rows = target(text_target=list(texts), verbose=False)["input_ids"]
+    rows = target(text_target=list(texts), verbose=False)["input_ids"] if texts else []
     start = model.config.decoder_start_token_id
-    if start != target.bos_token_id or start == target.eos_token_id:
-        return rows
-    return [row[1:] if row[:1] == [start] else row for row in rows]
+    if start == target.bos_token_id and start != target.eos_token_id:
+        rows = [row[1:] if row[:1] == [start] else row for row in rows]
+    table = longest_sequence(model)
+    for number, row in enumerate(rows, start=first):
+        if table is not None and len(row) > table:
+            raise RequestError(
+                f"The translation of pair {number} has {len(row)} tokens, but the model's "
+                f"positions end at {table} (max_position_embeddings); leave it out."
+            )
+    return rows
 
 
 def hold_target_tokenizer(

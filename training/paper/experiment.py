@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vanilla_transformer.storage.atomic import write_json, write_text
 from vanilla_transformer.storage.environment import describe_provenance, provenance
 from vanilla_transformer.storage.markdown import markdown_table
-from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.storage.reading import read_json, sha256
 from vanilla_transformer.visualization import save_figure
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class Experiment(ABC):
         """Return the pictures of the page by caption; override it for more than one picture."""
         return {self.title: self.draw(rows, settings)}
 
+    def files(self) -> dict[str, Path | None]:
+        """Return the data files of the command line; `train` is that of --train-file."""
+        return {}
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027, most need none
         """Add the experiment's own options to the command line."""
 
@@ -75,7 +79,8 @@ class Experiment(ABC):
         """Measure the missing rows and write the three files.
 
         Raises:
-            SystemExit: the results were measured with other settings, or --rows has an unknown one.
+            SystemExit: the results were measured with other settings or files, or --rows has an
+                unknown row.
         """
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
@@ -101,12 +106,22 @@ class Experiment(ABC):
         wanted = [name for name in wanted if name]
         if unknown := [name for name in wanted if name not in names]:
             parser.error(f"--rows: got {', '.join(unknown)}; there are {', '.join(names)}.")
-        for name in (name for name in wanted if name not in done):
+        missing = [name for name in wanted if name not in done]
+        files = {part: file and sha256(file) for part, file in self.files().items()}
+        for name in done if missing else ():
+            for part, mark in done[name].get("files", {}).items():
+                if None not in (mark, files.get(part)) and mark != files[part]:
+                    parser.error(
+                        f"{name} in {path} was measured with another --{part}-file; give that one, "
+                        "or another folder as --results."
+                    )
+        for name in missing:
             origin = provenance("training/*/results")
             started = time.perf_counter()
             facts = self.measure(name, settings)
             origin["seconds"] = round(time.perf_counter() - started, 1)
-            done[name] = {**facts, "provenance": origin}
+            used = {"files": files} if files else {}
+            done[name] = {**facts, **used, "provenance": origin}
             done = {name: done[name] for name in names if name in done}
             write_json(path, {"title": self.title, "settings": settings, "rows": done})
             self._show(path, done, settings)

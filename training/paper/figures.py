@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiment import Experiment, Rows, Settings, Table
-from vanilla_transformer.recipes.pairs import evaluation_sets
-from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.train.evaluating import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
 from vanilla_transformer.visualization.figure import new_figure
 
@@ -68,8 +67,8 @@ class Figures(Experiment):
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:
         given = {} if self.options.test_file is None else {"test_file": self.options.test_file}
-        recipe = load_recipe(str(self.options.run / "recipe.yaml"), given)
-        texts = next(iter(evaluation_sets(recipe).values()))
+        _, sets = recipe_and_test_sets(self.options.run, given)
+        texts = next(iter(sets.values()))
         return [*zip(texts.sources, texts.targets, strict=True)]
 
     @cached_property

@@ -16,7 +16,7 @@ from transformers import set_seed
 from experiment import Experiment, Settings
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
-from vanilla_transformer.errors import RequestError
+from vanilla_transformer.errors import NotFiniteError
 from vanilla_transformer.evaluation import evaluate_model
 from vanilla_transformer.recipes.pairs import training_pairs, validation_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
@@ -25,6 +25,7 @@ from vanilla_transformer.train.checkpoints import last_whole_checkpoint
 from vanilla_transformer.train.cpu_settings import as_its_user_made_it
 from vanilla_transformer.train.run import training_arguments
 
+PARTS = ("train", "validation")
 Change = Callable[[VanillaTransformerForConditionalGeneration], None]
 
 
@@ -107,7 +108,7 @@ class Translation:
                     num_beams=4,
                     length_penalty=0.6,
                 )
-        except RequestError as error:  # a loss or likelihood of NaN is a result too
+        except NotFiniteError as error:  # a training that diverges is a result too
             return {**facts, "failed": str(error)}
         shutil.rmtree(folder)
         return {
@@ -125,11 +126,16 @@ class TranslationExperiment(Experiment):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the paths of the pairs, and a folder for unfinished models."""
-        for part in ("train", "validation"):
+        for part in PARTS:
             text = f"{part} pairs, instead of those in the recipe"
             parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
         folder = Path("runs/paper")
         parser.add_argument("--runs", type=Path, default=folder, help="folder of unfinished rows")
+
+    def files(self) -> dict[str, Path | None]:
+        """Return the files of the pairs."""
+        given = {part: getattr(self.options, f"{part}_file") for part in PARTS}
+        return {part: file and Path(file) for part, file in given.items()}
 
     def translation(self, settings: Settings) -> Translation:
         """Return the object that trains the rows, from `recipe` and `values` of the settings."""

@@ -172,9 +172,12 @@ def looking_ahead(
     scaling: float,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Compute Eq. 1 with a decoder that sees the whole target except padding."""
+    """Compute Eq. 1 with a decoder that sees the whole target, and the padding after it.
+
+    Batches have no mask of the target, because the causal mask hides padding on the right.
+    """
     if module.is_causal and attention_mask is not None:
-        attention_mask = attention_mask[:, :, -1:]  # the last position may see all tokens
+        attention_mask = attention_mask[:, :, -1:]  # the last position sees all others
     return eager_attention_forward(module, query, key, value, attention_mask, scaling, **kwargs)
 
 
@@ -341,7 +344,9 @@ def changed(row: str, settings: Settings) -> str:
 
 def base_of(rows: Rows) -> dict[str, float]:
     """Return base's means over its seeds; `spread` is the standard deviation of log-perplexity."""
-    seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
+    seeds = [
+        facts for row, facts in rows.items() if row.startswith("base ") and "failed" not in facts
+    ]
     if not seeds:
         return {}
     logs = [math.log(facts["perplexity"]) for facts in seeds]
@@ -369,24 +374,29 @@ def log_ratio(facts: dict[str, float], base: dict[str, float]) -> float:
     return math.log(facts["perplexity"] / base["perplexity"])
 
 
-def distance(facts: dict[str, float], base: dict[str, float]) -> int:
-    """Return 1 if a row is worse than base, -1 if it is better, 0 if it cannot be told apart."""
-    if not base:
-        return 0
+def distance(facts: dict[str, float], base: dict[str, float]) -> int | None:
+    """Return 1 if a row is worse than base, -1 if better, 0 if indistinguishable, None if unknown.
+
+    It is unknown until two seeds of base have been measured.
+    """
+    if not base or not math.isfinite(base["spread"]):
+        return None
     apart = log_ratio(facts, base)
     return 0 if abs(apart) <= 2 * base["spread"] else int(math.copysign(1, apart))
 
 
-def sign(apart: int) -> str:
+def sign(apart: int | None) -> str:
     """Put a distance into words."""
-    return {1: "worse", -1: "better", 0: "not distinguishable"}[apart]
+    return {1: "worse", -1: "better", 0: "not distinguishable", None: ""}[apart]
 
 
-def compared(row: str, apart: int) -> list[str]:
+def compared(row: str, apart: int | None) -> list[str]:
     """Return the paper's distance from base in words, and whether ours agrees."""
     paper, base = PAPER[row][0], PAPER["base"][0]
     theirs = (paper > base) - (paper < base)
     word = {1: "worse", -1: "better", 0: "equal"}[theirs]
+    if apart is None:
+        return [word, ""]
     if apart == theirs:
         return [word, "as in the paper"]
     return [word, "not distinguishable" if apart == 0 else "differs from the paper"]

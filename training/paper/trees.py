@@ -80,7 +80,7 @@ def parse(text: str) -> Iterator[Tree]:
     """Yield the trees of a text, one after another.
 
     Raises:
-        ValueError: a bracket is missing, or a word stands outside of one.
+        ValueError: a bracket is missing, or a word has no bracket of its own.
     """
     stack = [Tree("")]
     for label, word, close in re.findall(r"\(\s*([^\s()]*)|([^\s()]+)|(\))", text):
@@ -93,8 +93,16 @@ def parse(text: str) -> Iterator[Tree]:
         elif word:
             if len(stack) == 1:
                 raise RequestError(f"got {word!r} where a tree should begin with a bracket.")
+            if stack[-1].word is not None or stack[-1].children:
+                raise RequestError(
+                    f"got {word!r} without a tag; give each word its own bracket, (TAG word)."
+                )
             stack[-1].word = word
         else:
+            if stack[-1].word is not None:
+                raise RequestError(
+                    f"got a bracket after the word {stack[-1].word!r} in the same bracket."
+                )
             stack[-1].children.append(Tree(label))
             stack.append(stack[-1].children[-1])
     if len(stack) > 1:

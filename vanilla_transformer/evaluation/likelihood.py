@@ -14,8 +14,8 @@ import torch
 from tqdm.auto import tqdm
 
 from ..batch_translation import encode, length_sorted_batches, pad_ids
-from ..beam_search import evaluation_mode, longest_sequence
-from ..errors import RequestError
+from ..beam_search import evaluation_mode
+from ..errors import NotFiniteError, RequestError
 from ..target_tokenizer import target_ids
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def log_probabilities(
                 )
                 for index, value in zip(batch, sums, strict=True):
                     if not math.isfinite(value):
-                        raise RequestError(
+                        raise NotFiniteError(
                             f"Pair {done + index + 1} has the log-probability {value}; the model's "
                             "weights are broken."
                         )
@@ -96,14 +96,7 @@ def _ids(
         if not pair[0].strip():
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     sources = encode(model, tokenizer, [source for source, _ in window], first=first)
-    targets = target_ids(model, tokenizer, [target for _, target in window])
-    table = longest_sequence(model)
-    for number, row in enumerate(targets, start=first):
-        if table is not None and len(row) > table:
-            raise RequestError(
-                f"The translation of pair {number} has {len(row)} tokens, but the model's "
-                f"positions end at {table} (max_position_embeddings); leave it out."
-            )
+    targets = target_ids(model, tokenizer, [target for _, target in window], first=first)
     return sources, targets
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from ..batch_translation import encode, length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
-from ..errors import RequestError
+from ..errors import NotFiniteError, RequestError
 from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids, target_tokenizer
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
@@ -94,7 +94,7 @@ def perplexity(
     mean = total / tokens
     # exp overflows beyond 709 nats; a model that bad is as broken as one that gives NaN.
     if not mean < 700:
-        raise RequestError(
+        raise NotFiniteError(
             f"The mean negative log-likelihood is {mean}; the model's weights or inputs are broken."
         )
     return {"perplexity": math.exp(mean), "negative_log_likelihood": mean, "target_tokens": tokens}
@@ -107,7 +107,7 @@ def evaluate_model(
     references: Sequence[str],
     *,
     target_language: str,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[Collection[str]] | None = None,
     lowercase: bool = False,
     tokenize: str | None = None,
     batch_tokens: int = 4096,
@@ -122,7 +122,7 @@ def evaluate_model(
         sources: Sentences to translate.
         references: One reference each.
         target_language: Code of the references' language; see `bleu_score`.
-        kinds: A label for each pair, to report scores by label too. None means no labels.
+        kinds: The labels of each pair, to report scores by label too. None means no labels.
         lowercase: Whether BLEU and chrF ignore case.
         tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
         batch_tokens: Maximum number of tokens in a batch; see `translate`.
@@ -144,11 +144,13 @@ def evaluate_model(
         "lowercase": lowercase,
         "tokenize": tokenize,
     }
-    # Fail before the long work: on a missing package, kinds that do not fit or too long a source.
+    # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
     copies = corpus_scores(sources, references, **options)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
-        encode(model, tokenizer, list(sources[start : start + WINDOW]), first=start + 1)
+        window = slice(start, start + WINDOW)
+        encode(model, tokenizer, list(sources[window]), first=start + 1)
+        target_ids(model, tokenizer, references[window], first=start + 1)
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
     result: TestTexts = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -199,17 +199,21 @@ def corpus_scores(
 
 
 def scores_by_kind(
-    hypotheses: Sequence[str], references: Sequence[str], kinds: Sequence[str]
+    hypotheses: Sequence[str], references: Sequence[str], kinds: Sequence[Collection[str]]
 ) -> dict[str, KindScores]:
-    """Return exact match in percent and the number of sentences of each kind, sorted by kind."""
+    """Return exact match in percent and the number of sentences of each kind, sorted by kind.
+
+    A sentence of several kinds counts towards each.
+    """
     check_pairs(hypotheses, references)
     if len(kinds) != len(references):
         raise RequestError(
             f"Got {len(kinds)} kinds for {len(references)} references; give one for each."
         )
     members: dict[str, list[int]] = {}
-    for index, kind in enumerate(kinds):
-        members.setdefault(kind, []).append(index)
+    for index, labels in enumerate(kinds):
+        for kind in set(labels):
+            members.setdefault(kind, []).append(index)
     return {
         kind: {
             "exact_match": exact_match(

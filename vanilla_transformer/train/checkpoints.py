@@ -45,6 +45,8 @@ _CONDITIONS: dict[str, type | tuple[type, ...]] = {
     "world_size": int,
     "batches_per_update": int,
     "precision": str,
+    "batch_tokens": int,
+    "order_seed": int,
 }
 _STATE: dict[str, type | tuple[type, ...]] = {
     "global_step": int,
@@ -71,6 +73,8 @@ class Progress:
     world_size: int = 0  # processes; 0 before the first update
     batches_per_update: int = 0  # of all processes; 0 if the checkpoint does not record it
     precision: str = ""  # fp32, bf16 or fp16; empty if the checkpoint does not record it
+    batch_tokens: int | None = None  # None if the checkpoint does not record it
+    order_seed: int | None = None  # of the order of batches; None if not recorded
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -86,14 +90,22 @@ class Progress:
         """Target tokens trained on so far, without padding."""
         return int(self._tokens)
 
-    def require(self, *, data: str, batches_per_update: int, precision: str) -> None:
+    def require(
+        self,
+        *,
+        data: str,
+        batches_per_update: int,
+        precision: str,
+        batch_tokens: int,
+        order_seed: int,
+    ) -> None:
         """Refuse to resume with other settings than the run started with.
 
         The number of processes may change, as it does not affect the updates. In earlier versions
         it did, so their checkpoints of several processes are refused.
 
         Raises:
-            ValueError: other pairs, other updates or another precision.
+            ValueError: other pairs, batches, updates or another precision.
         """
         otherwise = "start a new run in another directory."
         if self.data not in ("", data):
@@ -111,11 +123,30 @@ class Progress:
                 f"processes); the checkpoint was trained with {self.batches_per_update}. Change "
                 f"one of the two factors, or {otherwise}"
             )
+        if self.batch_tokens not in (None, batch_tokens):
+            raise RequestError(
+                f"got batch_tokens={batch_tokens}; the checkpoint was trained with "
+                f"{self.batch_tokens}, and so in other batches. Give that number, or {otherwise}"
+            )
+        if self.order_seed not in (None, order_seed):
+            raise RequestError(
+                f"got seed {order_seed}; the checkpoint was trained with {self.order_seed}, and so "
+                f"in another order. Give that seed, or {otherwise}"
+            )
         if self.precision not in ("", precision):
             raise RequestError(
                 f"got precision {precision} on this machine; the checkpoint was trained in "
                 f"{self.precision}. Resume on a machine with that precision, or {otherwise}"
             )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a training is in progress."""
+        return self._started is not None
+
+    def stop(self) -> None:
+        """Stop the clock: what follows the training is not part of it."""
+        self.training_seconds, self._started = self.seconds, None
 
     def start(self) -> None:
         """Start the clock."""
@@ -145,8 +176,11 @@ class Progress:
             "world_size": self.world_size,
             "batches_per_update": self.batches_per_update,
             "precision": self.precision,
+            "batch_tokens": self.batch_tokens,
+            "order_seed": self.order_seed,
         }
-        write_json(checkpoint / PROGRESS, totals)
+        known = {name: value for name, value in totals.items() if value is not None}
+        write_json(checkpoint / PROGRESS, known)
 
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":

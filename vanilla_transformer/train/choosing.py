@@ -78,7 +78,8 @@ def choose_end(
         average(best)
         usual = PENALTIES[0] if recipe.length_penalty is None else recipe.length_penalty
         tried = list(dict.fromkeys([float(usual), *PENALTIES]))[: len(PENALTIES)]
-        beams = {each: bleu(num_beams=recipe.num_beams, length_penalty=each) for each in tried}
+        search = {"num_beams": recipe.num_beams, "early_stopping": recipe.stop_search_early}
+        beams = {each: bleu(**search, length_penalty=each) for each in tried}
         penalty = max(beams, key=lambda each: beams[each])
         result |= {"length_penalty": penalty, "beam_bleu": _keys_as_text(beams)}
         logger.info(

@@ -184,13 +184,13 @@ def _compared(
     """Return the result of `compare_runs` for one test set."""
     sources, references = test_set.sources, test_set.targets
     _, language = runs[0].recipe.languages
-    # Fail before the long work if a package that the scores need is not installed.
+    # Fail before the long work if a package is missing or a reference is too long.
     paired_bootstrap([sources] * 2, references, target_language=language, num_samples=1)
+    ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
     rows, signatures = paired_bootstrap(systems, references, target_language=language)
     scores: list[RunScores] = []
-    ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
     for run, row, labels in zip(runs, rows, ids, strict=True):
         inputs = run.tokenizer(sources, verbose=False)["input_ids"]
         dataset = [

@@ -1,6 +1,7 @@
 """Fast settings for training on a CPU: attention, matrix products, dropout and memory.
 
-They apply during a training and are undone after it, also after an error.
+They apply during a training and are undone after it, also after an error; only glibc's thresholds
+do not adapt again (see `_kept_memory`).
 """
 
 import contextlib
@@ -159,7 +160,7 @@ def _kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        # The value that glibc's own threshold, which adapts to what is freed, would reach.
+        # glibc cannot go back to thresholds that adapt; this is the largest that they would reach.
         mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_MMAP_THRESHOLD)
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
-from ..evaluation import evaluate_model, other_bleu, scores_by_kind
+from ..evaluation import evaluate_model, other_bleu
 from ..recipes.pairs import (
     TextPairs,
     data_identity,
@@ -170,19 +170,10 @@ def score_test_set(
         test_set.sources,
         test_set.targets,
         target_language=language,
+        kinds=test_set.kinds,
         batch_tokens=batch_tokens,
         num_beams=recipe.num_beams,
         progress=sys.stderr.isatty(),
     )
-    if test_set.kinds is not None:
-        # A sentence of several kinds counts towards each.
-        triples = [
-            (hypothesis, reference, kind)
-            for hypothesis, reference, kinds in zip(
-                result["hypotheses"], test_set.targets, test_set.kinds, strict=True
-            )
-            for kind in sorted(set(kinds))
-        ]
-        result["by_kind"] = scores_by_kind(*map(list, zip(*triples, strict=True)))
     result["num_beams"] = recipe.num_beams
     return {**result, "sources": test_set.sources, "references": test_set.targets}

@@ -28,7 +28,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, longest_sequence
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.selection import describe_report, pair_report, shared_pairs
 from ..data.tokenizer import train_tokenizer
@@ -43,6 +43,7 @@ from ..storage.metrics import Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
 from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
+from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
@@ -257,14 +258,11 @@ def _check_lengths(
     pairs: TextPairs,
 ) -> None:
     """Refuse, before the training, pairs that are too long to translate or score after it."""
-    sides = [pairs.sources]
-    if longest_sequence(model) is not None:
-        sides.append(pairs.targets)
-    for texts in sides:
-        try:
-            encode(model, tokenizer, texts)
-        except RequestError as error:
-            raise RequestError(f"Pairs of the {name} set: {error}") from error
+    try:
+        encode(model, tokenizer, pairs.sources)
+        target_ids(model, tokenizer, pairs.targets)
+    except RequestError as error:
+        raise RequestError(f"Pairs of the {name} set: {error}") from error
 
 
 def _tokenizer(

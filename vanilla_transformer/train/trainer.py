@@ -41,7 +41,7 @@ from ..beam_search import default_beams
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
-from ..errors import RequestError
+from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores, evaluate_model
 from ..fast import release
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -101,7 +101,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     """Seq2SeqTrainer for data sets from `tokenize_pairs`.
 
     `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
-    exponential, `eval_perplexity`, is the paper's. `eval_training_loss` is the same for about 200
+    exponential, `eval_perplexity`, is the paper's. `eval_training_loss` is the same for at most 200
     training pairs. `eval_bleu`, with `validation_pairs`, is BLEU of greedy translations.
 
     Args:
@@ -141,6 +141,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     f"got {name}; this trainer reports perplexity and greedy BLEU of "
                     "validation_pairs. Use Seq2SeqTrainer for other metrics."
                 )
+        if isinstance(kwargs.get("eval_dataset"), dict):
+            raise RequestError(
+                "got several evaluation sets; give one as eval_dataset, which early stopping "
+                "watches, and call evaluate(other) for the others."
+            )
         if validation_pairs and target_language is None:
             raise RequestError(
                 "got validation_pairs and no target_language, which BLEU needs to split words; "
@@ -169,6 +174,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.add_callback(_RunControl(self))
         self.add_callback(self.outlook)
 
+    @property
+    def _order_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
     def _check_ends(self) -> None:
         """Warn if the targets do not end with the model's end symbol, which stops the search."""
         if self.train_dataset is None or len(self.train_dataset) == 0:
@@ -186,7 +195,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
             max_tokens=self.args.batch_tokens,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=self._order_seed,
         )
         loader = DataLoader(
             self.train_dataset.select_columns(["input_ids", "labels"]),
@@ -312,7 +321,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Raises:
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
-            ValueError: If the checkpoint is of other pairs, updates or precision, or broken.
+            ValueError: If the checkpoint is of other pairs, batches, updates or precision, or
+                broken.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
@@ -320,6 +330,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "data": _fingerprint(self.train_dataset),
             "batches_per_update": self._batches_per_update,
             "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+            "batch_tokens": self.args.batch_tokens,
+            "order_seed": self._order_seed,
         }
         if resume_from_checkpoint:
             self.progress = Progress.load(Path(resume_from_checkpoint))
@@ -328,8 +340,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
-        elif self.args.world_size > 1:
-            self._draw_apart(update=0)
+        else:  # nothing of an earlier training counts
+            self.progress = Progress(matmul_precision=self.progress.matmul_precision)
+            if self.args.world_size > 1:
+                self._draw_apart(update=0)
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
                 "Tokens are split at random (bpe_dropout %g), and counted after that.",
@@ -459,7 +473,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        self.progress.evaluation_seconds += time.monotonic() - started
+        if self.progress.is_running:
+            self.progress.evaluation_seconds += time.monotonic() - started
         return metrics
 
     def evaluation_loop(
@@ -515,7 +530,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
                 paper = self.args.learning_rate is None
-                raise RequestError(
+                raise NotFiniteError(
                     f"the loss became {logs['loss']} before update {self.state.global_step}; lower "
                     f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
                 )
@@ -582,7 +597,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Args:
             commit_message: Not used; the commit says what was published.
-            blocking: Must be True.
+            blocking: Not used; the call returns when all is pushed.
             token: Hub token; overrides the arguments' `hub_token`.
             revision: Branch; overrides `hub_revision`.
             private: Whether the repository is private; overrides `hub_private_repo`.
@@ -748,6 +763,9 @@ class _RunControl(TrainerCallback):
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
         self.trainer.progress.start()
+
+    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        self.trainer.progress.stop()
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two wrappers.
