@@ -1213,7 +1213,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,",
+        "seed=self._order_seed,",
         "",
         "test_trainer.py::test_seed_determines_the_order_of_batches",
     ),
@@ -1311,8 +1311,8 @@ MUTATIONS = [
     ),
     Mutation(
         "recipes/recipe.py",
-        'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)',
-        'None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("attention_dropout",)',
+        'None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("dropout",)',
+        'None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("attention_dropout",)',
         "test_recipes.py::test_each_option_sets_the_field_or_argument_it_is_named_after",
     ),
     Mutation(
@@ -1408,8 +1408,8 @@ MUTATIONS = [
     ),
     Mutation(
         "cli/evaluate.py",
-        "        check_output(",
-        "        print(check_output) or dict(",
+        "    check_output(Path(options.output), sources=sources)",
+        "",
         "test_runs.py::test_scores_never_overwrite_files_of_a_run",
     ),
     Mutation(
@@ -1809,8 +1809,8 @@ MUTATIONS = [
     ),
     Mutation(
         "batch_translation.py",
-        '            text.encode("utf-8")\n',
-        "            pass\n",
+        '        text.encode("utf-8")\n',
+        "        pass\n",
         "test_pipeline.py::test_pipeline_errors_name_the_input_that_is_not_text"
         " test_pipeline.py::test_wrong_arguments_are_named",
     ),

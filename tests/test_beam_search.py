@@ -1,6 +1,7 @@
 """The paper's beam search: compared with brute force and the authors' code; its invariants."""
 
 import functools
+import importlib
 import itertools
 import math
 
@@ -518,6 +519,24 @@ def test_limit_and_prefix_of_generate_reach_the_search(model, batch):
     assert torch.equal(found, with_start(model, expected.sequences)[:, 0])
 
 
+def test_search_within_generate_obeys_the_limit_of_the_call(model, batch, monkeypatch):
+    """And else that of Section 6.1."""
+    ids, mask = batch
+    given = []
+
+    def one_token(model, mask, *bounds):
+        given.append(bounds)
+        return torch.ones(len(mask), dtype=torch.long)
+
+    # The package's attribute of this name is the function.
+    module = importlib.import_module("vanilla_transformer.beam_search")
+    monkeypatch.setattr(module, "_limits", one_token)
+    options = {"attention_mask": mask, "custom_generate": paper_beam_search}
+    model.generate(ids, max_new_tokens=200, **options)
+    model.generate(ids, **options)
+    assert given == [(None, 200), (50, ids.size(1) + 50)]
+
+
 @pytest.mark.parametrize(
     "options", [{"do_sample": True}, {"no_repeat_ngram_size": 2}, {"max_time": 3.0}]
 )
@@ -527,6 +546,21 @@ def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
 
 
 # --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.usefixtures("each_decoder")
+def test_sources_and_masks_of_a_wrong_shape_are_refused(model, batch):
+    ids, mask = batch
+    states = model.get_encoder()(ids, attention_mask=mask)
+    for sources in (ids[0], ids[:0], ids[..., None]):
+        with pytest.raises(ValueError, match=r"The sources have the shape .*; allowed are ids"):
+            beam_search(model, sources)
+    with pytest.raises(ValueError, match="The sources have the shape"):
+        beam_search(model, None, encoder_outputs=type(states)(states[0][0]))
+    for wrong in (mask[:, :1], mask[:2], mask[0]):
+        for sources in ({"input_ids": ids}, {"input_ids": None, "encoder_outputs": states}):
+            with pytest.raises(ValueError, match="attention_mask has the shape"):
+                beam_search(model, attention_mask=wrong, **sources)
 
 
 @pytest.mark.parametrize(

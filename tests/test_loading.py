@@ -112,7 +112,7 @@ DAMAGE = {
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
     "cut config": (cut("config.json"), "run/config.json is not JSON"),
-    "a value out of range": (set_config(dropout=1.5), "dropout=1.5 is not a probability"),
+    "a value out of range": (set_config(dropout=1.5), "dropout=1.5; it must be a number"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),
     "NaN in the weights": (
         spoil_a_weight,

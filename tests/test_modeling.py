@@ -334,6 +334,7 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
         ({"generation_config": GenerationConfig(max_length=9)}, 9),
         ({"max_length": 90}, 90),
         ({"max_new_tokens": 80}, 1 + 80),
+        ({"max_new_tokens": 1024}, 1 + 1024),  # the default, but given
     ):
         assert model.generate(ids, **never, **bound).size(1) == size, bound
     encoded = model.get_encoder()(ids)

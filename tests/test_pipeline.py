@@ -28,6 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import (
+    beyond_paper_search,
     generate_ids,
     length_sorted_batches,
     translate,
@@ -323,14 +324,14 @@ def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     options = {"num_beams": 1, "max_new_tokens": 3}
     for inputs, message in (
-        (b"x", "Input 1 is of type bytes, not a string; decode it"),
-        (bytearray(b"x"), "Input 1 is of type bytearray"),
-        (None, "Input 1 is of type NoneType"),
-        ({"text": "x"}, "Input 1 is of type dict"),
+        (b"x", "The text is of type bytes, not a string; decode it"),
+        (bytearray(b"x"), "The text is of type bytearray"),
+        (None, "The text is of type NoneType"),
+        ({"text": "x"}, "The text is of type dict"),
         (["x", 5], "Input 2 is of type int"),
         (["x", ["y"]], "Input 2 is of type list"),
         (["x", "y\udc80z"], r"Input 2 holds a lone surrogate, U\+DC80 at character 2"),
-        ("y\udc80z", "Input 1 holds a lone surrogate"),
+        ("y\udc80z", "The text holds a lone surrogate"),
     ):
         with pytest.raises(ValueError, match=message):
             pipe(inputs, **options)
@@ -435,6 +436,14 @@ def test_generation_config_options_the_search_lacks_go_to_generate(tokenizer, na
     assert by_argument != list(translate(model, tokenizer, TEXTS))
     setattr(model.generation_config, name, value)
     assert list(translate(model, tokenizer, TEXTS)) == by_argument
+
+
+@pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id"])
+def test_forced_token_with_id_0_excludes_the_papers_search(tokenizer, monkeypatch, name):
+    model = make_model(len(tokenizer))
+    assert list(beyond_paper_search(model, {"prefix": None, "top_k": None})) == []
+    monkeypatch.setattr(model.generation_config, name, 0)
+    assert list(beyond_paper_search(model, {})) == [f"{name} of the generation config"]
 
 
 def test_generation_config_full_of_defaults_keeps_the_papers_search(tokenizer, monkeypatch):
@@ -557,7 +566,7 @@ def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, sea
     assert len({tuple(one.alignment) for several in found for one in several}) > 3
     firsts = [several[0][0] for several in searched]
     assert list(translate(model, tokenizer, TEXTS, prefix=PREFIX, num_beams=2)) == firsts
-    with pytest.raises(ValueError, match="type int, not a string"):
+    with pytest.raises(ValueError, match="The prefix is of type int, not a string"):
         translate(model, tokenizer, TEXTS, prefix=3)
 
 
@@ -650,8 +659,9 @@ def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):
     assert [result["score"] for result in one] == pytest.approx(found.scores[0].tolist())
     assert [result["score"] for result in blank] == [0.0, 0.0]
     assert "score" not in pipe("one")[0]
-    with pytest.raises(ValueError, match=r"return_scores.*no_repeat_ngram_size"):
-        pipe("one", return_scores=True, no_repeat_ngram_size=2)
+    named = r"return_scores with what .* support \(no_repeat_ngram_size\); leave"
+    with pytest.raises(ValueError, match=named):
+        pipe("one", return_scores=True, num_beams=2, no_repeat_ngram_size=2)
     asked = {"return_dict_in_generate": True, "output_scores": True, "num_beams": 2}
     two = pipe("one", return_scores=True, num_return_sequences=2, no_repeat_ngram_size=2, **asked)
     assert 0 > two[0]["score"] > two[1]["score"]

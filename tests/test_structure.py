@@ -31,7 +31,7 @@ HUB = {
         "loss",
         "ranges",
     },
-    "beam_search": {"errors", "modeling_vanilla_transformer", "ranges"},
+    "beam_search": {"errors", "input_checks", "modeling_vanilla_transformer", "ranges"},
     "target_tokenizer": {"beam_search", "errors"},
     "batch_translation": {
         "beam_search",

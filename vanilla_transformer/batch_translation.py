@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -25,17 +25,10 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from .beam_search import (
-    EXTRA_TOKENS,
-    beam_search,
-    default_beams,
-    evaluation_mode,
-    longest_sequence,
-    with_start,
-)
+from .beam_search import beam_search, default_beams, evaluation_mode, longest_sequence, with_start
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
-from .ranges import COUNT, NUM_BEAMS, Range
+from .ranges import COUNT, EXTRA_TOKENS, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 
@@ -67,8 +60,6 @@ _FOREIGN = (
     "no_repeat_ngram_size",
     "bad_words_ids",
     "encoder_no_repeat_ngram_size",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
     "begin_suppress_tokens",
     "sequence_bias",
     "exponential_decay_length_penalty",
@@ -78,6 +69,7 @@ _FOREIGN = (
     "guidance_scale",
     "watermarking_config",
 )
+_FOREIGN_IDS = ("forced_bos_token_id", "forced_eos_token_id")  # 0 is an id too
 _FOREIGN_FACTORS = ("repetition_penalty", "encoder_repetition_penalty")  # 1 changes nothing
 
 
@@ -101,7 +93,7 @@ class AlignedTranslation(NamedTuple):
 class Decoded(NamedTuple):
     """The hypotheses that a search found for a batch."""
 
-    sequences: torch.Tensor  # target ids with the start symbol, (B, n, T)
+    sequences: torch.Tensor  # target ids with the start symbol, (B, n, T + 1)
     scores: torch.Tensor | None  # (B, n)
     alignments: torch.Tensor | None  # each target token's attention to the source, (B, n, T, S)
 
@@ -259,7 +251,7 @@ def translate_windows(
     Args:
         model: See `translate`, for this and the other arguments.
         tokenizer: Its tokenizer.
-        windows: An iterator over lists of sentences.
+        windows: A generator of lists of sentences, which is closed at the end.
         batch_tokens: Budget of a batch.
         max_sentences: Most sentences in a batch.
         total: Number of sentences, for the progress bar; None if unknown.
@@ -281,9 +273,15 @@ def translate_windows(
 
 
 def encode(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], first: int = 1
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    first: int | None = 1,
 ) -> list[list[int]]:
-    """Return the ids of each text, none for a blank one; errors count the texts from `first`."""
+    """Return the ids of each text, none for a blank one.
+
+    Errors count the texts from `first`; None: it is the only one.
+    """
     check_texts(texts, first)
     encoded: list[list[int]] = [[] for _ in texts]
     wanted = [index for index, text in enumerate(texts) if text.strip()]
@@ -293,14 +291,13 @@ def encode(
         for index, row in zip(wanted, ids, strict=True):
             encoded[index] = row
     limit = longest_source(model)
-    for number, row in enumerate(encoded, start=first):
+    for name, row in zip(_names(first), encoded, strict=False):
         if len(row) > limit:
             reason = f"{limit} are the most that are translated at once"
             if limit == longest_sequence(model):
                 reason = f"the model's positions end at {limit} (max_position_embeddings)"
             raise RequestError(
-                f"Input {number} has {len(row)} tokens, but {reason}; split it into shorter "
-                "sentences."
+                f"{name} has {len(row)} tokens, but {reason}; split it into shorter sentences."
             )
     return encoded
 
@@ -309,9 +306,9 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: object) -> list[int]:
     """Return the target ids of a text that translations should begin with.
 
     Raises:
-        ValueError: It is not a string.
+        ValueError: It is no valid text.
     """
-    check_texts([prefix])
+    _check_text(prefix, "The prefix")
     ids = target_tokenizer(tokenizer)(text_target=prefix, add_special_tokens=False)["input_ids"]
     return list(ids)
 
@@ -321,36 +318,45 @@ def longest_source(model: PreTrainedModel) -> int:
     return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
 
 
-def check_texts(texts: Iterable[object], first: int = 1) -> None:
+def check_texts(texts: Iterable[object], first: int | None = 1) -> None:
     """Refuse inputs that are no valid text; errors count them from `first`.
 
     Raises:
         ValueError: An input is no string, exceeds 65,536 characters, or holds half a character.
     """
-    for number, text in enumerate(texts, start=first):
-        if isinstance(text, (bytes, bytearray)):
-            raise RequestError(
-                f"Input {number} is of type {type(text).__name__}, not a string; decode it: "
-                "text.decode('utf-8')."
-            )
-        if not isinstance(text, str):
-            raise RequestError(
-                f"Input {number} is of type {type(text).__name__}, not a string; for a data set, "
-                "give its text column, e.g. with transformers.pipelines.pt_utils.KeyDataset."
-            )
-        if len(text) > MAX_SOURCE_CHARACTERS:
-            raise RequestError(
-                f"Input {number} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the "
-                "most that are translated at once; split it into sentences."
-            )
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise RequestError(
-                f"Input {number} holds a lone surrogate, U+{ord(text[error.start]):04X} at "
-                f"character {error.start + 1}, which is half of a character; read the text with "
-                "the right encoding, or replace it: text.encode('utf-8', 'replace').decode()."
-            ) from None
+    for name, text in zip(_names(first), texts, strict=False):
+        _check_text(text, name)
+
+
+def _names(first: int | None) -> Iterator[str]:
+    """Yield names of texts for errors."""
+    return repeat("The text") if first is None else (f"Input {number}" for number in count(first))
+
+
+def _check_text(text: object, name: str) -> None:
+    if isinstance(text, (bytes, bytearray)):
+        raise RequestError(
+            f"{name} is of type {type(text).__name__}, not a string; decode it: "
+            "text.decode('utf-8')."
+        )
+    if not isinstance(text, str):
+        raise RequestError(
+            f"{name} is of type {type(text).__name__}, not a string; for a data set, give its text "
+            "column, e.g. with transformers.pipelines.pt_utils.KeyDataset."
+        )
+    if len(text) > MAX_SOURCE_CHARACTERS:
+        raise RequestError(
+            f"{name} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the most that are "
+            "translated at once; split it into sentences."
+        )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{name} holds a lone surrogate, U+{ord(text[error.start]):04X} at character "
+            f"{error.start + 1}, which is half of a character; read the text with the right "
+            "encoding, or replace it: text.encode('utf-8', 'replace').decode()."
+        ) from None
 
 
 def _check_model(model: object, tokenizer: object) -> None:
@@ -503,7 +509,7 @@ def generate_ids(
         return Decoded(with_start(model, found.sequences), found.scores, found.alignments)
     for name in _SEARCH_ALONE:
         if options.pop(name, False):
-            beside = ", ".join(_beyond_paper_search(model, options))
+            beside = ", ".join(beyond_paper_search(model, options))
             raise RequestError(
                 f"Got {name}, which only the paper's search has, with what that search does not "
                 f"support ({beside}); leave one of them out."
@@ -523,7 +529,7 @@ def generate_ids(
             input_ids=input_ids, attention_mask=attention_mask, **options
         )
     sequences = getattr(output, "sequences", output)
-    sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T)
+    sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T + 1)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return Decoded(sequences, scores, None)
@@ -531,20 +537,24 @@ def generate_ids(
 
 def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
     """Return whether `beam_search` supports the model and these arguments of `generate`."""
-    return next(_beyond_paper_search(model, options), None) is None
+    return next(beyond_paper_search(model, options), None) is None
 
 
-def _beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what `beam_search` does not support: the model, arguments, its generation config."""
+def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `beam_search` does not support: the model, arguments, its generation config.
+
+    Arguments of None count as not given.
+    """
     if not _is_ours(model):
         yield type(model).__name__
     if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         yield "a model on several devices"
     for name, value in options.items():
-        if name not in SEARCH_OPTIONS and _NO_CHANGE.get(name) is not value:
+        if name not in SEARCH_OPTIONS and value is not None and _NO_CHANGE.get(name) is not value:
             yield name
     config = model.generation_config
     foreign = [name for name in _FOREIGN if getattr(config, name, None)]
+    foreign += [name for name in _FOREIGN_IDS if getattr(config, name, None) is not None]
     foreign += [name for name in _FOREIGN_FACTORS if getattr(config, name, None) not in (None, 1)]
     yield from (f"{name} of the generation config" for name in foreign)
 

@@ -41,6 +41,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
+from .input_checks import check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
@@ -60,8 +61,8 @@ class BeamSearchOutput(ModelOutput):
         scores: log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
-        finished: Which hypotheses have ended, (B, n). The others reached the length limit, and
-            come after those that have ended.
+        finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
+            the length limit or, with a score of -inf, are missing.
         alignments: Attention of each target token to the source tokens, (B, n, T, S); rows sum to
             one, and are zero after the end. None unless asked for.
     """
@@ -145,9 +146,17 @@ def beam_search(
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
     if sources is None:
         raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
+    shape = tuple(sources.shape)
+    if len(shape) != (2 if encoder_outputs is None else 3) or 0 in shape:
+        raise RequestError(
+            f"The sources have the shape {shape}; allowed are ids, (sentences, tokens), or the "
+            "encoder's output, (sentences, tokens, d_model), at least one of each. Use ids[None] "
+            "for a single sentence."
+        )
+    check_mask(attention_mask, shape[0], shape[1], "attention_mask")
     mask = attention_mask
     if mask is None:
-        mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
+        mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
     weights = returned_attention_weights(model) if return_alignments else nullcontext()
     with evaluation_mode(model), torch.inference_mode(), weights:
         limits = _limits(model, mask.bool().long(), *bounds)  # (B,)
@@ -194,8 +203,9 @@ def paper_beam_search(
 ) -> Tensor | BeamSearchOutput:
     """Run the paper's search in `model.generate(..., custom_generate=paper_beam_search)`.
 
-    `generate` repeats each source; only one of its rows is used. Translations end at their source's
-    length + 50 tokens, or at the config's limit if that is smaller. The search also reads
+    `generate` repeats each source; only one of its rows is used. Translations end at the call's
+    `max_new_tokens` or, without it, at their source's length + 50 tokens, or at the config's limit
+    if that is smaller. The search also reads
     `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`, `suppress_tokens` and
     `return_dict_in_generate` from the generation config. If unset, the beams and the penalty are 1,
     as in `generate`.
@@ -226,6 +236,7 @@ def paper_beam_search(
         length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
         early_stopping=config.early_stopping,
         num_return_sequences=count,
+        max_extra_tokens=None if getattr(config, "bounded_by_call", False) else EXTRA_TOKENS,
         max_new_tokens=config.max_length - 1,
         prefix=input_ids[each, 1:].tolist(),
         suppress_tokens=config.suppress_tokens,

@@ -14,7 +14,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .errors import RequestError, quoted
-from .ranges import SIZES, Range
+from .ranges import BELOW_ONE, SIZES, Range
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +105,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             wavelength exactly 10000 * 2 pi.
         position_offset: Position of the first token for the sinusoids; 0 in the paper, 2 in
             fairseq. A learned table starts at its first row.
-        max_position_embeddings: Rows of a learned table, and the bound on generated tokens when no
-            other is given. Sinusoids are computed for any length.
+        max_position_embeddings: Rows of a learned table, and the most tokens that `generate`
+            produces by default, if the source's length + 50 is not less. Sinusoids are computed for
+            any length.
         norm_first: False is the paper, LayerNorm(x + Sublayer(x)); True is
             x + Sublayer(LayerNorm(x)) with one more norm after each stack.
         final_norm: Whether each stack ends with one more norm even if norm_first is False, as in
@@ -199,7 +200,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
             The configuration.
 
         Raises:
-            ValueError: No preset has this name.
+            ValueError: No preset has this name, or an override is misspelt or contradicts another.
         """
         if name not in PRESETS:
             raise RequestError(
@@ -333,24 +334,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def validate_rates(self) -> None:
         """Refuse probabilities outside [0, 1) and an epsilon that divides by zero."""
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
-            value = getattr(self, field)
-            if not 0 <= value < 1:
-                raise RequestError(
-                    f"{field}={quoted(value)} is not a probability; it must lie in [0, 1)."
-                )
+            BELOW_ONE.check(**{field: getattr(self, field)})
         Range(0, 1, whole=False, above=True).check(layer_norm_eps=self.layer_norm_eps)
 
     def validate_special_ids(self) -> None:
         """Refuse special ids outside the vocabulary, and a missing start or padding id."""
         self.start_and_pad_ids()
         size = self.target_vocab_size
+        field = "vocab_size" if self.decoder_vocab_size is None else "decoder_vocab_size"
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
             ids = getattr(self, f"{name}_token_id")
             for value in ids if isinstance(ids, list) else [ids]:
                 if value is not None and not 0 <= value < size:
                     raise RequestError(
                         f"{name}_token_id={quoted(value)} is not an id of a vocabulary of "
-                        f"vocab_size={size}; give one from 0 to {size - 1}."
+                        f"{field}={size}; give one from 0 to {size - 1}."
                     )
 
 

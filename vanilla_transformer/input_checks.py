@@ -43,7 +43,7 @@ def check_ids(
 
 
 def check_states(states: Tensor, d_model: int, name: str, *, rows: int | None = None) -> None:
-    """Refuse states that are not (B, T, d) floats; if `rows` is given, B and it must broadcast."""
+    """Refuse states that are not (B, T, d) floats; B must equal `rows`, or one of them be 1."""
     if _is_traced():
         return
     _checked_tensor(states, name)

@@ -269,7 +269,8 @@ class PositionalEncoding(nn.Module):
         """Encode positions of x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
-        same as padding on the right. Raises ValueError beyond the end of a learned table.
+        same as padding on the right. Raises ValueError beyond the end of a learned table, unless
+        `past_length` is a tensor, as in static caches: reading it would stall the device.
         """
         length = x.size(1)
         if attention_mask is not None and attention_mask.dim() == 2:
@@ -279,7 +280,8 @@ class PositionalEncoding(nn.Module):
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
             return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
-        width = past_length + length if isinstance(past_length, int) else 0  # with padding
+        # With padding; 0 if it is unknown.
+        width = past_length + length if isinstance(past_length, int) else 0
         if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
             learned = f"only max_position_embeddings={len(self.weight)} positions were learned"
             raise RequestError(f"The sequence has {tokens} tokens, but {learned}; shorten it.")
@@ -460,7 +462,10 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
-        """Replace the table; untied stacks keep their own tables, resized to match."""
+        """Replace the shared table; untied stacks keep their own, resized to its number of rows.
+
+        Raises ValueError if source and target have separate vocabularies.
+        """
         for stack in (self.encoder, self.decoder):
             if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
                 stack.embed_tokens = value
@@ -614,12 +619,21 @@ class VanillaTransformerForConditionalGeneration(
         shifted[:, 0] = start
         return shifted.masked_fill(shifted == -100, pad)
 
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """Note whether the call itself bounds the new tokens, which the next method must keep."""
+        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
+        prepared.bounded_by_call = kwargs.get("max_new_tokens") is not None  # type: ignore[attr-defined]
+        return prepared, rest
+
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
         """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
         own = self.generation_config.max_new_tokens
-        if own is not None and generation_config.max_new_tokens == own:
+        by_call = getattr(generation_config, "bounded_by_call", False)
+        if own is not None and generation_config.max_new_tokens == own and not by_call:
             if not kwargs["has_default_max_length"]:  # our bound would override the caller's
                 generation_config.max_new_tokens = None
             else:

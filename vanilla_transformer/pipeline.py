@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBas
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .batch_translation import (
+    beyond_paper_search,
     check_texts,
     decode,
     encode,
@@ -84,7 +85,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
     def preprocess(self, text: str) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """Tokenize one text: ids and mask, (1, S), and whether there is anything to translate."""
-        (ids,) = encode(self.model, self.tokenizer, [text])
+        (ids,) = encode(self.model, self.tokenizer, [text], first=None)
         row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
         return {
             "input_ids": row,
@@ -108,10 +109,10 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         if rows.numel():
             found = generate_ids(self.model, ids[rows], mask[rows], **generation_kwargs)
             if return_scores and found.scores is None:
+                beside = ", ".join(beyond_paper_search(self.model, generation_kwargs))
                 raise RequestError(
-                    "Got return_scores with a model or arguments that the paper's search does not "
-                    f"support ({', '.join(generation_kwargs) or type(self.model).__name__}); leave "
-                    "one of them out, or ask generate for its own scores: num_beams=N, "
+                    f"Got return_scores with what the paper's search does not support ({beside}); "
+                    "leave one of them out, or ask generate for its own scores: num_beams=N, "
                     "return_dict_in_generate=True, output_scores=True."
                 )
             shape = found.sequences.shape[1:]  # (n, T + 1)

@@ -58,6 +58,7 @@ class Range:
                 raise RequestError(f"Got {name}={quoted(value)}; it must be {self}.")
 
 
+BELOW_ONE = Range(0, 1, whole=False, below=True)  # rates of dropout and label smoothing
 COUNT = Range(1, 10**9)
 COUNT_OR_ZERO = Range(0, 10**9)
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
@@ -77,6 +78,7 @@ SIZES = {
 }
 
 __all__ = [
+    "BELOW_ONE",
     "COUNT",
     "COUNT_OR_ZERO",
     "EXTRA_TOKENS",

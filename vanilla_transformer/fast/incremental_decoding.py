@@ -121,11 +121,7 @@ class IncrementalDecoder:
         self.places: Tensor | None = None  # of each row's keys and values, (B, R); None: in order
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
-        """Return the next token's logits, (B, w, V), after the hypotheses' last tokens, (B, w).
-
-        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
-        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
-        """
+        """See `beam_search.Decoder`."""
         batch, width = tokens.shape
         x = self._embed(tokens)  # (B, w, d)
         if self.position % FORGET_EVERY == FORGET_EVERY - 1:
@@ -179,10 +175,7 @@ class IncrementalDecoder:
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """Keep the sources of `order`, (B',); the others leave the batch.
-
-        Sources that are kept and already below B' stay in place, so that few rows move.
-        """
+        """See `beam_search.Decoder`. Sources already below B' stay in place: few rows move."""
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.memory.keep(order, moved)
@@ -194,10 +187,7 @@ class IncrementalDecoder:
             self.alignments.keep(order, moved)
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
-
-        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
-        """
+        """See `beam_search.Decoder`."""
         return weights_at(self.alignments.view()[sources], rows)
 
 

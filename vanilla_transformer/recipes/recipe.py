@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError, quoted
-from ..ranges import COUNT, COUNT_OR_ZERO, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
+from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
 from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
@@ -45,7 +45,6 @@ _EVALUATION = "log and evaluation"
 _DEFAULT = object()  # the paper's value is the default
 
 _SHARE = Range(0, 1, whole=False)
-_BELOW_ONE = Range(0, 1, whole=False, below=True)
 _MINUTES = Range(0, 10**7, whole=False)  # nineteen years
 _TEXT = 8192  # characters: room for two paths of maximum length
 # Numbers as text: from a command line, or from YAML, which reads 1e-9 as text.
@@ -164,20 +163,20 @@ class Recipe:
         inherited=True,
     )
     dropout: float | None = _option(
-        None, "P_drop of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("dropout",)
+        None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("dropout",)
     )
     attention_dropout: float | None = _option(
         None,
         "dropout on the attention weights",
         _MODEL,
-        allowed=_BELOW_ONE,
+        allowed=BELOW_ONE,
         config=("attention_dropout",),
     )
     activation_dropout: float | None = _option(
-        None, "dropout after the ReLU", _MODEL, allowed=_BELOW_ONE, config=("activation_dropout",)
+        None, "dropout after the ReLU", _MODEL, allowed=BELOW_ONE, config=("activation_dropout",)
     )
     label_smoothing: float | None = _option(
-        None, "eps_ls of Section 5.4", _MODEL, allowed=_BELOW_ONE, config=("label_smoothing",)
+        None, "eps_ls of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("label_smoothing",)
     )
     position_encoding: str | None = _option(
         None,
@@ -324,10 +323,10 @@ class Recipe:
         paper=_DEFAULT,
     )
     adam_beta1: float = _option(
-        0.9, "Adam's beta_1", _UPDATES, allowed=_BELOW_ONE, argument="adam_beta1", paper=_DEFAULT
+        0.9, "Adam's beta_1", _UPDATES, allowed=BELOW_ONE, argument="adam_beta1", paper=_DEFAULT
     )
     adam_beta2: float = _option(
-        0.98, "Adam's beta_2", _UPDATES, allowed=_BELOW_ONE, argument="adam_beta2", paper=_DEFAULT
+        0.98, "Adam's beta_2", _UPDATES, allowed=BELOW_ONE, argument="adam_beta2", paper=_DEFAULT
     )
     adam_epsilon: float = _option(
         1e-9,
