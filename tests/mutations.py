@@ -1687,7 +1687,7 @@ MUTATIONS = [
     ),
     Mutation(
         "publish/hub.py",
-        "if private and not before.private:",
+        "if private and not is_private:",
         "if False:",
         "test_hub.py::test_private_repository_stays_private",
     ),

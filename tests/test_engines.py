@@ -285,6 +285,14 @@ def test_command_offers_the_exporters_quantizations():
     assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_run_given_as_an_export_is_refused_with_the_command_to_export_it(tmp_path, name):
+    run, *_ = save(tmp_path)
+    told = rf"export the model into a new folder, .*: vanilla-transformer export {name} RUN OUT\."
+    with pytest.raises(ValueError, match=told):
+        load_engine(name, run)
+
+
 def test_unknown_engines_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no engine 'tensorrt'; choose one of ctranslate2, onnx"):
         load_engine("tensorrt", tmp_path)

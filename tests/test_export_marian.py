@@ -18,7 +18,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian, to_marian_tensors
 from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
-from vanilla_transformer.convert.verification import check_equal
+from vanilla_transformer.convert.verification import check_equal, check_greedy, probe, translated
 
 VOCAB_SIZE = 60
 
@@ -328,6 +328,19 @@ def test_export_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys)
     expected = "vanilla-transformer: MarianMTModel cannot represent this model: got norm"
     assert message.startswith(expected)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("end", [2, 1, None])
+def test_greedy_check_covers_models_that_start_with_their_end_symbol(end):
+    """Models of fairseq start with </s>; others may have no end symbol at all."""
+    model = make_model(bos_token_id=1, decoder_start_token_id=2)
+    model.generation_config.eos_token_id = end
+    sentences = probe(model.config)
+    found = translated(model, sentences).target.clone()
+    check_greedy(model, sentences, found, tolerance=1e-4, name="X")
+    found[:, 3] = (found[:, 3] + 1) % VOCAB_SIZE
+    with pytest.raises(ValueError, match="export as X does not translate as the model does"):
+        check_greedy(model, sentences, found, tolerance=1e-4, name="X")
 
 
 def test_nan_differences_fail_the_export_check():

@@ -400,8 +400,9 @@ def test_private_repository_stays_private(hub, folder):
     assert TOKEN not in str(refusal.value)
     hub.repositories["model", REPO].private = False
     with pytest.raises(ValueError, match="exists and is public; make it private"):
-        push_folder(folder, REPO, token=TOKEN, message="two", private=True)
+        push_folder(folder, REPO, token=TOKEN, message="two", private=True, revision="new")
     assert hub.repositories["model", REPO].titles == ["initial commit", "one"]
+    assert "new" not in hub.repositories["model", REPO].branches
 
 
 def test_unreachable_hub_is_a_clear_error(hub, folder, monkeypatch):

@@ -214,7 +214,9 @@ PRENORM |= {f"{stack}_learned_pos": True for stack in ("encoder", "decoder")}
 
 def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
     tensors = prenorm_tensors()
-    model = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM)).model
+    imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM))
+    model = imported.model
+    assert any("positions; the first 30 are kept." in note for note in imported.notes)
     with torch.no_grad():
         logits = model(*make_batch()).logits
     expected = prenorm_logits(tensors, *make_batch())

@@ -213,6 +213,18 @@ def test_marian_tokenizer_files_are_kept_and_name_their_class(tmp_path):
     }
 
 
+def test_tokenizer_files_that_are_links_elsewhere_are_refused(tmp_path):
+    """Otherwise a folder from someone else could take any file of its importer along."""
+    make_marian().save_pretrained(tmp_path / "marian")
+    for name in ("target.spm", "vocab.json"):
+        (tmp_path / "marian" / name).write_text("{}")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "marian" / "source.spm").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"source\.spm is a link to .*secret, which lies outside"):
+        import_marian(tmp_path / "marian", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_kept_marian_tokenizer_works(tmp_path):
     spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
     folder = tmp_path / "marian"

@@ -347,7 +347,8 @@ def test_only_safetensors_weights_are_read_and_nothing_is_unpickled(copied, caps
 
 def test_model_without_scores_is_rejected(copied, capsys):
     (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
-    assert "was never scored; score it on test pairs" in error_of(capsys, *request(copied))
+    line = error_of(capsys, *request(copied))
+    assert "was never scored; a card shows scores and samples: train with validation" in line
 
 
 def test_metrics_lacking_facts_for_the_card_are_rejected(copied, capsys):
@@ -717,11 +718,12 @@ def test_cards_example_is_a_correct_translation_if_there_is_one():
     for text in (render_card(content).text, render_card(facts()).text):
         assert "The last one is" not in text
     assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
-    content["published"]["samples"].append(last)
-    assert (
-        "The last one is the first whose translation equals its reference"
-        in render_card(content).text
-    )
+    told = "The last one is the first whose translation equals its reference"
+    wrong = {**last, "translation": "wrong"}
+    assert told in render_card(facts(samples=[wrong, wrong, wrong, last])).text
+    # The published form may translate otherwise than the run, which chose the last sample.
+    assert told not in render_card(facts(samples=[wrong, wrong, last, wrong])).text
+    assert told not in render_card(facts(samples=[wrong, wrong, wrong, wrong])).text
 
 
 @pytest.mark.parametrize("more", [["--license", "mit"], ["--space"]])

@@ -290,7 +290,7 @@ def options_of(parser):
 
 
 # Programs whose options are not ours.
-OTHERS = ("pip ", "python ", "make ", "accelerate ", "torchrun ")
+OTHERS = ("pip ", ".venv/bin/pip ", "python ", "make ", "accelerate ", "torchrun ")
 
 
 def test_every_option_mentioned_on_the_pages_exists():

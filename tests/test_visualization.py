@@ -394,3 +394,11 @@ def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
         save_figure(figure, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_matplotlib_every_picture_says_what_to_install(attention, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for plot in (plot_attention, plot_attention_lines):
+        with pytest.raises(ImportError, match="Pictures need matplotlib: pip install matplotlib"):
+            plot(attention)

@@ -44,8 +44,8 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
     for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
         if not (directory / file).is_file():
             raise RequestError(
-                f"{directory} holds no {file}; write one with vanilla-transformer export {name} "
-                f"RUN {directory}."
+                f"{directory} holds no {file}; export the model into a new folder, and give that: "
+                f"vanilla-transformer export {name} RUN OUT."
             )
     for file in _SETTINGS:
         read_json(directory / file)
@@ -84,7 +84,9 @@ class CTranslate2Engine(torch.nn.Module):
         self.target_tokens = read_json(_vocabulary(directory, "target"), list)
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.longest = read_json(directory / "config.json")["max_position_embeddings"]
+        self.longest = read_json(directory / "config.json", keys={"max_position_embeddings": int})[
+            "max_position_embeddings"
+        ]
         # The export has a table of positions, whatever encoding the model has.
         self.config = SimpleNamespace(
             position_encoding="learned", max_position_embeddings=self.longest

@@ -98,7 +98,9 @@ def check_greedy(
     never = [ids[0] for ids in never_produced(model.generation_config) if len(ids) == 1]
     logits[..., never] = -torch.inf
     gap = logits.amax(-1) - logits.gather(2, found[:, 1:, None]).squeeze(2)
-    ends = torch.isin(found[:, :-1], torch.tensor(model.generation_config.eos_token_id))
+    eos = model.generation_config.eos_token_id
+    ends = torch.isin(found[:, :-1], torch.tensor([] if eos is None else eos))
+    ends[:, 0] = False  # the start symbol, which is the end symbol too in fairseq's models
     gap = gap.masked_fill(ends.cummax(dim=1).values, 0.0)  # padding
     if not gap.max() <= tolerance:
         raise RequestError(

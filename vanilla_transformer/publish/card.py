@@ -220,7 +220,7 @@ def render_card(facts: Metrics) -> ModelCard:
         published=published,
         recipe=recipe,
         example=(right or samples)[0],
-        first_samples=_NUM_SAMPLES,
+        last_is_example=len(samples) > _NUM_SAMPLES and right[:1] == samples[-1:],
         source=LANGUAGES.get(languages[0], languages[0]),
         target=LANGUAGES.get(languages[1], languages[1]),
         name=published["repo_id"].rpartition("/")[2],
@@ -333,11 +333,14 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
     measured = {"scores": scores, "samples": whole.get("samples")}
     results = scores.values() if isinstance(scores, dict) else ()
     if not any("bleu" in result for result in results if isinstance(result, dict)):
-        raise RequestError(
-            f"{directory} was never scored; score it on test pairs: vanilla-transformer evaluate "
-            f"{directory} --test-file FILE --output {directory / METRICS} and publish with "
-            "--run."
-        )
+        if own is not None and "recipe" in own:
+            remedy = "a card shows scores and samples: train with validation or test pairs"
+        else:
+            remedy = (
+                f"score it on test pairs: vanilla-transformer evaluate {directory} --pair S-T "
+                f"--test-file FILE --output {directory / METRICS} and publish with --run"
+            )
+        raise RequestError(f"{directory} was never scored; {remedy}.")
     if own is not None and run is not None and "recipe" not in own:
         # Another average of the run's checkpoints, or one of them; which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}

@@ -73,15 +73,16 @@ def push_folder(
     place: dict[str, Any] = {"repo_id": repo_id, "repo_type": repo_type}
     with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
-        if revision is not None:
-            api.create_branch(**place, branch=revision, exist_ok=True)
-        before = api.repo_info(**place, revision=revision)
-    if private and not before.private:
+        is_private = api.repo_info(**place).private
+    if private and not is_private:
         raise RequestError(
             f"{repo_id} exists and is public; make it private in its settings first, or leave "
             "--private out."
         )
     with hub_errors(repo_id):
+        if revision is not None:
+            api.create_branch(**place, branch=revision, exist_ok=True)
+        before = api.repo_info(**place, revision=revision)
         stale = [
             file.rfilename
             for file in before.siblings or ()  # type: ignore[union-attr]  # not a kernel

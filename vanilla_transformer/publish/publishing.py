@@ -125,7 +125,8 @@ def publish(
 
     Raises:
         ValueError: the model cannot be published as it is, or the Hub refuses; the message says
-            what to do. Nothing on the Hub has changed then.
+            what to do. No file on the Hub has changed then; a new repository or branch may have
+            been created.
     """
     source, metrics_run = Path(directory), None if run is None else Path(run)
     check_repo_id(repo_id)

@@ -289,9 +289,6 @@ def plot_attention_lines(
     encoder, which is `layer=4`.
     `words` are the positions of the words whose lines are drawn (Figure 3 has one); None means all.
     """
-    from matplotlib import colormaps
-    from matplotlib.lines import Line2D
-
     weights, names = attention.select(kind, layer=layer, heads=heads)
     queries, keys = ([label(word) for word in words] for words in attention.words(kind))
     chosen = range(len(queries)) if words is None else words
@@ -299,6 +296,9 @@ def plot_attention_lines(
     height = 0.21 * max(len(queries), len(keys))
     left, right = (0.085 * max(map(label_width, words)) for words in (queries, keys))
     figure = new_figure(2.8 + left + right, 1.0 + height + 0.2 * -(-len(names) // 4))
+    from matplotlib import colormaps
+    from matplotlib.lines import Line2D
+
     axis = figure.subplots()
     palette = colormaps["tab10" if len(names) <= 10 else "hsv"]
     colours = palette(np.linspace(0, 0.95, len(names)) if len(names) > 10 else range(len(names)))

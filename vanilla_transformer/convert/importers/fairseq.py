@@ -116,7 +116,8 @@ def import_fairseq(
     tensors = _upgraded(state_dict(checkpoint["model"], f"{file}: model"))
     tables = _tables(options, tensors, file)
     learned = bool(options.get("encoder_learned_pos"))
-    rows = _position_rows(options, tensors) if learned else _longest(options)
+    positions = _position_rows(tensors) if learned else []
+    rows = min(positions, default=_longest(options))
     config = make_config(
         file,
         **tables.fields,
@@ -138,11 +139,14 @@ def import_fairseq(
     folder = file.parent if dictionaries is None else Path(dictionaries)
     sizes, required = (config.vocab_size, config.target_vocab_size), bool(dictionaries or bpe_codes)
     found = _dictionaries(options, folder, sizes, required=required)
+    notes = [] if found else ["There are no dictionaries; these are weights and ids only."]
+    if len(set(positions)) > 1:
+        lengths = " and ".join(map(str, positions))
+        notes.append(f"The learned tables have {lengths} positions; the first {rows} are kept.")
     if bpe_codes is not None:
         files = _fsmt_tokenizer_files(options, found, Path(bpe_codes))
-        return finish(Imported(model, files=files), output)
-    notes = () if found else ("There are no dictionaries; these are weights and ids only.",)
-    return finish(Imported(model, *_word_tokenizers(found, folder), notes=notes), output)
+        return finish(Imported(model, files=files, notes=tuple(notes)), output)
+    return finish(Imported(model, *_word_tokenizers(found, folder), notes=tuple(notes)), output)
 
 
 def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
@@ -206,11 +210,10 @@ def _longest(options: Mapping[str, Any]) -> int:
     return min(int(limit or 1024) for limit in limits)
 
 
-def _position_rows(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
-    """Return the number of positions that both learned tables have."""
+def _position_rows(tensors: Mapping[str, Tensor]) -> list[int]:
+    """Return the number of positions in the learned table of each stack that has one."""
     tables = [tensors.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
-    rows = [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
-    return min(rows, default=_longest(options))
+    return [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
 
 
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.pickles import read_pickle
 from ...storage.reading import read_json
-from ...storage.saved_model import indexed_files, read_generation_config
+from ...storage.saved_model import indexed_files, own_file, read_generation_config
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
@@ -131,7 +131,7 @@ def tokenizer_files(
     for name in there:
         if name.endswith(".json"):
             read_json(source / name)
-    files = {name: (source / name).read_bytes() for name in there}
+    files = {name: own_file(source / name).read_bytes() for name in there}
     if "tokenizer.json" not in files and "tokenizer_class" not in settings:
         settings["tokenizer_class"] = tokenizer_class
         files[_SETTINGS] = json.dumps(settings, indent=2).encode()
