@@ -2048,6 +2048,115 @@ MUTATIONS = [
         ":",
         "test_cldr.py::test_no_source_is_in_two_splits_for_any_seed",
     ),
+    # Requests, files and resumptions that were once misread.
+    Mutation(
+        "data/cldr/pairs.py",
+        '"percent", "date", "time", "interval"',
+        '"percent", "date", "interval"',
+        "test_cldr.py::test_languages_that_share_only_numbers_and_dates_are_refused",
+    ),
+    Mutation(
+        "recipes/pairs.py",
+        '"Unknown split|Bad split"',
+        '"Unknown split"',
+        "test_runs.py::test_missing_splits_of_a_data_set_are_held_out",
+    ),
+    Mutation(
+        "cli/translate.py",
+        "    _check_distinct(options.file, ",
+        "    print(options.file, ",
+        "test_cli_translate.py::test_no_file_is_given_twice",
+    ),
+    Mutation(
+        "data/readers.py",
+        "if not any(cell.strip() for cell in row):",
+        "if False:",
+        "test_reading.py::test_header_may_follow_blank_lines",
+    ),
+    Mutation(
+        "data/dataset.py",
+        'if kind not in ("pairs", "clean", "tokens"):',
+        "if not kind:",
+        "test_data.py::test_counting_and_cleaning_come_before_holding_out",
+    ),
+    Mutation(
+        "train/choosing.py",
+        '"early_stopping": recipe.stop_search_early',
+        '"early_stopping": False',
+        "test_runs.py::test_average_and_length_penalty_are_chosen_on_validation_pairs",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "if self.batch_tokens not in (None, batch_tokens):",
+        "if False:",
+        "test_trainer.py::test_resuming_with_other_batches_is_rejected",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "if self.order_seed not in (None, order_seed):",
+        "if False:",
+        "test_trainer.py::test_resuming_with_other_batches_is_rejected",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "        self.trainer.progress.stop()\n",
+        "        pass\n",
+        "test_trainer.py::test_only_the_training_itself_counts_as_its_time",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "self.progress = Progress(matmul_precision=self.progress.matmul_precision)",
+        "pass",
+        "test_trainer.py::test_only_the_training_itself_counts_as_its_time",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        " and not by_call:",
+        ":",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "batch_translation.py",
+        "if getattr(config, name, None) is not None]",
+        "if getattr(config, name, None)]",
+        "test_pipeline.py::test_forced_token_with_id_0_excludes_the_papers_search",
+    ),
+    Mutation(
+        "beam_search.py",
+        '    check_mask(attention_mask, shape[0], shape[1], "attention_mask")\n',
+        "",
+        "test_beam_search.py::test_sources_and_masks_of_a_wrong_shape_are_refused",
+    ),
+    Mutation(
+        "convert/verification.py",
+        "    ends[:, 0] = False",
+        "    ends[:, 0] = ends[:, 0]",
+        "test_export_marian.py::test_greedy_check_covers_models_that_start_with_their_end_symbol",
+    ),
+    Mutation(
+        "convert/importers/safe_files.py",
+        "own_file(source / name).read_bytes()",
+        "(source / name).read_bytes()",
+        "test_import_marian.py::test_tokenizer_files_that_are_links_elsewhere_are_refused",
+    ),
+    Mutation(
+        "publish/card.py",
+        " and right[:1] == samples[-1:]",
+        "",
+        "test_publishing.py::test_cards_example_is_a_correct_translation_if_there_is_one",
+    ),
+    Mutation(
+        "evaluation/models.py",
+        "        target_ids(model, tokenizer, references[window], first=start + 1)\n",
+        "",
+        "test_evaluation.py::test_too_long_reference_is_refused_before_translation_starts",
+    ),
+    Mutation(
+        "evaluation/scores.py",
+        "for kind in set(labels):",
+        "for kind in labels:",
+        "test_evaluation.py::test_exact_match_by_kind_counts_each_sentence_once",
+    ),
 ]
 
 

@@ -558,6 +558,7 @@ def test_broken_space_is_not_pushed(hub, run, capsys, monkeypatch):
 def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatch, capsys):
     files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     foreign = {"modeling_other.py": b"raise SystemExit", "pytorch_model.bin": b"code", "x.txt": b""}
+    files["spiece.model"] = b"a vocabulary of SentencePiece"
     hub.repositories["model", REPO] = repository = Repository()
     first = repository.commit("main", {**files, **foreign}, "Publish")
     repository.commit("main", {"README.md": b"emptied"}, "Empty")
@@ -572,7 +573,7 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     expected = translated(run)
     assert translated(REPO, "--revision", first) == expected
     downloaded = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
-    assert "model.safetensors" in downloaded
+    assert {"model.safetensors", "spiece.model"} <= downloaded
     assert not downloaded & {*foreign, "README.md", "metrics.json"}
     assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
     assert f"{REPO} on the Hub has no revision gone" in translated(
