@@ -21,8 +21,9 @@
 # module. At the end a small Transformer learns 200 Chinese sentences by heart and says "Good
 # morning."
 #
-# It takes less than five minutes on two CPU cores. Run it in its own folder, `training/paper`, with
-# `pip install -e ".[notebook]"`; `make notebook` writes the pages that you see on GitHub.
+# It takes less than five minutes on two CPU cores. Run `pip install -e ".[notebook]"` in the root of
+# the clone, then open the notebook in its own folder, `training/paper`. `make notebook` writes the
+# pages that you see on GitHub.
 #
 # Letters for shapes: B sentences in a batch, S tokens of the source, T tokens of the target, h
 # heads, d_k and d_v the widths of a head's keys and values, d the width of the model, V the
@@ -372,6 +373,9 @@ for axis, (title, allowed) in zip(
         axis.text(column, row, "×", ha="center", va="center", color="0.6")
 
 # %% [markdown]
+# The third picture hides the padding of the target as well. The package does not need that mask:
+# this padding is on the right, so the look-ahead mask already hides it from every real token.
+#
 # With the padding mask, a sentence has the same states next to a longer one as alone. (The states
 # *at* the padding are not used; nothing attends to them.)
 
@@ -500,7 +504,8 @@ left.grid(alpha=0.4)
 # $\mu$ and $\sigma^2$ are the mean and the (biased) variance of the d numbers of *one token*.
 # BatchNorm takes the mean and variance of *one feature* over all tokens of the batch. So with
 # BatchNorm a sentence's result in training depends on its neighbours and on the padding, and in
-# decoding, where positions come one by one, there is no batch of positions to average over.
+# decoding, where positions come one by one, it must use averages kept from training, which need not
+# fit the sentence at hand.
 
 
 # %%
@@ -723,9 +728,10 @@ axis.grid(alpha=0.4)
 
 # %% [markdown]
 # **This is memorised, not learnt.** The model reproduces nearly all of its 200 sentences to the
-# letter, and these are the only sentences it has ever seen. For a new sentence it gives the most
-# similar thing that it knows. Two hundred pairs cannot teach a language; the model cards of this
-# project have models trained on tens of thousands.
+# letter, and these are the only sentences it has ever seen. A new sentence gets a known one that
+# resembles it ("I like fish."), or pieces of several, which need not even make words ("He is
+# veryn."). Two hundred pairs cannot teach a language; the model cards of this project have models
+# trained on tens of thousands.
 
 # %%
 outputs = translate(trained, chinese)
@@ -768,7 +774,7 @@ with torch.no_grad():
         logits = trained(encoder_outputs=memory, decoder_input_ids=so_far).logits[0, -1]
         best = logits.softmax(-1).topk(3)
         candidates = zip(
-            pictures.token_words(tokenizer, best.indices.tolist()),
+            [pictures.token_words(tokenizer, [*written, i])[-1] for i in best.indices.tolist()],
             best.values.tolist(),
             strict=True,
         )
@@ -865,8 +871,9 @@ pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1)
 # ## What popular notes get wrong
 #
 # > **"The mask multiplies the scores by 0."** A score of 0 is not "no attention": $e^0 = 1$. The
-# > row below gives the forbidden positions a large share. Multiplying the *weights* by 0 gives rows
-# > that no longer sum to one. A mask is added before the softmax.
+# > output below gives the forbidden positions 0.17 of the weight, more than the 0.14 that they have
+# > with no mask at all. Multiplying the *weights* by 0 gives rows that no longer sum to one. A mask
+# > is added before the softmax.
 # >
 # > **"A word cannot attend to itself."** It can, and often does; the look-ahead mask allows
 # > $s \le t$, with the diagonal. With the diagonal forbidden, the first position would have nothing
@@ -962,11 +969,11 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 #    a quarter of the sentences. Sinusoids exist for any position, but the model has only learnt the
 #    first few.
 # 8. **Forget $1 / \sqrt{d_k}$** in the trained model: set `scaling = 1.0` in each `self_attn` and
-#    `cross_attn` of its layers. Expect to lose only some 7 sentences: $d_k$ is 32 here. What does
-#    the table of Section 4 say about it? Train with one head ($d_k = 128$) and do the same: some 37
-#    are lost.
-# 9. **Reward length:** `length_penalty=5.0` in Section 14. Expect nonsense in first place, as long
-#    as the limit allows; with 0.0 the same order as before.
+#    `cross_attn` of its layers. Expect to lose only some 7 sentences: $d_k$ is 32 here, between the
+#    rows 16 and 64 of the table in Section 4. How does the table explain it? Train with one head
+#    ($d_k = 128$) and do the same: some 37 are lost.
+# 9. **Reward length:** `length_penalty=5.0` in Section 14. Expect nonsense in first place that runs
+#    on to the length limit; with 0.0 the order is the same as before.
 # 10. **Norm first:** `train(norm_first=True)`. Expect about the same: with two layers both are easy
 #     to train. Then give both `encoder_layers=6, decoder_layers=6`: in the paper's order six layers
 #     learn more slowly than two (190 sentences after 50 epochs). How many has norm first?

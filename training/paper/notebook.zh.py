@@ -17,7 +17,7 @@
 #
 # 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."。
 #
-# 在两个 CPU 核上运行不到五分钟。请先执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
+# 在两个 CPU 核上运行不到五分钟。请先在仓库根目录执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中打开并运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
 #
 # 表示形状的字母：B 是一个批次中的句子数，S 是源语言句子的词元（token）数，T 是目标语言句子的词元数，h 是注意力头数，d_k 和 d_v 是一个头的键和值的宽度，d 是模型的宽度，V 是词表大小。
 
@@ -336,6 +336,8 @@ for axis, (title, allowed) in zip(
         axis.text(column, row, "×", ha="center", va="center", color="0.6")
 
 # %% [markdown]
+# 第三幅图还遮住了译文的填充。本项目不需要这样做：译文的填充都在右边，前瞻掩码已经使真正的词元看不到它。
+#
 # 有了填充掩码，短句与长句放在一起计算，得到的状态与单独计算时相同。（填充位置**上**的状态没有用处，谁也不会去看。）
 
 # %%
@@ -450,7 +452,7 @@ left.grid(alpha=0.4)
 #
 # $$\mathrm{LayerNorm}(x) = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
 #
-# $\mu$ 和 $\sigma^2$ 是**一个词元**的 d 个数的均值和（有偏）方差。批归一化（BatchNorm）则是对**一个特征**，在批次的所有词元上求均值和方差。所以用批归一化训练时，一个句子的结果会受同批其他句子和填充的影响；而解码时词元是一个接一个产生的，根本没有一批位置可以拿来求平均。
+# $\mu$ 和 $\sigma^2$ 是**一个词元**的 d 个数的均值和（有偏）方差。批归一化（BatchNorm）则是对**一个特征**，在批次的所有词元上求均值和方差。所以用批归一化训练时，一个句子的结果会受同批其他句子和填充的影响；而解码时词元是一个接一个产生的，只能改用训练时积累的平均值，它未必适合眼前的句子。
 
 
 # %%
@@ -655,7 +657,7 @@ axis.set(xlabel="update", ylabel="training loss (nats per token)", ylim=(0, None
 axis.grid(alpha=0.4)
 
 # %% [markdown]
-# **这是背下来的，不是学会的。** 模型几乎能一字不差地复述全部 200 个句子，而它见过的也只有这些句子。遇到新句子，它只能给出自己知道的最相近的东西。两百个句对教不会一门语言；用几万个句对训练的模型，见本项目的模型卡片。
+# **这是背下来的，不是学会的。** 模型几乎能一字不差地复述全部 200 个句子，而它见过的也只有这些句子。遇到新句子，它要么给出一个相近的旧句子（"I like fish."），要么把几个旧句子的片段拼在一起，有时连单词都拼不成（"He is veryn."）。两百个句对教不会一门语言；用几万个句对训练的模型，见本项目的模型卡片。
 
 # %%
 outputs = translate(trained, chinese)
@@ -695,7 +697,7 @@ with torch.no_grad():
         logits = trained(encoder_outputs=memory, decoder_input_ids=so_far).logits[0, -1]
         best = logits.softmax(-1).topk(3)
         candidates = zip(
-            pictures.token_words(tokenizer, best.indices.tolist()),
+            [pictures.token_words(tokenizer, [*written, i])[-1] for i in best.indices.tolist()],
             best.values.tolist(),
             strict=True,
         )
@@ -785,7 +787,7 @@ pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1)
 # %% [markdown]
 # ## 流行的笔记常犯的错误
 #
-# > **“掩码就是把得分乘以 0。”** 得分为 0 并不等于不看：$e^0 = 1$，下面的输出中，被禁止的位置照样分到不少权重。如果把**权重**乘以 0，每行之和又不再是 1。正确的做法是在 softmax 之前把掩码加到得分上。
+# > **“掩码就是把得分乘以 0。”** 得分为 0 并不等于不看：$e^0 = 1$，下面的输出中，被禁止的位置分到 0.17 的权重，比完全不加掩码时的 0.14 还多。如果把**权重**乘以 0，每行之和又不再是 1。正确的做法是在 softmax 之前把掩码加到得分上。
 # >
 # > **“一个词看不到它自己。”** 能看到，而且常常就在看自己；前瞻掩码允许 $s \le t$，包括对角线。如果连对角线也禁止，第一个位置就没有任何东西可看了。
 # >
@@ -857,7 +859,7 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 #
 #    几乎所有句子都应当译对。为什么？两百个句子单凭用词就能区分；而在解码器中，前瞻掩码泄露了顺序：第一个位置只看到一个词元，第二个位置看到两个。请找出两个这样的编码器分不清的句子。
 # 7. **平移位置：** 对训练好的模型，设 `trained.model.encoder.embed_positions.offset = 5`，解码器也一样。应当有四分之一的句子译错。正弦位置编码对任何位置都有定义，但模型只学过最前面的几个。
-# 8. **忘记 $1 / \sqrt{d_k}$：** 对训练好的模型，把各层 `self_attn` 和 `cross_attn` 的 `scaling` 设为 1.0。应当只有 7 个左右的句子译错：这里的 $d_k$ 是 32，对应第 4 节表中的哪一行？改用一个头（$d_k = 128$）训练，再做同样的改动，会错 37 个左右。
+# 8. **忘记 $1 / \sqrt{d_k}$：** 对训练好的模型，把各层 `self_attn` 和 `cross_attn` 的 `scaling` 设为 1.0。应当只有 7 个左右的句子译错：这里的 $d_k$ 只有 32，介于第 4 节表中的 16 和 64 两行之间。表中的数字怎样解释这个结果？改用一个头（$d_k = 128$）训练，再做同样的改动，会错 37 个左右。
 # 9. **奖励长句：** 在第 14 节用 `length_penalty=5.0`。排在首位的应当是一长串胡言乱语，一直到长度上限；用 0.0 时，次序与原来相同。
 # 10. **先做层归一化：** `train(norm_first=True)`。结果应当差不多：只有两层，两种都容易训练。再给两者都加上 `encoder_layers=6, decoder_layers=6`：按论文的次序，六层比两层学得慢（50 轮之后对 190 个）。先做层归一化又能对多少个？
 # 11. **反过来译：** 在 `train()` 之前交换 `chinese` 和 `english`，让模型用中文说 "Good morning."。应当译对 194 个左右。
