@@ -6,43 +6,43 @@ CONSTRAINTS ?= constraints.txt
 PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(notdir $(CONSTRAINTS))
 
 .PHONY: demo test test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook clean
 
-demo: $(VENV)/.installed
+demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
 
-test: $(VENV)/.installed
+test: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
 
-test-slow: $(VENV)/.installed
+test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
 # Tests killed processes, failing writes, damaged files and hostile requests, for a quarter of an hour.
 # HOSTILE="--kills 100 --rows 1000" runs more of them.
-test-hostile: $(VENV)/.installed
+test-hostile: $(STAMP)
 	$(BIN)/python tests/hostile $(HOSTILE)
 
 # Tests the exports with the engines that run them; `make test` does not install these.
-test-export: $(VENV)/.installed
+test-export: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	$(BIN)/python -m pytest -q tests/test_export_*.py tests/test_engines.py tests/test_serving.py
 
-# Tests the imports with the tokenizers of their sources; `make test` does not install these.
-test-import: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[import]"
+# Tests the imports alone, with the tokenizers of their sources; `make test` runs these tests too.
+test-import: $(STAMP)
 	$(BIN)/python -m pytest -q tests/test_import_*.py tests/test_two_vocabularies.py
 
 # Runs the common model tests of transformers. HF_TESTS_ROOT is the path of a checkout of transformers.
-test-hf: $(VENV)/.installed
+test-hf: $(STAMP)
 	$(BIN)/python tests/hf/run_common_tests.py
 
 # Close all other programs first. DATA=train.jsonl.gz replaces the generated pairs, and
 # PAIRS="30000 300000 5000000" the default numbers of pairs. RUN=runs/multi30k_en_de
 # TEST=test.jsonl.gz add real sentences to decoding, and EXPORT=1 adds the other engines.
 BENCHMARKS := training/benchmarks
-benchmarks: $(VENV)/.installed
+benchmarks: $(STAMP)
 	$(BIN)/python $(BENCHMARKS)/training.py --size small $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --batch-tokens 1024 --steps 1 $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(BENCHMARKS)/training.py --size base --memory --only ours,ours_bf16,marian_buckets,marian_bf16
@@ -55,19 +55,20 @@ benchmarks: $(VENV)/.installed
 	$(BIN)/python $(BENCHMARKS)/report.py
 
 # Needs a CUDA device. Takes nine minutes at most; finished measurements are kept.
-benchmarks-gpu: $(VENV)/.installed
+benchmarks-gpu: $(STAMP)
 	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu
 
 # Writes and runs the paper as a notebook in both languages; some minutes each.
-notebook: $(VENV)/.installed
+notebook: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[notebook]"
 	$(BIN)/python training/paper/execute.py
 
-lint: $(VENV)/.installed
+lint: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
-$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@rm -f $(VENV)/.installed*  # of other versions
 	@echo "Installing into $(VENV). This takes some minutes, once."
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
 	touch $@

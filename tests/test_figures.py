@@ -84,7 +84,7 @@ def test_benchmark_page_and_charts_equal_the_result_files():
         assert (path.read_text("utf-8") if path.exists() else None) == drawn, name
 
 
-@pytest.mark.parametrize("figure", ["2479", "1.82", "39.8", "29,000", "96.2", "4.8 minutes"])
+@pytest.mark.parametrize("figure", ["2479", "1.75", "39.8", "29,000", "96.2", "4.8 minutes"])
 def test_figures_changed_by_hand_are_noticed(figure):
     changed = README.replace(f"| {figure}", "| 7", 1) if f"| {figure}" in README else None
     changed = changed or README.replace(f"BLEU {figure} |", "BLEU 7 |", 1)

@@ -111,6 +111,8 @@ def main() -> int:
 def report(all_sections: dict[str, tuple[Section, int]], options: argparse.Namespace) -> int:
     """Run the selected sections, and print and write their outcomes."""
     only, _, case_number = (options.only or "").partition(":")
+    if only and only not in all_sections:
+        raise SystemExit(f"--only: there is no {only!r}; give one of {', '.join(all_sections)}.")
     facts, defects = {}, []
     print(f"{'':34}{'tried':>8}{'right':>8}{'refused':>9}{'else':>6}{'seconds':>9}")
     for name, (section, count) in all_sections.items():

@@ -50,7 +50,7 @@ class Contender(NamedTuple):
 CONTENDERS = {
     "generate": Contender(search={**HOST, "early_stopping": False}),
     "generate, early stopping": Contender(search=HOST | EARLY),
-    "ours": Contender(search={"early_stopping": False}),
+    "ours: beam_search": Contender(search={"early_stopping": False}),
     "ours, early stopping": Contender(search=EARLY),
     BASELINE: Contender("ctranslate2", "float32"),
     "CTranslate2 int8": Contender("ctranslate2", "int8"),

@@ -42,7 +42,9 @@ SPECIAL = [0, 1, 2, 3]
 # Parts of a training update, by words in the names of kernels; the first match counts.
 PARTS = {
     "attention": ("flash", "fmha", "attention", "sdpa"),
-    "matrix products": ("gemm", "gemv", "cutlass", "cublas", "matmul", "addmm", "::mm", "::bmm"),
+    "matrix products": (
+        *("gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "addmm", "::mm", "::bmm"),
+    ),
     "optimizer": ("multi_tensor", "adam", "foreach"),
     "copies and casts": ("memcpy", "copy_", "memset"),
 }

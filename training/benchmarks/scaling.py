@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from interleave import peak_mib
 from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
@@ -115,12 +115,7 @@ def start(count: int, cache: str, distinct: int) -> dict[str, float]:
     collating = (time.perf_counter() - started) / len(others)
     own = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8")
     anonymous = next(line for line in own.splitlines() if line.startswith("Anonymous"))
-    return {
-        "seconds": seconds,
-        "collating": collating,
-        "own_mib": int(anonymous.split()[1]) / 1024,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+    return {"seconds": seconds, "collating": collating, "own_mib": int(anonymous.split()[1]) / 1024}
 
 
 def open_cached(count: int, cache: str, distinct: int) -> tuple[object, TokenBatchSampler]:
@@ -140,7 +135,7 @@ def plan(count: int) -> dict[str, float]:
         lengths = np.clip(rng.lognormal(3.2, 0.5, size), 2, 250)
         source[start : start + size] = lengths
         target[start : start + size] = np.clip(lengths * rng.normal(1.05, 0.15, size), 2, 250)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mib()
     started = time.perf_counter()
     batches = TokenBatchSampler(source, target, max_tokens=Recipe.batch_tokens)
     first = time.perf_counter()
@@ -148,7 +143,7 @@ def plan(count: int) -> dict[str, float]:
     return {
         "counting": first - started,
         "planning": time.perf_counter() - first,
-        "bytes": 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / count,
+        "bytes": 2**20 * (peak_mib() - before) / count,
         "batches": len(batches),
     }
 
@@ -242,7 +237,7 @@ def measure(options: argparse.Namespace, cache: str) -> dict[str, object]:
         row += [round(statistics.median(mine)), round(ratio, 3)]
     columns = [
         "pairs",
-        "read and written, pairs/s",
+        "made, read and written, pairs/s",
         "tokenised, pairs/s",
         "bare tokenizer, pairs/s",
     ]

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import math
-import resource
+import random
 import statistics
 import subprocess
 import sys
@@ -39,6 +39,7 @@ from transformers import (
     TrainerCallback,
 )
 
+from interleave import peak_mib
 from report import write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
@@ -204,6 +205,17 @@ class BucketTrainer(Seq2SeqTrainer):
         return self.accelerator.prepare(loader)
 
 
+class GroupedTrainer(Seq2SeqTrainer):
+    """`Seq2SeqTrainer` with `group_by_length`, whose epoch would begin with the longest batches."""
+
+    def _get_train_sampler(self, train_dataset: object = None) -> list[int]:
+        """Return the same batches in random order, since a round trains on only the first ones."""
+        order, size = list(super()._get_train_sampler(train_dataset)), self.args.train_batch_size
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        random.Random(self.args.seed).shuffle(batches)
+        return [index for batch in batches for index in batch]
+
+
 class Watch(TrainerCallback):
     """Collator that counts the real tokens of each batch, and the time when each update ends."""
 
@@ -272,7 +284,8 @@ def make_trainer(
         )
         prepares = None if contender.model == "torch" else model
         watch = Watch(DataCollatorForSeq2Seq(tokenizer, model=prepares))
-        kind = BucketTrainer if contender.batches == "buckets" else Seq2SeqTrainer
+        kinds = {"buckets": BucketTrainer, "grouped": GroupedTrainer}
+        kind = kinds.get(contender.batches, Seq2SeqTrainer)
         trainer = kind(model, arguments, train_dataset=data, data_collator=watch)
         trainer.batch_tokens = options.batch_tokens
     trainer.data_collator = watch
@@ -417,7 +430,7 @@ def peak_memory(name: str, size: Size, options: argparse.Namespace) -> float:
     data = fixed_data(size, options)
     tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
     run_round({name: make_trainer(CONTENDERS[name], size, data, tokenizer, options)}, 0)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_mib()
 
 
 def main() -> None:
