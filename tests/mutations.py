@@ -1766,7 +1766,7 @@ MUTATIONS = [
     ),
     Mutation(
         "storage/atomic.py",
-        "            _let_others_read_weights(aside / output.name)\n",
+        "            let_others_read_weights(aside / output.name)\n",
         "",
         "test_atomic.py::test_weights_have_the_permissions_of_other_files",
     ),

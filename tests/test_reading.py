@@ -407,6 +407,13 @@ def test_csv_uses_semicolons_if_the_first_line_has_no_comma(tmp_path):
     assert read(path) == pairs
 
 
+@pytest.mark.parametrize("before", [b"\r\n", b"sep=;\r\n", b"\n \n"])
+def test_delimiter_is_that_of_the_first_line_with_text(tmp_path, before):
+    pairs = [("Hello, world", "Hallo, Welt"), ("Yes, I do", "Ja, ich will")]
+    table = comma_separated([("de", "en"), *(pair[::-1] for pair in pairs)], delimiter=";")
+    assert read(write(tmp_path / "a.csv", before + table)) == pairs
+
+
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "dataset"])
 @pytest.mark.parametrize(
     ("header", "columns"),

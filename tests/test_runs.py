@@ -456,8 +456,10 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path
 def test_run_cannot_be_shortened(finished, tmp_path):
     recipe, run, _ = finished
     shutil.copytree(run, tmp_path / "run")
+    before = (run / "recipe.yaml").read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="this run has done 9 updates"):
         run_recipe(dataclasses.replace(recipe, max_steps=5), tmp_path / "run")
+    assert (tmp_path / "run" / "recipe.yaml").read_text(encoding="utf-8") == before
 
 
 def test_another_recipe_is_rejected_with_its_differences(finished):
@@ -496,7 +498,7 @@ def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
     for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match=r"without its checkpoints .* \(max_steps: 1 -> 2\)"):
+    with pytest.raises(ValueError, match=r"without a whole checkpoint .* \(max_steps: 1 -> 2\)"):
         run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
     with pytest.raises(ValueError, match=r"another recipe \(seed: 0 -> 7\)"):
         run_recipe(dataclasses.replace(recipe, seed=7), tmp_path / "run")
@@ -809,6 +811,52 @@ def test_unwritable_directory_is_rejected_before_any_work(tmp_path, monkeypatch)
     monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
     with pytest.raises(ValueError, match="closed cannot be written to; give another --output-dir"):
         run_recipe(recipe, tmp_path / "closed" / "new" / "run")
+
+
+def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
+    """Its values would otherwise be those of `evaluate` and `compare` from then on."""
+    recipe, run, metrics = copied
+    before = (run / "recipe.yaml").read_text(encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(dataclasses.replace(recipe, max_steps=20, num_samples=1), run)
+    assert run_recipe(recipe, run) == metrics
+    assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
+
+
+def test_complete_run_with_broken_checkpoints_is_not_trained_anew(copied):
+    recipe, run, _ = copied
+    weights = (run / "model.safetensors").read_bytes()
+    for path in (run / "checkpoints").glob("*/optimizer.pt"):
+        path.unlink()
+    with pytest.raises(RequestError, match="is complete, and without a whole checkpoint it cannot"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_file_given_as_a_data_set_is_refused(tmp_path):
+    """It has no splits, so that the pairs would train, validate and test."""
+    path = tiny_recipe(tmp_path, train_file="null", dataset=str(tmp_path / "train.jsonl"))
+    with pytest.raises(RequestError, match=r"got the file .*train\.jsonl, which has no splits"):
+        run_recipe(load_recipe(str(path)), tmp_path / "run")
+
+
+def test_model_without_a_recipe_is_evaluated_with_its_own_beams(finished, tmp_path, monkeypatch):
+    _, run, _ = finished
+    model = shutil.copytree(run, tmp_path / "model", ignore=shutil.ignore_patterns("recipe.yaml"))
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 3, 3)
+    beams = []
+
+    def stop(recipe, *rest):
+        beams.append(recipe.num_beams)
+        raise InterruptedError
+
+    monkeypatch.setattr("vanilla_transformer.train.evaluating.score_test_set", stop)
+    for given in ({}, {"num_beams": 3}):
+        with pytest.raises(InterruptedError):
+            evaluate_run(model, pair="de-en", test_file=pairs, **given)
+    assert beams == [1, 3]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from transformers import TrainerCallback
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import outlook
+from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import (
     Progress,
     checkpoints,
@@ -212,6 +213,37 @@ def test_training_killed_while_saving_resumes_from_the_last_checkpoint(tmp_path,
     second = make_trainer(tmp_path)
     second.train(resume_from_checkpoint=True)
     assert_equal(weights(second), uninterrupted[1])
+
+
+def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkeypatch):
+    """Otherwise the training would begin again, and remove the later checkpoints."""
+    make_trainer(tmp_path, max_steps=4).train()
+    checkpoint = tmp_path / "checkpoint-4"
+    modes = {path.stat().st_mode for path in checkpoint.glob("*.*") if path.suffix != ".pt"}
+    assert len(modes) == 1  # who may read the config may read the weights
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("vanilla_transformer.train.checkpoints.sha256", refuse)
+    with pytest.raises(PermissionError):
+        make_trainer(tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_signal_in_an_epoch_saves_once_and_evaluates_nothing(tmp_path):
+    """If evaluation and checkpoints go by epochs."""
+    sealed, evaluated = [], []
+    interrupt = At(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    by_epoch = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    trainer = make_trainer(tmp_path, callbacks=[interrupt], **by_epoch)
+    seal, evaluate = trainer_module.seal, trainer.evaluate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "seal", lambda path: sealed.append(path.name) or seal(path))
+        patch.setattr(trainer, "evaluate", lambda *a, **k: evaluated.append(1) or evaluate(*a, **k))
+        with pytest.raises(TrainingInterrupted):
+            trainer.train()
+    assert len(sealed) == len(set(sealed)) == 2
+    assert len(evaluated) == 1  # at the end of the first epoch
 
 
 def test_signal_before_the_first_checkpoint_does_not_promise_to_resume(tmp_path):

@@ -14,7 +14,7 @@ import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -396,8 +396,7 @@ def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
         return _decoded(line) + "\n"
 
     lines = _lines(path)
-    head = list(islice(lines, 1))
-    delimiter = ";" if head and b"," not in head[0] and b";" in head[0] else ","
+    head, delimiter = _delimiter(lines)
     # After an error both the map and the reader can continue with the next line.
     rows = csv.reader(map(text_of, chain(head, lines)), delimiter=delimiter, strict=True)
     while True:
@@ -410,6 +409,19 @@ def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
             skip(f"{path}:{first}", error)
             continue
         yield first, row
+
+
+def _delimiter(lines: Iterator[bytes]) -> tuple[list[bytes], str]:
+    """Return the delimiter, and the lines read to find it; excel's `sep=;` becomes a blank line."""
+    head: list[bytes] = []
+    for line in lines:
+        named = re.fullmatch(rb"sep=([,;])\s*", line)
+        head.append(b"" if named else line)
+        if named:
+            return head, named[1].decode()
+        if line.strip():
+            return head, ";" if b"," not in line and b";" in line else ","
+    return head, ","
 
 
 def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[str, str]]:

@@ -127,6 +127,7 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
     from ..data.dataset import load_pairs
+    from ..data.readers import kind_of
 
     source, target = recipe.languages
     options: dict[str, Any] = {
@@ -144,6 +145,11 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     if recipe.generated is not None:
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     try:
+        if kind_of(recipe.dataset) != "hub":
+            raise RequestError(
+                f"dataset: got the file {recipe.dataset}, which has no splits; give files with "
+                "--train-file, --validation-file and --test-file."
+            )
         return load_pairs(
             recipe.dataset,
             split=split,

@@ -161,7 +161,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     try:
         with writing(output), _folder_inside(output.parent, name=output) as aside:
             yield aside / output.name
-            _let_others_read_weights(aside / output.name)
+            let_others_read_weights(aside / output.name)
             move_into_place(aside / output.name, output)
     finally:
         for folder in created:
@@ -181,7 +181,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
         shutil.rmtree(abandoned, ignore_errors=True)
     with writing(folder / last), _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
         yield aside
-        _let_others_read_weights(aside)
+        let_others_read_weights(aside)
         sync(*aside.iterdir())
         for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
             path.replace(folder / path.name)
@@ -201,7 +201,7 @@ def _folder_inside(parent: Path, *, name: Path, prefix: str = PARTIAL) -> Iterat
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _let_others_read_weights(folder: Path) -> None:
+def let_others_read_weights(folder: Path) -> None:
     """Give weights the permissions of config.json: safetensors lets only their owner read them."""
     if not (folder / "config.json").is_file():
         return

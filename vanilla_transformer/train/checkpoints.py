@@ -22,7 +22,7 @@ from transformers import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
 from ..errors import RequestError
-from ..storage.atomic import sync, write_json, writing
+from ..storage.atomic import let_others_read_weights, sync, write_json, writing
 from ..storage.pickles import read_pickle
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CHECKPOINTS
@@ -239,6 +239,7 @@ def changed_files(folder: Path, recorded: object) -> list[str]:
 
 def seal(checkpoint: Path) -> None:
     """Mark a checkpoint as whole: write its manifest with each file's name, size and SHA-256."""
+    let_others_read_weights(checkpoint)
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
     names = sorted(name for name in names if name != MANIFEST)
     sync(*(checkpoint / name for name in names), checkpoint)
@@ -246,12 +247,16 @@ def seal(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Return whether all files of a checkpoint match its manifest and its progress is readable."""
+    """Return whether all files of a checkpoint match its manifest.
+
+    Raises:
+        OSError: a file is there but cannot be read, which says nothing about its content.
+    """
     try:
         if changed_files(checkpoint, read_json(checkpoint / MANIFEST).get("files")):
             return False
         Progress.load(checkpoint)
-    except (OSError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
     return True
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..beam_search import default_beams
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu
 from ..recipes.pairs import (
@@ -62,6 +63,8 @@ def evaluate_run(
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+    if not (run / RECIPE).is_file() and "num_beams" not in overrides:
+        recipe = dataclasses.replace(recipe, num_beams=default_beams(model))
     _, language = recipe.languages
     for kind in bleu:  # fail before the long work if a package is not installed
         other_bleu(kind)(["a"], ["a"], target_language=language)

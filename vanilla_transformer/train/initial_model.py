@@ -48,8 +48,11 @@ def identify_model(name: str) -> dict[str, Any]:
         )
     tokenizer = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
     return {
-        # The cache names the folder of a Hub snapshot after its commit.
-        "revision": folder.name if folder.parent.name == "snapshots" else None,
+        # The cache names the folder of a Hub snapshot after its commit. A folder given by its path
+        # has none, wherever it lies.
+        "revision": folder.name
+        if folder != Path(name) and folder.parent.name == "snapshots"
+        else None,
         "files": [
             {"name": path.name, "sha256": sha256(path)}
             for path in [*weight_files(folder), *tokenizer]

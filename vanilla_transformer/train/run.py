@@ -36,8 +36,8 @@ from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
-from ..recipes.recipe import Recipe, check_text
-from ..storage.atomic import files_written_aside, write_aside, write_json
+from ..recipes.recipe import Recipe, check_text, load_recipe
+from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
 from ..storage.metrics import Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
@@ -127,9 +127,15 @@ def run_recipe(
                 held.enter_context(training_lock(run))
                 # Another process may have started since the first check.
                 check_ours(recipe, run, resume=resume)
+                last = last_whole_checkpoint(run / CHECKPOINTS)
+                if last is not None:  # refuse too few updates before anything is written
+                    _is_final(last, recipe)
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
+                if args.should_save and load_recipe(str(run / RECIPE)) != recipe:
+                    # A continuation was stopped before its first update.
+                    write_text(run / RECIPE, recipe.to_yaml())
                 return metrics
             tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
         final = _train(recipe, args, tokenizer, data)

@@ -66,9 +66,10 @@ def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
             "--output-dir, or the original values."
         )
-    if differences and not checkpoints(run / CHECKPOINTS):
+    complete = (run / METRICS).is_file() or not checkpoints(run / CHECKPOINTS)
+    if differences and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
-            f"{run} is complete, and without its checkpoints it cannot continue "
+            f"{run} is complete, and without a whole checkpoint it cannot continue "
             f"({'; '.join(differences)}); give another --output-dir, or the original values."
         )
 

@@ -762,6 +762,7 @@ class _RunControl(TrainerCallback):
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
+        self.stopped = False
         self.trainer.progress.start()
 
     def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -789,9 +790,16 @@ class _RunControl(TrainerCallback):
             logger.info("Stopping after %.1f minutes of training.", minutes)
             control.should_training_stop = control.should_log = True
             control.should_evaluate = args.eval_strategy != "no"
+        self.stopped = bool(signum or out_of_time)
         if signum:
             self.trainer._signals.received = signum
             control.should_training_stop, control.should_evaluate = True, False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        # transformers calls this when a training stops in mid-epoch too, and then evaluates and
+        # saves again if these go by epochs.
+        if self.stopped and state.global_step % self.trainer.updates_per_epoch:
+            control.should_log = control.should_evaluate = control.should_save = False
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         if stopped_early(state.log_history, args.early_stopping_patience):
