@@ -2157,6 +2157,66 @@ MUTATIONS = [
         "for kind in labels:",
         "test_evaluation.py::test_exact_match_by_kind_counts_each_sentence_once",
     ),
+    Mutation(
+        "train/checkpoints.py",
+        "except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):",
+        "except (OSError, ValueError):",
+        "test_trainer.py::test_unreadable_checkpoint_is_an_error_and_not_a_broken_one",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "    let_others_read_weights(checkpoint)\n",
+        "",
+        "test_trainer.py::test_unreadable_checkpoint_is_an_error_and_not_a_broken_one",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        "and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:",
+        "and not checkpoints(run / CHECKPOINTS):",
+        "test_runs.py::test_complete_run_with_broken_checkpoints_is_not_trained_anew",
+    ),
+    Mutation(
+        "recipes/pairs.py",
+        'if kind_of(recipe.dataset) != "hub":',
+        "if False:",
+        "test_runs.py::test_file_given_as_a_data_set_is_refused",
+    ),
+    Mutation(
+        "train/evaluating.py",
+        "recipe = dataclasses.replace(recipe, num_beams=default_beams(model))",
+        "pass",
+        "test_runs.py::test_model_without_a_recipe_is_evaluated_with_its_own_beams",
+    ),
+    Mutation(
+        "train/run.py",
+        "                    write_text(run / RECIPE, recipe.to_yaml())\n",
+        "                    pass\n",
+        "test_runs.py::test_stopped_continuation_does_not_change_a_complete_run",
+    ),
+    Mutation(
+        "train/run.py",
+        "                    _is_final(last, recipe)\n",
+        "                    pass\n",
+        "test_runs.py::test_run_cannot_be_shortened",
+    ),
+    Mutation(
+        "train/initial_model.py",
+        "if folder != Path(name) and folder",
+        "if folder",
+        "test_init_from.py::test_folder_of_a_snapshot_may_be_the_initial_model",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if self.stopped and state.global_step % self.trainer.updates_per_epoch:",
+        "if False:",
+        "test_trainer.py::test_signal_in_an_epoch_saves_once_and_evaluates_nothing",
+    ),
+    Mutation(
+        "data/readers.py",
+        'named = re.fullmatch(rb"sep=([,;])\\s*", line)',
+        "named = None",
+        "test_reading.py::test_delimiter_is_that_of_the_first_line_with_text",
+    ),
 ]
 
 
