@@ -257,7 +257,9 @@ class Table3(TranslationExperiment):
         "the same number of updates, and evaluated on the validation captions with beam 4, length "
         "penalty 0.6 and no averaging. Look at perplexity first: it is far less noisy than BLEU. A "
         "row counts as worse or better if its log-perplexity differs from the mean of base's seeds "
-        "by more than two of their standard deviations. The paper's figures are for newstest2013 "
+        "by more than two of their standard deviations. Without the causal mask a model reads the "
+        "word that it has to predict, so that its perplexity means nothing; its BLEU shows what it "
+        "has learned. The paper's figures are for newstest2013 "
         "after 100,000 updates (300,000 for big), so only the direction of a change can be "
         "compared."
     )
@@ -287,7 +289,8 @@ class Table3(TranslationExperiment):
         for row, facts in {"base": base, **rows}.items():
             if row.startswith("base ") or not facts:
                 continue
-            cells = [row, changed(row, settings), f"{facts['parameters'] / 1e6:.2f}"]
+            name = f"base, mean of {facts['seeds']} seeds" if row == "base" else row
+            cells = [name, changed(row, settings), f"{facts['parameters'] / 1e6:.2f}"]
             cells += figures(facts)
             apart = distance(facts, base)
             if row in PAPER:
@@ -343,7 +346,7 @@ def changed(row: str, settings: Settings) -> str:
 
 
 def base_of(rows: Rows) -> dict[str, float]:
-    """Return base's means over its seeds; `spread` is the standard deviation of log-perplexity."""
+    """Return base's means over its `seeds`; `spread` is the deviation of their log-perplexity."""
     seeds = [
         facts for row, facts in rows.items() if row.startswith("base ") and "failed" not in facts
     ]
@@ -351,6 +354,7 @@ def base_of(rows: Rows) -> dict[str, float]:
         return {}
     logs = [math.log(facts["perplexity"]) for facts in seeds]
     return {
+        "seeds": len(seeds),
         "parameters": seeds[0]["parameters"],
         "perplexity": math.exp(statistics.mean(logs)),
         "bleu": statistics.mean(facts["bleu"] for facts in seeds),
