@@ -230,6 +230,7 @@ def test_exact_match_by_kind_counts_each_sentence_once():
         ours.scores_by_kind(["a", "b"], ["a", "b"], [["x"]])
     several = ours.scores_by_kind(["a", "b"], ["a", "c"], [("x", "y", "x"), ("y",)])
     assert [several[kind]["exact_match"] for kind in "xy"] == [100, 50]
+    assert [several[kind]["num_sentences"] for kind in "xy"] == [1, 2]
 
 
 # -------------------------------------------------------------------------------- perplexity

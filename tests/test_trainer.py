@@ -227,7 +227,7 @@ def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkey
 
     monkeypatch.setattr("vanilla_transformer.train.checkpoints.sha256", refuse)
     with pytest.raises(PermissionError):
-        make_trainer(tmp_path).train(resume_from_checkpoint=True)
+        last_whole_checkpoint(tmp_path)
 
 
 def test_signal_in_an_epoch_saves_once_and_evaluates_nothing(tmp_path):
