@@ -2195,8 +2195,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/run.py",
-        "                    _is_final(last, recipe)\n",
-        "                    pass\n",
+        "                _check_updates(recipe, run)\n",
+        "                pass\n",
         "test_runs.py::test_run_cannot_be_shortened",
     ),
     Mutation(

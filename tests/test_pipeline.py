@@ -566,7 +566,7 @@ def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, sea
     assert len({tuple(one.alignment) for several in found for one in several}) > 3
     firsts = [several[0][0] for several in searched]
     assert list(translate(model, tokenizer, TEXTS, prefix=PREFIX, num_beams=2)) == firsts
-    with pytest.raises(ValueError, match="The prefix is of type int, not a string"):
+    with pytest.raises(ValueError, match="Got prefix=3; it must be a string"):
         translate(model, tokenizer, TEXTS, prefix=3)
 
 

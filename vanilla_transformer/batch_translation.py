@@ -308,6 +308,8 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: object) -> list[int]:
     Raises:
         ValueError: It is no valid text.
     """
+    if not isinstance(prefix, str):
+        raise RequestError(f"Got prefix={quoted(prefix)}; it must be a string.")
     _check_text(prefix, "The prefix")
     ids = target_tokenizer(tokenizer)(text_target=prefix, add_special_tokens=False)["input_ids"]
     return list(ids)

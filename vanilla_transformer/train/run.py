@@ -46,7 +46,7 @@ from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_t
 from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
+from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint, stopped_early
 from .choosing import choose_end
 from .evaluating import score_test_set
 from .initial_model import initial_folder, load_initial_model
@@ -127,9 +127,8 @@ def run_recipe(
                 held.enter_context(training_lock(run))
                 # Another process may have started since the first check.
                 check_ours(recipe, run, resume=resume)
-                last = last_whole_checkpoint(run / CHECKPOINTS)
-                if last is not None:  # refuse too few updates before anything is written
-                    _is_final(last, recipe)
+            if metrics is None:  # on every rank, so that none waits for the others
+                _check_updates(recipe, run)
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
@@ -380,19 +379,30 @@ def _model(
     return model
 
 
-def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
-    """Return whether the recipe's updates, minutes or patience are used up."""
-    step = int(checkpoint.name.removeprefix("checkpoint-"))
+def _check_updates(recipe: Recipe, run: Path) -> None:
+    """Refuse fewer updates than the run has done, before anything is written."""
+    if max(checkpoints(run / CHECKPOINTS), default=0) <= recipe.max_steps:
+        return  # no file is read
+    last = last_whole_checkpoint(run / CHECKPOINTS)
+    step = 0 if last is None else _step(last)
     if step > recipe.max_steps:
         raise RequestError(
             f"got max_steps={recipe.max_steps}, but this run has done {step} updates; give {step} "
             "or more."
         )
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
+    """Return whether the recipe's updates, minutes or patience are used up."""
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
     state = read_json(checkpoint / "trainer_state.json", keys={"log_history": list})
     early = stopped_early(state["log_history"], recipe.early_stopping_patience)
-    return step == recipe.max_steps or out_of_time or early
+    return _step(checkpoint) == recipe.max_steps or out_of_time or early
 
 
 def _finish(
@@ -409,7 +419,7 @@ def _finish(
         chosen = choose_end(recipe, averaged, load_saved_tokenizer(run), data.validation_texts)
         averaged = averaged[-chosen["averaged"] :]
         length_penalty = chosen.get("length_penalty", length_penalty)
-    first = int(averaged[0].name.removeprefix("checkpoint-"))
+    first = _step(averaged[0])
     if chosen is None and len(averaged) > 1 and first < recipe.warmup_steps:
         logger.warning(
             "The averaged checkpoints begin at update %d, before the end of warm-up at update %d; "
