@@ -672,6 +672,19 @@ def test_held_out_pairs_depend_only_on_the_texts(load, tmp_path):
     assert len(set(test) - set(more[2])) <= 1
 
 
+def test_pairs_too_long_to_translate_are_not_held_out(load, tmp_path):
+    long = [
+        (f"{n}" + "ä" * 2000, f"l{n}") if n % 2 else (f"l{n}", "b" * 4001 + str(n))
+        for n in range(20)
+    ]
+    fits = [("c" * 4000, "d" * 4000), ("e", "f"), ("g", "h"), ("i", "j")]
+    train, validation, test = held_out(load, [*long, *fits], 2, tmp_path=tmp_path)
+    assert train == long
+    assert sorted([*validation, *test]) == sorted(fits)
+    with pytest.raises(RequestError, match=r"only 2 of 24 pairs .* at most 4000 bytes"):
+        held_out(load, [*long, *fits], 3, tmp_path=tmp_path)
+
+
 def test_counting_and_cleaning_come_before_holding_out(load, tmp_path):
     training, *_ = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
     for dataset in (training, datasets.Dataset.from_dict({"source": ["a"], "target": ["b"]})):

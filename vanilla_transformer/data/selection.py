@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _BATCH = 8000  # pairs
 _FAULTS = ("duplicates", "copies", "odd_ratios")
 _MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
+_LONGEST_HELD_OUT = 4000  # bytes, so that no text has more tokens than are translated at once
 
 
 def hold_out(
@@ -36,27 +37,27 @@ def hold_out(
     """Split pairs into training, validation and test pairs that have no text in common.
 
     A pair is held out only if both of its texts occur nowhere else on either side, so that no other
-    pair has to be dropped from training. The choice depends on the texts alone, not on the order of
-    the pairs or the seed of the training.
+    pair has to be dropped from training, and if neither has more than 4,000 bytes in UTF-8. The
+    choice depends on the texts alone, not on the order of the pairs or the seed of the training.
 
     Args:
         dataset: data set with the columns `source` and `target`, as from `load_pairs`.
         count: number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
-            most 1,000, or fewer if too few pairs have texts that occur once.
+            most 1,000, or fewer if too few pairs can be held out.
         cache_dir: folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
         Training, validation and test pairs; the last two are not in their original order.
 
     Raises:
-        ValueError: fewer than 1 pair to hold out, or too few pairs whose texts occur once.
+        ValueError: fewer than 1 pair to hold out, or too few pairs that can be held out.
     """
     if count is not None and count < 1:
         raise RequestError(f"got {count} pairs to hold out; give 1 or more.")
     wanted = min(len(dataset) // 20, _MOST_HELD_OUT) if count is None else count
     split, report = cached(
         "split",
-        [dataset._fingerprint, wanted],
+        [dataset._fingerprint, wanted, _LONGEST_HELD_OUT],
         lambda path: _write_split(path, dataset, wanted),
         cache_dir=cache_dir,
     )
@@ -65,8 +66,9 @@ def hold_out(
         raise RequestError(
             f"got {count} pairs to hold out for validation and as many for test, but only "
             f"{held_out} of {len(dataset)} pairs can be used for each: both texts of a pair must "
-            "occur once, and a pair must be left to train on. Hold out fewer, remove duplicates, "
-            "or give files of validation and test pairs."
+            f"occur once and have at most {_LONGEST_HELD_OUT} bytes, and a pair must be left to "
+            "train on. Hold out fewer, remove duplicates, or give files of validation and test "
+            "pairs."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)
@@ -178,14 +180,9 @@ def _faults(
 
 def _write_faults(path: Path, dataset: Dataset) -> dict[str, Any]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     sources, targets = _hashes(dataset)
-    table = dataset.select_columns(["source", "target"]).with_format("arrow")
-    lengths = [
-        np.concatenate([pc.binary_length(batch[side]).to_numpy() for batch in table.iter(_BATCH)])
-        for side in ("source", "target")
-    ]
+    lengths = _lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
     repeated = np.ones(len(dataset), bool)
@@ -207,7 +204,8 @@ def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict[str, Any]:
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     # The other kind, a table, overflows with these numbers in NumPy 2.0.
     there = [np.isin(hashes, repeated, kind="sort") for hashes in (sources, targets)]
-    rows = np.flatnonzero(~(there[0] | there[1]))
+    too_long = np.maximum(*_lengths(dataset)) > _LONGEST_HELD_OUT
+    rows = np.flatnonzero(~(there[0] | there[1] | too_long))
     rows = rows[np.argsort(sources[rows])]
     count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.
@@ -239,6 +237,17 @@ def _write_rows(file: ArrowFile, dataset: Dataset, chosen: np.ndarray) -> None:
 
 def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:
     return [column.cast("string").combine_chunks() for column in table.columns]
+
+
+def _lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes in UTF-8 of all sources and of all targets, (N,) each."""
+    import pyarrow.compute as pc
+
+    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
+        for side, column in zip(found, table.columns, strict=True):
+            side.append(pc.binary_length(column).to_numpy())
+    return np.concatenate(found[0]), np.concatenate(found[1])
 
 
 def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
