@@ -730,8 +730,32 @@ MUTATIONS = [
     ),
     Mutation(
         "data/selection.py",
-        "rows = np.flatnonzero(~(there[0] | there[1]))",
-        "rows = np.flatnonzero(~there[0])",
+        "np.maximum(*_lengths(dataset)) > _LONGEST_HELD_OUT",
+        "_lengths(dataset)[0] > _LONGEST_HELD_OUT",
+        "test_data.py::test_pairs_too_long_to_translate_are_not_held_out",
+    ),
+    Mutation(
+        "train/report.py",
+        "progress.hardware or hardware()",
+        "hardware()",
+        "test_runs.py::test_metrics_name_the_machine_that_trained",
+    ),
+    Mutation(
+        "train/report.py",
+        "progress.precision or precision",
+        "precision",
+        "test_runs.py::test_metrics_name_the_machine_that_trained",
+    ),
+    Mutation(
+        "train/run.py",
+        "load_saved_tokenizer(averaged[-1])  #",
+        "load_saved_tokenizer(run)  #",
+        "test_runs.py::test_choosing_needs_validation_pairs_and_beams",
+    ),
+    Mutation(
+        "data/selection.py",
+        "rows = np.flatnonzero(~(there[0] | there[1] | too_long))",
+        "rows = np.flatnonzero(~(there[0] | too_long))",
         "test_data.py::test_held_out_pairs_share_no_text_with_the_others",
     ),
     Mutation(

@@ -193,6 +193,7 @@ PROGRESSES = [
     *({"target_tokens": None}, {"target_tokens": "5"}, {"target_tokens": True}),
     *({"training_seconds": float("nan")}, {"training_seconds": -1.0}, {"world_size": "1"}),
     *({"data": 5}, {"precision": None}, {"matmul_precision": []}, {"_started": 1.0}, {"x": 1}),
+    {"hardware": "x"},
 ]
 
 
@@ -210,7 +211,7 @@ def test_checkpoint_without_valid_progress_is_not_whole(tmp_path, content):
 
 
 def test_progress_round_trips_and_older_files_load(tmp_path):
-    progress = Progress(12.5, 2.0, "5eed", "medium", 2, 8, "bf16", 77)
+    progress = Progress(12.5, 2.0, "5eed", "medium", 2, 8, "bf16", 77, 5, {"cpu": "x", "cores": 2})
     progress.save(tmp_path)
     assert Progress.load(tmp_path) == progress
     older = {"training_seconds": 3, "evaluation_seconds": 0, "target_tokens": 5}

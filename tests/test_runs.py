@@ -31,7 +31,7 @@ from vanilla_transformer.recipes.pairs import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
-from vanilla_transformer.train import choosing, run_directory
+from vanilla_transformer.train import choosing, report, run_directory
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
 from vanilla_transformer.train.evaluating import evaluate_run
@@ -259,6 +259,20 @@ def test_finished_stages_are_not_repeated(finished, monkeypatch, tmp_path):
     assert weights == (run / "model.safetensors").read_bytes()
 
 
+def test_metrics_name_the_machine_that_trained(finished, monkeypatch, tmp_path):
+    recipe, run, metrics = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "metrics.json").unlink()
+    monkeypatch.setattr(report, "hardware", lambda: {"cpu": "another", "cores": 1})
+    other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
+    monkeypatch.setattr(runs, "resolve_precision", lambda _: other)
+    again = run_recipe(recipe, copy)
+    assert [again[name] for name in ("hardware", "precision", "devices")] == [
+        metrics[name] for name in ("hardware", "precision", "devices")
+    ]
+
+
 def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tmp_path, caplog):
     recipe, run, metrics = finished
     copy = tmp_path / "run"
@@ -381,6 +395,10 @@ def test_choosing_needs_validation_pairs_and_beams(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
     metrics = run_recipe(recipe, tmp_path / "one_beam")
     assert metrics["chosen_on_validation"].keys() == {"pairs", "averaged", "greedy_bleu"}
+    (tmp_path / "one_beam" / "metrics.json").unlink()
+    (tmp_path / "one_beam" / "tokenizer.json").write_text("damaged")
+    again = run_recipe(recipe, tmp_path / "one_beam")
+    assert again["chosen_on_validation"] == metrics["chosen_on_validation"]
     recipe = dataclasses.replace(recipe, validation_file=None)
     assert "chosen_on_validation" not in run_recipe(recipe, tmp_path / "no_validation")
 

@@ -4,6 +4,7 @@ A checkpoint is many files, and a run may be killed while writing any of them. I
 it has its manifest, which is written last, atomically, and lists the digest of every file.
 """
 
+import dataclasses
 import logging
 import math
 import os
@@ -12,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ _CONDITIONS: dict[str, type | tuple[type, ...]] = {
     "precision": str,
     "batch_tokens": int,
     "order_seed": int,
+    "hardware": dict,
 }
 _STATE: dict[str, type | tuple[type, ...]] = {
     "global_step": int,
@@ -62,7 +63,7 @@ _KEYS = {
 }
 
 
-@dataclass
+@dataclasses.dataclass
 class Progress:
     """Totals and settings of a run over all its resumptions; saved in each checkpoint."""
 
@@ -75,6 +76,8 @@ class Progress:
     precision: str = ""  # fp32, bf16 or fp16; empty if the checkpoint does not record it
     batch_tokens: int | None = None  # None if the checkpoint does not record it
     order_seed: int | None = None  # of the order of batches; None if not recorded
+    # of the machine that trained last; empty if the checkpoint does not record it
+    hardware: dict[str, Any] = dataclasses.field(default_factory=dict)
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -178,6 +181,7 @@ class Progress:
             "precision": self.precision,
             "batch_tokens": self.batch_tokens,
             "order_seed": self.order_seed,
+            "hardware": self.hardware,
         }
         known = {name: value for name, value in totals.items() if value is not None}
         write_json(checkpoint / PROGRESS, known)
@@ -197,7 +201,7 @@ class Progress:
         if foreign := totals.keys() - (_TOTALS | _CONDITIONS).keys():
             raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
         for name, value in totals.items():
-            if not isinstance(value, str) and not 0 <= value < math.inf:
+            if not isinstance(value, str | dict) and not 0 <= value < math.inf:
                 raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
         # Early versions do not record it, but each process saved its random state.
         states = [*checkpoint.glob("rng_state_*.pth")]
@@ -296,7 +300,7 @@ def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = 
         raise RequestError(f"there is no checkpoint {checkpoint}; {_LEAVE_OUT}.")
     path = checkpoint / "trainer_state.json"
     state = read_json(path, keys=_STATE, remedy=_LEAVE_OUT)
-    if foreign := state.keys() - {field.name for field in fields(TrainerState)}:
+    if foreign := state.keys() - {field.name for field in dataclasses.fields(TrainerState)}:
         raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
     _check_weights(checkpoint, model)
     for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):

@@ -46,20 +46,24 @@ def training_facts(
     args: "Seq2SeqTrainingArguments",
     progress: Progress,
 ) -> Metrics:
-    """Return sizes, time, speed, machine and software of a training."""
+    """Return sizes, time, speed, machine and software of a training.
+
+    The machine is the one that trained, which need not be the one that finishes the run.
+    """
     training_seconds = progress.seconds - progress.evaluation_seconds
+    precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "target_tokens": progress.target_tokens,
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
-        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+        "precision": progress.precision or precision,
         "matmul_precision": progress.matmul_precision,
         "seed": args.seed,
         "vocabulary": len(tokenizer),
-        "devices": args.world_size,
-        "hardware": hardware(),
+        "devices": progress.world_size or args.world_size,
+        "hardware": progress.hardware or hardware(),
         "versions": versions(),
         "git_commit": git_commit(),
     }

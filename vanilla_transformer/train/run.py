@@ -416,7 +416,8 @@ def _finish(
     )
     chosen, length_penalty = None, recipe.length_penalty
     if recipe.choose_on_validation and len(data.validation_texts):
-        chosen = choose_end(recipe, averaged, load_saved_tokenizer(run), data.validation_texts)
+        tokenizer = load_saved_tokenizer(averaged[-1])  # the run's own may be damaged
+        chosen = choose_end(recipe, averaged, tokenizer, data.validation_texts)
         averaged = averaged[-chosen["averaged"] :]
         length_penalty = chosen.get("length_penalty", length_penalty)
     first = _step(averaged[0])

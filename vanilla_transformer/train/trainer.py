@@ -50,6 +50,7 @@ from ..publish.hub import check_repo_id
 from ..publish.publishing import Publication, publish
 from ..recipes.recipe import recipe_of
 from ..storage.atomic import write_json
+from ..storage.environment import hardware
 from ..storage.metrics import TestTexts
 from ..storage.run_files import METRICS
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
@@ -349,7 +350,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "Tokens are split at random (bpe_dropout %g), and counted after that.",
                 self.args.bpe_dropout,
             )
-        vars(self.progress).update(conditions, world_size=self.args.world_size)
+        conditions |= {"world_size": self.args.world_size, "hardware": hardware()}
+        vars(self.progress).update(conditions)
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
