@@ -729,6 +729,12 @@ MUTATIONS = [
         "test_data.py::test_padding_ids_are_configurable_and_do_not_decide_the_mask",
     ),
     Mutation(
+        "storage/saved_model.py",
+        "isinstance(of_model, int) and own != of_model",
+        "isinstance(of_model, int) and False",
+        "test_loading.py::test_tokenizer_with_other_special_ids_gives_a_warning",
+    ),
+    Mutation(
         "data/selection.py",
         "np.maximum(*_lengths(dataset)) > _LONGEST_HELD_OUT",
         "_lengths(dataset)[0] > _LONGEST_HELD_OUT",

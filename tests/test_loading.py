@@ -247,6 +247,15 @@ def test_tokenizer_larger_than_the_vocabulary_is_refused(run):
         load_saved_tokenizer(run)
 
 
+def test_tokenizer_with_other_special_ids_gives_a_warning(run, caplog):
+    load_saved_tokenizer(run)
+    assert not caplog.text
+    change_json(run / "config.json", eos_token_id=7)
+    load_saved_tokenizer(run)
+    assert "has eos_token_id=2, but config.json says 7; check that it was saved" in caplog.text
+    assert "pad_token_id" not in caplog.text
+
+
 def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):
     """In the cache, every file of a snapshot is a link to a blob."""
     snapshot, blobs = tmp_path / "cache" / "snapshots" / "c0", tmp_path / "cache" / "blobs"

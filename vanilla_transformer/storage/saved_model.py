@@ -7,6 +7,7 @@ and nothing in the directory can choose code or files elsewhere, or prompt the u
 import copy
 import importlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -32,6 +33,8 @@ from transformers import (
 from ..errors import RequestError
 from ..target_tokenizer import target_tokenizer
 from .reading import read_json
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
@@ -163,13 +166,25 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         tokenizer("a", verbose=False)  # damaged settings show when they are used
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
-    config = directory / "config.json"
-    size = read_json(config).get("vocab_size") if config.is_file() else None
+    path = directory / "config.json"
+    config = read_json(path) if path.is_file() else {}
+    size = config.get("vocab_size")
     if isinstance(size, int) and largest >= size:
         raise RequestError(
             f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
             f"vocab_size={size}; copy the tokenizer that was saved with the model."
         )
+    for name in ("pad_token_id", "eos_token_id"):
+        own, of_model = getattr(tokenizer, name), config.get(name)
+        if own is not None and isinstance(of_model, int) and own != of_model:
+            logger.warning(
+                "The tokenizer in %s has %s=%d, but config.json says %d; check that it was saved "
+                "with the model.",
+                directory,
+                name,
+                own,
+                of_model,
+            )
     return tokenizer
 
 
