@@ -994,7 +994,7 @@ MUTATIONS = [
         "train/choosing.py",
         "        average(best)\n",
         "",
-        "test_runs.py::test_average_and_length_penalty_are_chosen_on_validation_pairs",
+        "test_runs.py::test_ties_keep_the_recipes_values",
     ),
     Mutation(
         "train/run.py",

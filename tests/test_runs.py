@@ -18,6 +18,7 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
+from safetensors.torch import load_file
 from test_atomic import largest_file
 from test_contract import RUN_DIRECTORY
 from test_evaluation import without_mecab  # noqa: F401, fixtures
@@ -378,13 +379,18 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
 
 @pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])
 def test_ties_keep_the_recipes_values(finished, monkeypatch, tmp_path, penalty, shipped):
+    searched = []
+
+    def translations(weight, sources, search):
+        searched.append((weight, search["num_beams"]))
+        return word_for_word(sources, 2)
+
     copy, metrics = finished_anew(
-        finished,
-        monkeypatch,
-        tmp_path,
-        lambda weight, sources, search: word_for_word(sources, 2),
-        length_penalty=penalty,
+        finished, monkeypatch, tmp_path, translations, length_penalty=penalty
     )
+    mean = load_file(copy / "model.safetensors")["model.shared.weight"]
+    assert all(torch.equal(weight, mean) for weight, beams in searched if beams == 2)
+    assert any(not torch.equal(weight, mean) for weight, _ in searched)
     assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
     assert GenerationConfig.from_pretrained(copy).length_penalty == shipped
     assert metrics["chosen_on_validation"]["beam_bleu"].keys() >= {"0.6", "1"}
