@@ -71,6 +71,15 @@ def test_only_full_self_attention_needs_quadratic_memory(table_1_rows):
     assert table_1_rows["self-attention"]["by_n"][-1]["bytes"] == 4 * (2 * 64 * 64 + 64 * 16)
 
 
+def test_memory_of_freed_tensors_is_not_counted():
+    class OneAfterTheOther(torch.nn.Module):
+        def forward(self, x):
+            for number in (2, 4, 8):
+                torch.cat([x] * number)
+
+    assert table_1.peak_bytes(OneAfterTheOther(), torch.randn(100)) == 8 * 400
+
+
 @pytest.mark.parametrize("length", [1, 3, 8, 13])
 def test_restricted_attention_equals_attention_with_a_band_mask(length):
     torch.manual_seed(0)
