@@ -329,4 +329,4 @@ def test_choice_of_products_changes_no_global_state(chosen):
 def test_log_has_one_line_on_cpu_training(caplog):
     with caplog.at_level("INFO"), cpu_training_settings(tiny_model(), matmul_precision="medium"):
         pass
-    assert caplog.messages == [f"Training on the CPU with {torch.get_num_threads()} threads."]
+    assert caplog.messages == [f"Training on the CPU with {torch.get_num_threads()} thread(s)."]

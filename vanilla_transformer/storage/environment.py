@@ -122,7 +122,8 @@ def describe_provenance(result: Mapping[str, Any]) -> list[str]:
     """Return processor, threads, instructions, GPU, packages, commit and day of a `provenance`."""
     hardware, versions = result.get("hardware", {}), result.get("versions", {})
     parts = [str(hardware.get("cpu", "unknown processor"))]
-    parts += [f"{hardware['threads']} threads"] if "threads" in hardware else []
+    threads = hardware.get("threads")
+    parts += ["1 thread" if threads == 1 else f"{threads} threads"] if threads else []
     parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
     parts += [hardware["gpu"]] if "gpu" in hardware else []
     parts += [f"{name} {versions[name]}" for name in _TOLD if name in versions]

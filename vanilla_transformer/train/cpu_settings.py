@@ -85,7 +85,7 @@ def cpu_training_settings(
     precision = torch.get_float32_matmul_precision()
     attention = model.config._attn_implementation
     trained = "eager" if eager_may_replace(model) else attention
-    logger.info("Training on the CPU with %d threads.", torch.get_num_threads())
+    logger.info("Training on the CPU with %d thread(s).", torch.get_num_threads())
     logger.debug(
         "%s attention (was %s), float32 matmul precision %s (was %s), dropout masks of 16 random "
         "bits; freed memory is kept for the next update.",
