@@ -204,7 +204,7 @@ def test_settings_change_no_loss_and_no_gradient_without_dropout():
         if not found:
             loss = model(input_ids=ids, labels=ids).loss
         else:
-            with cpu_training_settings(model, matmul_precision="medium"):
+            with cpu_training_settings(model, matmul_precision=fast_float32_products()):
                 loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
