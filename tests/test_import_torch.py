@@ -8,9 +8,10 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
-from vanilla_transformer.target_tokenizer import target_tokenizer
+from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
 IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
@@ -237,6 +238,28 @@ def test_generation_works_with_the_given_ids(tmp_path):
     assert not set(ids[:, 1:].flatten().tolist()) & {0, 2}
     assert model.generation_config.suppress_tokens == [0, 1, 2]
     assert model.generation_config.eos_token_id == 3
+
+
+@pytest.mark.parametrize("shared", ["bos_token_id", "pad_token_id"])
+def test_an_end_symbol_with_a_second_role_ends_translations(tmp_path, shared):
+    path = save(make_model(), tmp_path / "model.pt")
+    model = import_torch(path, **GIVEN | {shared: 3}).model
+    assert 3 not in model.generation_config.suppress_tokens
+    with torch.no_grad():
+        model.lm_head.bias[3] = 1e3
+    source, mask, _ = make_batch()
+    assert model.generate(source, attention_mask=mask).size(1) == 2  # start and end
+    assert beam_search(model, source, mask).sequences[:, 0].tolist() == [[3]] * 3
+
+
+def test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol(tmp_path):
+    path = save(make_model(target_size=SOURCE_SIZE), tmp_path / "model.pt")
+    words = ["<unk>", "<pad>", "unused", "</s>", *(f"w{number}" for number in range(4, SOURCE_SIZE))]
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
+    given = {**GIVEN, "bos_token_id": 3, "source_vocab": tmp_path / "words.txt"}
+    imported = import_torch(path, **given)
+    assert imported.tokenizer("w4").input_ids == [3, 4, 3]
+    assert target_ids(imported.model, imported.tokenizer, ["w4", ""]) == [[4, 3], [3]]
 
 
 def drop(ending):

@@ -537,8 +537,8 @@ class VanillaTransformerForConditionalGeneration(
         # a training run saves those of Section 6.1 with its model.
         defaults = self.generation_config
         defaults.max_new_tokens = config.max_position_embeddings
-        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id} - {None}
-        defaults.suppress_tokens = sorted(never)
+        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
+        defaults.suppress_tokens = sorted(never - {config.eos_token_id, None})
 
     @can_return_tuple
     def forward(

@@ -66,8 +66,9 @@ def target_ids(
     target = target_tokenizer(tokenizer)
     rows = target(text_target=list(texts), verbose=False)["input_ids"] if texts else []
     start = model.config.decoder_start_token_id
-    if start == target.bos_token_id and start != target.eos_token_id:
-        rows = [row[1:] if row[:1] == [start] else row for row in rows]
+    if start == target.bos_token_id:
+        shortest = 1 if start == target.eos_token_id else 0  # the end of an empty text stays
+        rows = [row[1:] if row[:1] == [start] and len(row) > shortest else row for row in rows]
     table = longest_sequence(model)
     for number, row in enumerate(rows, start=first):
         if table is not None and len(row) > table:
