@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer.beam_search import beam_search
@@ -16,6 +17,7 @@ from vanilla_transformer.fast.incremental_decoding import (
     ModuleLayer,
     is_fusable,
 )
+from vanilla_transformer.fast.plain import is_plain, plain_decoding
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
@@ -110,6 +112,34 @@ def test_fused_layer_sees_changed_weights(monkeypatch):
         expected = beam_search(copy.deepcopy(model), *batch, **options, prepack=False)
         assert torch.equal(found.sequences, expected.sequences), name
         torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("self_attn_norm", nn.Identity()),
+        ("feed_forward", nn.Identity()),
+        ("dropout", nn.LayerNorm(16)),
+        ("feed_forward.dropout", nn.LayerNorm(32)),
+        ("cross_attn.q_proj", nn.Identity()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_modules_that_a_user_has_exchanged_are_called(name, other):
+    model, batch = make_model().float(), make_sources([4, 7])
+    layer = model.model.decoder.layers[0]
+    options = {"num_return_sequences": 4, "max_new_tokens": 4}
+    unchanged = beam_search(model, *batch, **options).scores
+    layer.set_submodule(name, other)
+    with torch.inference_mode():
+        assert is_plain(model)
+        assert not is_fusable(layer)
+    found = beam_search(model, *batch, **options)
+    with plain_decoding():
+        expected = beam_search(model, *batch, **options)
+    assert torch.equal(found.sequences, expected.sequences)
+    torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)
+    assert (found.scores - unchanged).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])

@@ -254,7 +254,8 @@ def test_an_end_symbol_with_a_second_role_ends_translations(tmp_path, shared):
 
 def test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol(tmp_path):
     path = save(make_model(target_size=SOURCE_SIZE), tmp_path / "model.pt")
-    words = ["<unk>", "<pad>", "unused", "</s>", *(f"w{number}" for number in range(4, SOURCE_SIZE))]
+    words = [f"w{number}" for number in range(4, SOURCE_SIZE)]
+    words = ["<unk>", "<pad>", "unused", "</s>", *words]
     (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
     given = {**GIVEN, "bos_token_id": 3, "source_vocab": tmp_path / "words.txt"}
     imported = import_torch(path, **given)

@@ -27,6 +27,7 @@ from ..beam_search import Inputs, weights_at
 from ..modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
+    PositionwiseFeedForward,
     VanillaTransformerForConditionalGeneration,
     eager_attention_forward,
 )
@@ -223,9 +224,21 @@ class ModuleLayer:
 
 
 def is_fusable(layer: DecoderLayer) -> bool:
-    """Return whether all linear layers of a plain layer can be packed."""
-    linears = [part for part in layer.modules() if isinstance(part, nn.Linear)]
-    return all(packable(linear) and linear.bias is not None for linear in linears)
+    """Return whether a plain layer has the modules that `FusedLayer` computes, and can be packed.
+
+    Others of torch's own modules may take their place, such as no norm, or a norm for a dropout.
+    """
+    own, cross, ffn = layer.self_attn, layer.cross_attn, layer.feed_forward
+    if type(ffn) is not PositionwiseFeedForward:
+        return False
+    linears = [part for each in (own, cross) for part in (each.q_proj, each.k_proj, each.v_proj)]
+    linears += [own.out_proj, cross.out_proj, ffn.fc1, ffn.fc2]
+    norms = (layer.self_attn_norm, layer.cross_attn_norm, layer.feed_forward_norm)
+    return (
+        all(packable(linear) and linear.bias is not None for linear in linears)
+        and all(type(norm) is nn.LayerNorm for norm in norms)
+        and all(type(part) in (nn.Dropout, nn.Identity) for part in (layer.dropout, ffn.dropout))
+    )
 
 
 class FusedLayer:
