@@ -22,6 +22,7 @@ from vanilla_transformer import (
     modeling_vanilla_transformer,
     translate,
 )
+from vanilla_transformer.beam_search import evaluation_mode, returned_attention_weights
 from vanilla_transformer.evaluation import evaluate_model
 from vanilla_transformer.fast import incremental_decoder, is_plain, onednn, plain
 from vanilla_transformer.modeling_vanilla_transformer import (
@@ -411,6 +412,36 @@ def test_model_is_plain_while_another_thread_decodes_it(unchanged):
     model = unchanged.float()
     with torch.inference_mode(), onednn.packed_linears(model.model):
         assert is_plain(model)
+
+
+def test_the_last_user_of_a_changed_model_restores_it(unchanged):
+    unchanged.train()
+    for change, changed in (
+        (evaluation_mode, lambda: not unchanged.training),
+        (returned_attention_weights, lambda: unchanged.config._attn_implementation == "eager"),
+    ):
+        first, second = change(unchanged), change(unchanged)
+        for step, expected in (
+            (first.__enter__, True),
+            (second.__enter__, True),
+            (lambda first=first: first.__exit__(None, None, None), True),
+            (lambda second=second: second.__exit__(None, None, None), False),
+        ):
+            step()
+            assert changed() is expected, change
+
+
+def test_a_switch_of_the_attention_in_mid_batch_changes_nothing(unchanged):
+    sources = torch.randint(4, 32, (3, 6))
+    mask = (torch.arange(6) < torch.tensor([[6], [2], [4]])).long()
+    encoder = unchanged.model.encoder
+    with torch.no_grad():
+        expected = encoder(sources, attention_mask=mask)[0]
+        switch = returned_attention_weights(unchanged)  # by another thread, after the first layer
+        encoder.layers[0].register_forward_hook(lambda *arguments: switch.__enter__())
+        found = encoder(sources, attention_mask=mask)[0]
+    switch.__exit__(None, None, None)
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()])
 
 
 def test_only_eager_and_sdpa_attention_are_plain(unchanged):

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -157,8 +159,7 @@ def beam_search(
     mask = attention_mask
     if mask is None:
         mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
-    weights = returned_attention_weights(model) if return_alignments else nullcontext()
-    with evaluation_mode(model), torch.inference_mode(), weights:
+    with evaluation_mode(model), torch.inference_mode():
         limits = _limits(model, mask.bool().long(), *bounds)  # (B,)
         decoder = _decoder(
             model,
@@ -181,7 +182,9 @@ def beam_search(
             never=_never_produced(model, suppress_tokens),
             prefix=_padded_prefix(model, prefix, limits),
         )
-        search.run(decoder)
+        switches = return_alignments and isinstance(decoder, ModelDecoder)
+        with returned_attention_weights(model) if switches else nullcontext():
+            search.run(decoder)
         found = search.result()
     if found["scores"][:, 0].isnan().any():
         raise NotFiniteError(
@@ -267,35 +270,64 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
     return None
 
 
+_Undo = Callable[[], None]
+_CHANGES: WeakKeyDictionary[nn.Module, dict[object, tuple[int, list[_Undo]]]] = WeakKeyDictionary()
+_CHANGING = Lock()
+
+
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off; afterwards restore the mode of every module."""
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
+def _changed(model: nn.Module, change: Callable[[Any], _Undo]) -> Iterator[None]:
+    """Change a model that threads may share, by a function that returns how to undo the change.
+
+    The last user of a change undoes it.
+    """
+    with _CHANGING:
+        users, undos = _CHANGES.setdefault(model, {}).get(change, (0, []))
+        _CHANGES[model][change] = (users + 1, [change(model), *undos])
     try:
         yield
     finally:
+        with _CHANGING:
+            users, undos = _CHANGES[model].pop(change)
+            if users > 1:
+                _CHANGES[model][change] = (users - 1, undos)
+            else:
+                for undo in undos:
+                    undo()
+
+
+def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """Switch dropout off; afterwards restore the mode of every module."""
+    return _changed(model, _switch_dropout_off)
+
+
+def _switch_dropout_off(model: nn.Module) -> _Undo:
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
+
+    def undo() -> None:
         for module in training:
             module.training = True
 
+    return undo
 
-@contextmanager
-def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
+
+def returned_attention_weights(model: PreTrainedModel) -> AbstractContextManager[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
     Any other implementation stays, since its formula may differ. If it returns no weights, that is
     an error where they are needed.
     """
+    return _changed(model, _return_weights)
+
+
+def _return_weights(model: PreTrainedModel) -> _Undo:
     before = model.config._attn_implementation
     if not eager_may_replace(model):
-        yield
-        return
+        return lambda: None
     model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+    return lambda: model.set_attn_implementation(before)
 
 
 def eager_may_replace(model: PreTrainedModel) -> bool:

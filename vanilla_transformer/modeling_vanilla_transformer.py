@@ -118,12 +118,14 @@ def eager_attention_forward(
     """Eq. 1: softmax(Q K^T / sqrt(d_k)) V, and the weights.
 
     Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask,
-    (B, 1, T or 1, L), is 0 where attention is allowed and the most negative number where it is not
-    (for `sdpa` True and False); None masks nothing. Returns the heads' outputs, (B, T, h, d_v), and
-    the weights, (B, h, T, L).
+    (B, 1, T or 1, L), is 0 where attention is allowed and the most negative number where it is not,
+    or as for `sdpa` True and False; None masks nothing. Returns the heads' outputs, (B, T, h, d_v),
+    and the weights, (B, h, T, L).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # (B, h, T, L)
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
         # In float16 a score plus the most negative number is -inf, and a row of those is NaN.
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask
     weights = scores.softmax(dim=-1).to(value.dtype)
