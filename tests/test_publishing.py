@@ -39,6 +39,7 @@ from vanilla_transformer.publish.card import (
 from vanilla_transformer.publish.publishing import publish
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
+from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train.report import choose_samples, sample_text, write_samples
 
 ROOT = Path(__file__).parents[1]
@@ -196,6 +197,25 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
     assert "mean of the last" not in card  # only said of the run's own weights
+
+
+def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):
+    path, weights = copied / "metrics.json", copied / "model.safetensors"
+    metrics = json.loads(path.read_text())
+    metrics["model_files"] = {weights.name: {"size": 1, "sha256": "0" * 64}}
+    path.write_text(json.dumps(metrics))
+    assert "model.safetensors changed after" in error_of(capsys, *request(copied))
+    metrics["model_files"][weights.name]["sha256"] = sha256(weights)
+    path.write_text(json.dumps(metrics))
+    publish(copied, "u/n", license="cc-by-4.0")
+
+
+def test_a_second_run_is_rejected(run, copied, capsys):
+    path = copied / "metrics.json"
+    metrics = json.loads(path.read_text())
+    metrics["recipe"]["dropout"] = 0.3
+    path.write_text(json.dumps(metrics))
+    assert "is itself a run, of another recipe" in error_of(capsys, *request(copied, "--run", run))
 
 
 def test_model_with_other_outputs_in_a_clean_process_is_rejected(
@@ -599,6 +619,10 @@ def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
         *((("samples",), value) for value in ({"test": [5]}, {"test": [{"source": "a"}]}, [])),
         *((("samples", "test", 0, "source"), value) for value in ("half \ud83d", 5, None)),
         *((("data", name), "x") for name in ("files", "train_pairs_kept")),
+        *((("scores", "test", name), None) for name in ("exact_match", "perplexity")),
+        (("scores", "test", "copy_baseline"), None),
+        *((("hardware", name), None) for name in ("gpu", "threads")),
+        *((("data", name), None) for name in ("train_pairs", "files", "shared_with_training")),
         (("data", "files"), {"train": [{"name": "a"}]}),
         (("hardware",), {}),
         (("versions", "torch"), 2.13),

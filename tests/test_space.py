@@ -18,7 +18,7 @@ from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
-from vanilla_transformer.publish.space import write_space
+from vanilla_transformer.publish.space import publish_space, write_space
 
 pytestmark = pytest.mark.pictures
 
@@ -356,6 +356,11 @@ def test_space_without_a_run_has_no_examples(tmp_path):
     write_space(tmp_path / "c", "user/name", run=tmp_path)
     for name in "abc":
         assert not (tmp_path / name / "examples.txt").exists()
+
+
+def test_a_run_that_is_not_there_is_refused(directory, tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no metrics\.json; name a run directory"):
+        publish_space(directory, "user/name", run=tmp_path / "nowhere")
 
 
 def test_examples_of_a_hub_model_are_its_published_samples(tmp_path):

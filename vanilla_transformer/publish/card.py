@@ -329,6 +329,10 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
             "by another program, has none: push it with model.push_to_hub and "
             "tokenizer.push_to_hub."
         )
+    if own is not None and "recipe" in own and own["recipe"] != whole["recipe"]:
+        raise RequestError(
+            f"{directory} is itself a run, of another recipe than {run}; leave --run out."
+        )
     scores = whole.get("scores", {}) if own is None else own.get("scores", own)
     measured = {"scores": scores, "samples": whole.get("samples")}
     results = scores.values() if isinstance(scores, dict) else ()
@@ -356,6 +360,7 @@ def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
     """
     if (odd := next(_oddities(metrics, _TYPES, ""), None)) is not None:
         raise RequestError(f"{odd} in {path} is not what a run writes; measure the model again.")
+    _drop_nulls(metrics, {name: types for name, types in _TYPES.items() if name != "recipe"})
     try:
         json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
@@ -380,6 +385,20 @@ def _oddities(found: object, types: Any, place: str) -> Iterator[str]:
         wanted = type(types) if isinstance(types, dict | list) else types
         if isinstance(found, bool) or not isinstance(found, wanted):
             yield repr(place)
+
+
+def _drop_nulls(found: object, types: Any) -> None:
+    """Remove what may be missing and is null; in a recipe null means that an option is not set."""
+    if isinstance(types, dict) and isinstance(found, dict):
+        for name, inner in types.items():
+            for key in list(found) if name == "*" else [name.removesuffix("?")]:
+                if name.endswith("?") and key in found and found[key] is None:
+                    del found[key]
+                else:
+                    _drop_nulls(found.get(key), inner)
+    elif isinstance(types, list) and isinstance(found, list):
+        for value in found:
+            _drop_nulls(value, types[0])
 
 
 def _read(path: Path) -> dict[str, Any] | None:

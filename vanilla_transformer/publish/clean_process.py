@@ -60,7 +60,8 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     save_file({"logits": logits.contiguous()}, request["logits"])
     if request["trust_remote_code"] or request["package"]:
         AutoModel.from_pretrained(folder, **options)
-        translator = pipeline("translate", model=folder, **options)  # type: ignore[call-overload]
+        # On the CPU, as the translations that these are compared with.
+        translator = pipeline("translate", model=folder, device="cpu", **options)  # type: ignore[call-overload]
         translations = [translator(text)[0]["translation_text"] for text in texts]
     else:
         translations = []

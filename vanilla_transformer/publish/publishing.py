@@ -28,7 +28,7 @@ from ..errors import RequestError
 from ..fast import plain_decoding
 from ..storage.atomic import file_written_aside, write_json
 from ..storage.metrics import Metrics
-from ..storage.reading import read_json
+from ..storage.reading import read_json, sha256
 from ..storage.run_files import CURVES, METRICS
 from ..storage.saved_model import (
     CHOOSE_CODE,
@@ -132,6 +132,7 @@ def publish(
     check_repo_id(repo_id)
     trained_metrics(source, metrics_run)  # without them, no other advice helps
     check_model_files(source)
+    _check_scored_weights(source)
     _check_card_dir(card_dir, source, metrics_run)
     form = _form(source, with_code=with_code)
     facts = card_facts(
@@ -183,6 +184,23 @@ def check_model_files(directory: Path) -> None:
         if path.suffix == ".safetensors":
             for _ in read_tensors(path):
                 pass
+
+
+def _check_scored_weights(directory: Path) -> None:
+    """Refuse a run whose weights are not those that its metrics were measured on."""
+    path = directory / METRICS
+    recorded = read_json(path).get("model_files") if path.is_file() else None
+    if not isinstance(recorded, dict):  # scores of `evaluate`, or a run of an earlier version
+        return
+    for weights in weight_files(directory):
+        facts = recorded.get(weights.name)
+        if not isinstance(facts, dict) or facts.get("sha256") != sha256(weights):
+            raise RequestError(
+                f"{weights} changed after {path} was written, whose scores a card would show; move "
+                "the model to a folder of its own, score it there (vanilla-transformer evaluate "
+                f"FOLDER --test-file FILE --output FOLDER/{METRICS}), and publish that folder with "
+                f"--run {directory}."
+            )
 
 
 def _model_files(directory: Path) -> list[Path]:

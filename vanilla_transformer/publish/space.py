@@ -61,6 +61,8 @@ def publish_space(
     """
     check_repo_id(repo_id)
     check_model_files(Path(directory))
+    if run is not None and not (Path(run) / METRICS).is_file():
+        raise RequestError(f"{run} holds no {METRICS}; name a run directory, or leave --run out.")
     with tempfile.TemporaryDirectory(prefix="space-") as temporary:
         folder = Path(temporary) / "space"
         write_space(folder, repo_id, run=directory if run is None else run)
