@@ -12,6 +12,7 @@ import torch
 from test_export_marian import make_batch, make_model, make_tokenizer
 
 from vanilla_transformer import translate
+from vanilla_transformer.batch_translation import generation_option
 from vanilla_transformer.cli import convert as cli_convert
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.engines import ENCODER, ENGINES, load_engine
@@ -108,6 +109,8 @@ def test_translate_accepts_an_engine_as_the_model(exported):
     assert list(translate(engine, tokenizer, SENTENCES, batch_tokens=8, **settings)) == ours
     assert ours[1] == ""
     assert len(set(ours)) > 1
+    # Without a number of beams in the generation config, both search with the paper's.
+    assert [generation_option(each, {}, "num_beams") for each in (model, engine)] == [4, 4]
 
 
 def test_each_translation_is_limited_to_its_source_length_plus_50(exported):

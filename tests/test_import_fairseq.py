@@ -340,6 +340,9 @@ def test_generation_starts_with_eos_and_never_gives_padding(tmp_path):
     [
         ({"arch": "lstm_wiseman"}, "the architecture 'lstm_wiseman'; allowed is transformer"),
         ({"arch": "transformer_lm_big"}, "the architecture 'transformer_lm_big'"),
+        ({"arch": "transformer_unidirectional_iwslt_de_en"}, "but not .*transformer_unidirection"),
+        ({"arch": "transformer_monotonic"}, "the architecture 'transformer_monotonic'"),
+        ({"simul_type": "hard_aligned"}, "an attention for simultaneous translation"),
         ({"layernorm_embedding": True}, "a norm of the embeddings .layernorm_embedding."),
         ({"adaptive_softmax_cutoff": "10,20"}, "an adaptive softmax"),
         ({"no_token_positional_embeddings": True}, "no positional encoding"),

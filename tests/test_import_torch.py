@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
-from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
+from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers, word_tokenizer
 from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
@@ -26,7 +26,7 @@ class PositionalEncoding(nn.Module):
         frequencies = torch.exp(-torch.arange(0, d_model, 2) * math.log(10000) / d_model)
         angles = torch.arange(0, length)[:, None] * frequencies
         table = torch.zeros(length, d_model)
-        table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+        table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()[:, : d_model // 2]
         self.register_buffer("pos_embedding", table[:, None])
 
     def forward(self, x):
@@ -50,11 +50,12 @@ class Seq2Seq(nn.Module):
         super().__init__()
         settings = {"d_model": 16, "nhead": 4, "num_encoder_layers": 2, "num_decoder_layers": 3}
         settings |= {"dim_feedforward": 24, "dropout": 0.0, "batch_first": True, **options}
+        width = settings["d_model"]
         self.transformer = nn.Transformer(**settings)
-        self.generator = nn.Linear(16, target_size, bias=output_bias)
-        self.src_tok_emb = TokenEmbedding(SOURCE_SIZE, 16)
-        self.tgt_tok_emb = TokenEmbedding(target_size, 16)
-        self.positional_encoding = PositionalEncoding(16)
+        self.generator = nn.Linear(width, target_size, bias=output_bias)
+        self.src_tok_emb = TokenEmbedding(SOURCE_SIZE, width)
+        self.tgt_tok_emb = TokenEmbedding(target_size, width)
+        self.positional_encoding = PositionalEncoding(width)
         if learned:
             with torch.no_grad():
                 self.positional_encoding.pos_embedding.normal_()
@@ -112,6 +113,7 @@ def save(model, path, **renamed):
         ({"bias": False}, {}),
         ({"output_bias": False}, {}),
         ({"learned": True}, {}),
+        ({"learned": True, "d_model": 15, "nhead": 5}, {"heads": 5}),
         ({"target_size": SOURCE_SIZE}, {}),
     ],
     ids=str,
@@ -119,7 +121,7 @@ def save(model, path, **renamed):
 def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
     theirs = make_model(**options)
     path = save(theirs, tmp_path / "model.pt")
-    import_torch(path, tmp_path / "ours", **GIVEN, **given)
+    import_torch(path, tmp_path / "ours", **GIVEN | given)
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     batch = make_batch()
     with torch.no_grad():
@@ -213,9 +215,11 @@ def test_vocabularies_give_word_tokenizers(tmp_path):
     ("pieces", "text"),
     [
         (["a", "b"], "a b"),
+        (["a", "@@", "b"], "a @@ b"),
         (["do@@", "gs", "run"], "dogs run"),
         (["run", "do@@"], "run do"),
         (["\u2581do", "gs", "\u2581run"], "dogs run"),
+        (["\u2581do", "gs", "\u2581run", "@@"], "dogs run@@"),
     ],
     ids=str,
 )
@@ -228,6 +232,29 @@ def test_word_tokenizer_joins_pieces_into_text(pieces, text):
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
     assert tokenizer.decode([2], skip_special_tokens=True) == ""
     assert tokenizer("").input_ids == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda words: words[:3], r"source\.txt holds 3 tokens, so 3 is no id for eos"),
+        (
+            lambda words: ["<pad>", "<unk>", *words[2:]],
+            r"source\.txt has '<pad>' \(pad\) as 0, but .*target\.txt as 1",
+        ),
+    ],
+)
+def test_special_tokens_have_one_id_in_both_vocabularies(tmp_path, change, message):
+    words = ["<unk>", "<pad>", "<bos>", "<eos>", *"abc"]
+    (tmp_path / "target.txt").write_text("\n".join(words))
+    words = change(words)
+    (tmp_path / "source.txt").write_text("\n".join(words))
+    config = VanillaTransformerConfig(
+        vocab_size=len(words), decoder_vocab_size=7, share_encoder_decoder_embeddings=False, **IDS
+    )
+    files = (tmp_path / "source.txt", tmp_path / "target.txt")
+    with pytest.raises(ValueError, match=message):
+        vocabulary_tokenizers(files, config, ("$A", "$A"))
 
 
 def test_generation_works_with_the_given_ids(tmp_path):

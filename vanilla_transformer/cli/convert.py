@@ -117,7 +117,7 @@ _EXPORT_EXAMPLE = """example:
   vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
 
 marian       a stock MarianMTModel, for transformers without this package and tools for Marian
-ctranslate2  for CTranslate2, fast on CPU and GPU: translate --engine ctranslate2
+ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2
 onnx         an encoder and a decoder for ONNX Runtime: translate --engine onnx
 
 OUT appears only after the export was loaded and its outputs were compared with the model's.

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..batch_translation import SourceLengthLimit, pad_ids
+from ..beam_search import NUM_BEAMS_OF_THE_PAPER
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
@@ -83,7 +84,7 @@ class CTranslate2Engine(torch.nn.Module):
         self.source_tokens = read_json(_vocabulary(directory, "source"), list)
         self.target_tokens = read_json(_vocabulary(directory, "target"), list)
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
-        self.generation_config = GenerationConfig.from_pretrained(directory)
+        self.generation_config = _search_settings(directory)
         self.longest = read_json(directory / "config.json", keys={"max_position_embeddings": int})[
             "max_position_embeddings"
         ]
@@ -222,6 +223,14 @@ def never_produced(config: GenerationConfig) -> list[list[int]]:
     return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
 
 
+def _search_settings(directory: Path) -> GenerationConfig:
+    """Read the generation config of an export; its beams are by default those of the model."""
+    settings = GenerationConfig.from_pretrained(directory)
+    if settings.num_beams is None:
+        settings.num_beams = NUM_BEAMS_OF_THE_PAPER
+    return settings
+
+
 def _vocabulary(directory: Path, side: str) -> Path:
     """Return the path of a side's vocabulary, which may be one file for both sides."""
     shared = directory / "shared_vocabulary.json"
@@ -255,7 +264,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
 
         directory = Path(directory)
         super().__init__(VanillaTransformerConfig.from_pretrained(directory))
-        self.generation_config = GenerationConfig.from_pretrained(directory)
+        self.generation_config = _search_settings(directory)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self.sessions = {}

@@ -68,7 +68,10 @@ _REFUSED = {
     "scale_heads": "a scale for each head",
     "scale_resids": "a scale for each residual",
     "base_layers": "mixture-of-experts layers",
+    "simul_type": "an attention for simultaneous translation",
 }
+# A language model, and encoders that read from left to right.
+_OTHER_ARCHITECTURES = ("transformer_lm", "transformer_monotonic", "transformer_unidirectional")
 _ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
 # Norms in the order in which early versions numbered them.
 _OLD_NORMS = {
@@ -182,8 +185,11 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
             else:
                 options[name] = value
     name = str(options.get("arch") or options.get("_name") or "")
-    if not name.startswith("transformer") or name.startswith("transformer_lm"):
-        raise RequestError(f"{file} holds the architecture {name!r}; allowed is transformer*.")
+    if not name.startswith("transformer") or name.startswith(_OTHER_ARCHITECTURES):
+        raise RequestError(
+            f"{file} holds the architecture {name!r}; allowed is transformer*, but not "
+            f"{listed([f'{prefix}*' for prefix in _OTHER_ARCHITECTURES])}."
+        )
     for option, what in _REFUSED.items():
         if options.get(option):
             raise RequestError(

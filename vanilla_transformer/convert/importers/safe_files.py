@@ -96,6 +96,13 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
         ValueError: generation_config.json is damaged.
     """
     settings = read_generation_config(source)
+    # transformers loads options that have no effect, but does not save them again.
+    if settings.num_beams in (None, 1):
+        for name in ("early_stopping", "length_penalty"):
+            setattr(settings, name, None)
+    if not settings.do_sample:
+        for name in ("temperature", "top_k", "top_p", "min_p", "typical_p"):
+            setattr(settings, name, None)
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         setattr(settings, name, getattr(config, name))
     settings.suppress_tokens = sorted({*(settings.suppress_tokens or []), config.pad_token_id})

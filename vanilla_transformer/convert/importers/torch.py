@@ -196,7 +196,8 @@ def _position_fields(
     names: list[str], tensors: Mapping[str, Tensor], fields: Mapping[str, Any], file: Path
 ) -> dict[str, Any]:
     """Return the positional encoding that the tables contain: sinusoids, or a learned one."""
-    for style in ("sinusoidal", "tensor2tensor"):
+    odd = names and fields["d_model"] % 2  # sinusoids come in pairs, so it must be learned
+    for style in () if odd else ("sinusoidal", "tensor2tensor"):
         config = make_config(file, **fields, position_encoding=style)
         if all(is_sinusoids(tensors[name], config) for name in names):
             return {"position_encoding": style}

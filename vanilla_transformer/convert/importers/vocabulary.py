@@ -59,18 +59,27 @@ def word_tokenizer(
     )
 
 
+def _token(tokens: Sequence[str], role: str, number: int, file: Path) -> str:
+    if number >= len(tokens):
+        raise RequestError(f"{file} holds {len(tokens)} tokens, so {number} is no id for {role}.")
+    return tokens[number]
+
+
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
     """Return the decoder from pieces to text; None joins words with spaces.
 
+    The sign that more tokens have is that of the vocabulary: a few may have the other as text.
     Spaces at an edge are replaced rather than stripped: `decoders.Strip` fails on an empty text.
     """
-    if any(token.endswith("@@") for token in tokens):
+    joining = sum(token.endswith("@@") and token != "@@" for token in tokens)
+    spaced = sum(token.startswith("\u2581") for token in tokens)
+    if joining > spaced:
         space_after_each = decoders.Replace(Regex(r"\z"), " ")
         joined = decoders.Replace("@@ ", "")
         return decoders.Sequence(
             [space_after_each, joined, decoders.Fuse(), decoders.Replace(Regex(r" \z"), "")]
         )
-    if any(token.startswith("\u2581") for token in tokens):
+    if spaced:
         spaces = decoders.Replace("\u2581", " ")
         return decoders.Sequence([decoders.Fuse(), spaces, decoders.Replace(Regex(r"\A "), "")])
     return None
@@ -136,8 +145,16 @@ def vocabulary_tokenizers(
         ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
         if ids["unk"] is None:
             raise RequestError(f"{file} needs an id for unknown words; give unk_token_id.")
-        special = {role: tokens[number] for role, number in ids.items()}
+        special = {role: _token(tokens, role, number, file) for role, number in ids.items()}
         found.append((tokens, template, special, file))
+    (others, _, _, file), (_, _, special, _) = found
+    for role, token in special.items():
+        if token in others and others[ids[role]] != token:
+            raise RequestError(
+                f"{file} has {token!r} ({role}) as {others.index(token)}, but {files[1]} as "
+                f"{ids[role]}; allowed is one id for both: order the source's vocabulary, and its "
+                "embeddings, likewise."
+            )
     source, target = (
         word_tokenizer(tokens, special, template, origin=file)
         for tokens, template, special, file in found
