@@ -373,8 +373,8 @@ def test_nan_log_probability_is_reported_as_a_broken_model(model):  # noqa: F811
 
 
 def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsys, monkeypatch):
-    texts = {"de": ["", "ein Hund", "alt und Haus", "Haus", " "]}
-    texts["en"] = ["a", "a dog", "old and house", "house", "old"]
+    texts = {"de": ["", "ein Hund", "alt und Haus", "Haus", " ", "Haus " * 5000]}
+    texts["en"] = ["a", "a dog", "old and house", "house", "old", "house"]
     for language, lines in texts.items():
         text = "".join(f"{line}\n" for line in lines)
         (tmp_path / f"pairs.{language}").write_text(text, encoding="utf-8")
@@ -387,14 +387,17 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
 
     found = scores("pairs.de,pairs.en")
     lines = found.out.split("\n")
-    assert [bool(line) for line in lines] == [False, True, True, True, False, False]
-    assert "Invalid pairs: 2; first pairs.de:1 and pairs.en:1" in found.err
+    assert [bool(line) for line in lines] == [False, True, True, True, False, False, False]
+    assert "Invalid pairs: 3; first pairs.de:1 and pairs.en:1" in found.err
     model = load_saved_model(folder / "first")  # noqa: F811
     tokenizer = load_saved_tokenizer(folder / "first")
     pairs = list(zip(*texts.values(), strict=True))[1:4]
     expected = list(ours.log_probabilities(model, tokenizer, pairs))
     printed = [float(line) for line in lines[1:4]]
     assert printed == pytest.approx([one.log_probability for one in expected], abs=1e-5)
+    (tmp_path / "long.de").write_text("Hund\n" + "Haus " * 5000)
+    (tmp_path / "long.en").write_text("dog\nhouse")
+    assert "Invalid pairs: 1; first pair 2: Input 2 has" in scores("long.de,long.en").err
     means = [float(line) for line in scores("pairs.de,pairs.en", "--per-token").out.split()]
     expected = [one.log_probability / one.target_tokens for one in expected]
     assert means == pytest.approx(expected, abs=1e-5)

@@ -100,8 +100,9 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
+    from ..batch_translation import longest_source
     from ..data.readers import read_pairs
-    from ..evaluation import log_probabilities
+    from ..evaluation import check_pair, log_probabilities
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 
     files = options.pairs.split(",")
@@ -119,7 +120,14 @@ def _score(options: argparse.Namespace) -> int:
         raise RequestError(str(error)) from error
     model = load_saved_model(options.directory, device="auto")
     tokenizer = load_saved_tokenizer(options.directory)
-    pairs = _Pairs(reader)
+    # A pair with many times fewer characters than tokens are allowed need not be tokenized here.
+    short = longest_source(model) // 8
+
+    def check(number: int, pair: tuple[str, str]) -> None:
+        if max(map(len, pair)) > short:
+            check_pair(model, tokenizer, pair, number=number)
+
+    pairs = _Pairs(reader, check)
     progress = sys.stderr.isatty() and not sys.stdout.isatty()
     sizes = {"batch_tokens": options.batch_tokens, "progress": progress}
     for found in log_probabilities(model, tokenizer, pairs, **sizes):
@@ -133,23 +141,36 @@ def _score(options: argparse.Namespace) -> int:
 
 
 class _Pairs:
-    """Pairs of a reader, with the count of invalid ones before each pair and at the end."""
+    """Pairs of a reader, with the count of invalid ones before each pair and at the end.
 
-    def __init__(self, reader: "PairReader") -> None:
-        self.reader = reader
+    `check` gets the number and the texts of a pair, and raises ValueError if it is invalid.
+    """
+
+    def __init__(self, reader: "PairReader", check: Callable[[int, tuple[str, str]], None]) -> None:
+        self.reader, self.check = reader, check
         self.before: deque[int] = deque()
-        self.complaints = 0
+        self.rows, self.complaints = 0, 0
         self.first = ""
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         complaints = 0
         for pair in self.reader.read(self._skip):
+            self.rows += 1
+            try:
+                self.check(self.rows, pair)
+            except RequestError as error:
+                self._complain(f"pair {self.rows}", error)
+                continue
             self.before.append(self.complaints - complaints)
             complaints = self.complaints
             yield pair
         self.before.append(self.complaints - complaints)
 
     def _skip(self, place: str, error: Exception) -> None:
+        self.rows += 1
+        self._complain(place, error)
+
+    def _complain(self, place: str, error: Exception) -> None:
         self.first = self.first or f"{place}: {error}"
         self.complaints += 1
 

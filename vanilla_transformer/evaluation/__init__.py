@@ -1,6 +1,6 @@
 """Scores of translations and models. Importing this package loads no scoring library."""
 
-from .likelihood import Likelihood, log_probabilities
+from .likelihood import Likelihood, check_pair, log_probabilities
 from .models import (
     decode_ids,
     evaluate_model,
@@ -28,6 +28,7 @@ __all__ = [
     "Likelihood",
     "bleu_score",
     "bleu_tokenizer",
+    "check_pair",
     "chrf_score",
     "compound_bleu",
     "corpus_scores",

@@ -57,8 +57,7 @@ def log_probabilities(
         An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
 
     Raises:
-        ValueError: A pair is not two texts, its source is blank, a side is longer than the model's
-            table of positions, or a log-probability is not finite.
+        ValueError: `check_pair` refuses a pair, or a log-probability is not finite.
     """
     remaining, done = iter(pairs), 0
     with tqdm(unit="pair", disable=not progress) as bar:
@@ -80,6 +79,22 @@ def log_probabilities(
                 bar.update(len(batch))
             done += len(window)
             yield from (found[index] for index in range(len(window)))
+
+
+def check_pair(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pair: tuple[str, str],
+    *,
+    number: int = 1,
+) -> None:
+    """Refuse a pair that cannot be scored; the error calls it by its number.
+
+    Raises:
+        ValueError: It is not two texts, its source is blank or has more tokens than can be
+            translated, or a side is longer than the model's table of positions.
+    """
+    _ids(model, tokenizer, [pair], first=number)
 
 
 def _ids(

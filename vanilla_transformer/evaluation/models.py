@@ -238,14 +238,18 @@ def _negative_log_likelihood(
         return 0.0, 0
     ids, mask = pad_ids(sources, model.config.pad_token_id)
     labels, _ = pad_ids(targets, IGNORED)
-    own = model.config.model_type == "vanilla_transformer"
+    options: dict[str, object] = {}
+    if model.config.model_type == "vanilla_transformer":
+        options["return_logits"] = False  # only our own models compute the loss without (B, T, V)
+    elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
+        shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]
+        options["decoder_input_ids"] = shifted.to(model.device)
     with evaluation_mode(model):
         loss = model(
             input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),
             labels=labels.to(model.device),
-            # Only our own models compute the loss without (B, T, V) logits.
-            **({"return_logits": False} if own else {}),
+            **options,
         ).loss
     return loss.item() * tokens, tokens
 
