@@ -158,6 +158,28 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert names(output.parent) == {"out"}
 
 
+@pytest.mark.parametrize("name", ["link", "empty", "."])
+def test_an_empty_folder_stays_and_gets_the_files(tmp_path, monkeypatch, name):
+    """It may be a mount point or a shell's current directory, which nothing can replace."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "link").symlink_to(empty)
+    monkeypatch.chdir(empty if name == "." else tmp_path)
+    before = empty.stat().st_ino
+    with contextlib.suppress(Crash), folder_written_aside(Path(name)) as aside:
+        aside.mkdir()
+        write_half(aside / "a")
+    assert names(empty) == set()
+    with folder_written_aside(Path(name)) as aside:
+        (aside / "inside").mkdir(parents=True)
+        (aside / "inside" / "a").write_text("whole")
+        assert not (empty / "inside").exists()
+    assert (empty / "inside" / "a").read_text() == "whole"
+    assert names(empty) == {"inside"}
+    assert empty.stat().st_ino == before
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_only_a_new_or_empty_folder_is_accepted_as_output(tmp_path):
     output = tmp_path / "out"
     output.mkdir()

@@ -420,6 +420,22 @@ def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_pa
     assert errors == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_full_disk_behind_a_redirection_gives_one_line(trained, tmp_path):
+    (tmp_path / "a.txt").write_text("ein Hund\n")
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            [*PROGRAM, "translate", str(trained / "run"), str(tmp_path / "a.txt")],
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert process.returncode == 2
+    (line,) = process.stderr.splitlines()
+    assert "could not be written: No space left on device; make room" in line
+
+
 def test_resuming_after_sigterm_gives_the_uninterrupted_model(
     trained, tmp_path, monkeypatch, capsys
 ):

@@ -150,19 +150,25 @@ def check_new_folder(output: Path) -> None:
 def folder_written_aside(output: Path) -> Iterator[Path]:
     """Create a folder with what the block writes to the yielded path; an error creates nothing.
 
-    Parent folders are created, and removed again after an error.
+    Parent folders are created, and removed again after an error. An empty folder stays, since it
+    may be a mount point, a link, or the current directory of a shell; it gets the files at the end.
 
     Args:
         output: new or empty folder, as `check_new_folder` demands.
     """
-    output = output.absolute()
+    output = output.resolve()
     created = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with writing(output), _folder_inside(output.parent, name=output) as aside:
-            yield aside / output.name
-            let_others_read_weights(aside / output.name)
-            move_into_place(aside / output.name, output)
+        parent = output if output.is_dir() else output.parent
+        with writing(output), _folder_inside(parent, name=output) as aside:
+            whole = aside / output.name
+            yield whole
+            let_others_read_weights(whole)
+            if parent == output:
+                _move_files_into_place(whole, output)
+            else:
+                move_into_place(whole, output)
     finally:
         for folder in created:
             with suppress(OSError):  # it holds the output
@@ -182,10 +188,15 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
     with writing(folder / last), _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
         yield aside
         let_others_read_weights(aside)
-        sync(*aside.iterdir())
-        for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
-            path.replace(folder / path.name)
-        sync(folder)
+        _move_files_into_place(aside, folder, last=last)
+
+
+def _move_files_into_place(aside: Path, folder: Path, *, last: str | None = None) -> None:
+    """Flush the files of a folder to the disk and rename them to those of another one."""
+    sync(*aside.rglob("*"))
+    for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
+        path.replace(folder / path.name)
+    sync(folder)
 
 
 @contextmanager
