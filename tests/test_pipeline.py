@@ -458,6 +458,16 @@ def test_generation_config_full_of_defaults_keeps_the_papers_search(tokenizer, m
     assert list(translate(model, tokenizer, TEXTS)) == expected
 
 
+def test_compiled_model_is_searched_like_the_model(model, tokenizer):
+    compiled = torch.compile(model, backend="eager")
+    options = {"return_alignments": True, "max_new_tokens": 3}
+    with torch.compiler.set_stance("force_eager"):
+        found = list(translate_nbest(compiled, tokenizer, TEXTS[:3], **options))
+    expected = list(translate_nbest(model, tokenizer, TEXTS[:3], **options))
+    assert [one.text for (one,) in found] == [one.text for (one,) in expected]
+    assert [one.score for (one,) in found] == pytest.approx([one.score for (one,) in expected])
+
+
 def test_other_models_are_decoded_with_generate(tokenizer, model):
     marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
     inputs = tokenizer("one two", return_tensors="pt")
@@ -491,6 +501,24 @@ def test_each_token_belongs_to_the_word_it_spells(tokenizer, text):
         for number in range(max((n for n in numbers if n is not None), default=-1) + 1)
     ]
     assert spelled == text.split()
+
+
+def test_maltese_letters_make_no_vocabulary_byte_level():
+    """U+0120, a byte-level vocabulary's sign for a space, is a letter there."""
+    tokens = [*SPECIAL, "\u2581\u0120o", "\u0120", "\u2581\u017c\u0120"]
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(
+            models.WordLevel({token: n for n, token in enumerate(tokens)}, unk_token="<unk>")
+        ),
+        unk_token="<unk>",
+    )
+    assert word_numbers(plain, [4, 5, 6, 5]) == [0, 0, 1, 1]
+
+
+def test_ids_beyond_the_tokenizer_belong_to_no_word(tokenizer):
+    ids = tokenizer("a dog")["input_ids"]
+    beyond = len(tokenizer) + 5  # a table padded to a multiple of 8 or 64 has such rows
+    assert word_numbers(tokenizer, [*ids[:-1], beyond]) == word_numbers(tokenizer, ids)
 
 
 def test_word_numbers_handle_space_pieces_and_unknown_words():

@@ -562,7 +562,8 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> I
 
 
 def _is_ours(model: Any) -> bool:
-    """Return whether this is the package's model, a subclass, or either with PEFT adapters."""
+    """Return whether this is the package's model or a subclass, also if compiled or adapted."""
+    model = getattr(model, "_orig_mod", model)  # by torch.compile
     adapters = getattr(model, "active_peft_config", None)
     if adapters is not None and not adapters.is_prompt_learning:  # `generate` must add the prompt
         model = model.get_base_model()

@@ -102,9 +102,11 @@ class VanillaTransformerTranslationPipeline(Pipeline):
     ) -> dict[str, torch.Tensor]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         rows = has_text.nonzero().squeeze(1)
+        places = rows.cpu()
         count = generation_option(self.model, generation_kwargs, "num_return_sequences")
         output = ids.new_full((len(ids), count, 1), self.tokenizer.pad_token_id)
-        scores = torch.zeros(len(ids), count, dtype=torch.float64, device=ids.device)
+        # On the CPU, since Apple's GPUs have no float64.
+        scores = torch.zeros(len(ids), count, dtype=torch.float64)
         alignments = scores.new_zeros(len(ids), count, 1, ids.size(1))
         if rows.numel():
             found = generate_ids(self.model, ids[rows], mask[rows], **generation_kwargs)
@@ -119,10 +121,10 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             output = found.sequences.new_full((len(ids), *shape), self.tokenizer.pad_token_id)
             output[rows] = found.sequences
             if found.scores is not None:
-                scores[rows] = found.scores.double()
+                scores[places] = found.scores.cpu().double()
             if found.alignments is not None:
                 alignments = scores.new_zeros(len(ids), *found.alignments.shape[1:])
-                alignments[rows] = found.alignments.double()
+                alignments[places] = found.alignments.cpu().double()
         return {
             "input_ids": ids,
             "output_ids": output,  # (B, n, T + 1)

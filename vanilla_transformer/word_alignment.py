@@ -73,13 +73,16 @@ def spelled_pieces(
 ) -> tuple[list[bytes], list[bool]]:
     """Return the UTF-8 bytes of each id, and whether it is text, not a special or added token."""
     not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    is_text = [index not in not_text for index in ids]
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    # Every byte-level vocabulary has U+0120, its sign for a space; SentencePiece's is U+2581.
-    byte_level, spaced = (
-        tokenizer.convert_tokens_to_ids(sign) not in (None, tokenizer.unk_token_id)
-        for sign in ("\u0120", "\u2581")
-    )
+    # The model's table may have more rows than the tokenizer has tokens; the others are spaces.
+    found = tokenizer.convert_ids_to_tokens(list(ids))
+    tokens = [" " if token is None else token for token in found]
+    is_text = [
+        index not in not_text and token is not None for index, token in zip(ids, found, strict=True)
+    ]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    byte_level = "ByteLevel" in str(getattr(backend, "decoder", None))
+    # SentencePiece's sign for a space.
+    spaced = tokenizer.convert_tokens_to_ids("\u2581") not in (None, tokenizer.unk_token_id)
     spaced = spaced or any("\u2581" in token for token in tokens)
     ends_marked = any(token.endswith("</w>") for token in tokens)
     pieces = []

@@ -182,7 +182,7 @@ def _over_words(
     attentions: tuple[torch.Tensor, ...], query_mix: np.ndarray, key_mix: np.ndarray
 ) -> np.ndarray:
     """Turn weights of pieces, N tensors (1, h, Q, K), into weights of words, (N, h, Q', K')."""
-    weights = np.stack([layer[0].double().cpu().numpy() for layer in attentions])
+    weights = np.stack([layer[0].cpu().double().numpy() for layer in attentions])
     return query_mix / query_mix.sum(axis=1, keepdims=True) @ weights @ key_mix.T
 
 
