@@ -2247,6 +2247,73 @@ MUTATIONS = [
         "named = None",
         "test_reading.py::test_delimiter_is_that_of_the_first_line_with_text",
     ),
+    # What a hunt for bugs by reading found.
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "defaults.suppress_tokens = sorted(never - {config.eos_token_id, None})",
+        "defaults.suppress_tokens = sorted(never - {None})",
+        "test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "if attention_mask is not None and attention_mask.dtype == torch.bool:",
+        "if False:",
+        "test_changed_models.py::test_a_switch_of_the_attention_in_mid_batch_changes_nothing",
+    ),
+    Mutation(
+        "beam_search.py",
+        "            if users > 1:",
+        "            if False:",
+        "test_changed_models.py::test_the_last_user_of_a_changed_model_restores_it",
+    ),
+    Mutation(
+        "fast/incremental_decoding.py",
+        "all(type(norm) is nn.LayerNorm for norm in norms)",
+        "True",
+        "test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
+    ),
+    Mutation(
+        "fast/incremental_decoding.py",
+        "all(type(part) in (nn.Dropout, nn.Identity) for part in (layer.dropout, ffn.dropout))",
+        "True",
+        "test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
+    ),
+    Mutation(
+        "target_tokenizer.py",
+        "shortest = 1 if start == target.eos_token_id else 0",
+        "shortest = 0",
+        "test_import_torch.py::test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol",
+    ),
+    Mutation(
+        "batch_translation.py",
+        'model = getattr(model, "_orig_mod", model)',
+        "model = model",
+        "test_pipeline.py::test_compiled_model_is_searched_like_the_model",
+    ),
+    Mutation(
+        "evaluation/models.py",
+        'elif model.config.model_type == "fsmt":',
+        "elif False:",
+        "test_import_fsmt.py::test_perplexity_equals_that_of_the_imported_model",
+    ),
+    Mutation(
+        "publish/publishing.py",
+        "    _check_scored_weights(source)\n",
+        "",
+        "test_publishing.py::test_weights_that_changed_after_they_were_scored_are_rejected",
+    ),
+    Mutation(
+        "storage/atomic.py",
+        "parent = output if output.is_dir() else output.parent",
+        "parent = output.parent",
+        "test_atomic.py::test_an_empty_folder_stays_and_gets_the_files",
+    ),
+    Mutation(
+        "convert/importers/vocabulary.py",
+        'token.endswith("@@") and token != "@@"',
+        'token.endswith("@@")',
+        "test_import_torch.py::test_word_tokenizer_joins_pieces_into_text",
+    ),
 ]
 
 
