@@ -2249,6 +2249,36 @@ MUTATIONS = [
     ),
     # What a hunt for bugs by reading found.
     Mutation(
+        "data/dataset.py",
+        "    if _writes_start(tokenizer):",
+        "    if False:",
+        "test_data.py::test_labels_begin_without_a_start_symbol",
+    ),
+    Mutation(
+        "data/dataset.py",
+        "at_least = 2 if start == tokenizer.eos_token_id else 1",
+        "at_least = 1",
+        "test_data.py::test_labels_begin_without_a_start_symbol",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if self.validation_pairs and self._translates:",
+        "if self.validation_pairs:",
+        "test_trainer.py::test_bleu_of_validation_pairs_is_not_reported_for_other_data",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "            args._n_gpu = 1",
+        "            pass",
+        "test_trainer.py::test_one_process_trains_on_one_gpu",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "num_items.long() if isinstance(num_items, torch.Tensor) else num_items",
+        "num_items",
+        "test_checkpoints.py::test_tokens_are_counted_beyond_what_float32_holds",
+    ),
+    Mutation(
         "modeling_vanilla_transformer.py",
         "defaults.suppress_tokens = sorted(never - {config.eos_token_id, None})",
         "defaults.suppress_tokens = sorted(never - {None})",

@@ -107,6 +107,21 @@ def test_average_takes_scheduled_checkpoints_and_the_last(tmp_path):
     assert names(averaging_set(tmp_path, every=10, count=99)) == [10, 20, 30, 40, 43]
 
 
+def test_a_mean_of_fewer_checkpoints_than_asked_for_is_noted(tmp_path, caplog):
+    make(tmp_path, 30, 40, 43)  # the run has deleted the others
+    assert len(averaging_set(tmp_path, every=10, count=3)) == 3
+    assert not caplog.text
+    assert len(averaging_set(tmp_path, every=10, count=9)) == 3
+    assert "The mean is over 3 checkpoints instead of 5: the run kept no more" in caplog.text
+
+
+def test_tokens_are_counted_beyond_what_float32_holds():
+    progress = Progress(_tokens=2**24)
+    for _ in range(3):
+        progress.count(torch.tensor(1.0))
+    assert progress.target_tokens == 2**24 + 3
+
+
 def test_an_interruption_does_not_change_the_average(tmp_path):
     smooth = make(tmp_path / "smooth", 10, 20, 30)
     stopped = make(tmp_path / "stopped", 10, 17, 20, 30)

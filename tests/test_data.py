@@ -21,6 +21,7 @@ import pytest
 import torch
 from transformers import DataCollatorForSeq2Seq
 
+from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.data import cache, clean_pairs, hold_out, pair_report, selection
 from vanilla_transformer.data import dataset as data
 from vanilla_transformer.data.dataset import (
@@ -478,6 +479,25 @@ def test_other_tokenizer_classes_are_used_through_their_call(load, tokenize, tok
     fast, slow = tokenize(dataset), tokenize(dataset, Wrapped())
     assert slow["input_ids"][:] == fast["input_ids"][:]
     assert slow["labels"][:] == [[7, *row] for row in fast["labels"]]
+
+
+@pytest.mark.parametrize(
+    ("template", "start", "expected"),
+    [
+        ("bos $A eos", "<s>", [4, 5, 2]),
+        ("bos $A eos", "</s>", [4, 5, 2]),  # one symbol for both
+        ("$A eos", "</s>", [4, 5, 2]),
+        ("$A eos", "<s>", [4, 5, 2]),
+    ],
+)
+def test_labels_begin_without_a_start_symbol(load, tokenize, template, start, expected):
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", "ein", "Hund"]
+    special = {"pad": "<pad>", "bos": start, "eos": "</s>", "unk": "<unk>"}
+    words = word_tokenizer(tokens, special, template, origin="a test")
+    (row,) = tokenize(load([("ein", "ein Hund")]), words)
+    assert row["labels"] == expected
+    assert row["target_length"] == 3
+    assert row["input_ids"] == words("ein")["input_ids"]
 
 
 def test_only_pairs_beyond_a_length_limit_are_left_out_and_counted(load, tokenize, caplog):

@@ -459,6 +459,40 @@ def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
     assert trainer.progress.seconds < 600
 
 
+def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
+    given = {"validation_pairs": [("a", "b")], "target_language": "de"}
+    trainer = make_trainer(tmp_path, given=given)
+    monkeypatch.setattr(trainer, "_greedy_bleu", lambda: 12.5)
+    other = copy_task(9, seed=3)
+    assert "test_bleu" not in trainer.predict(other).metrics
+    assert "test_bleu" not in trainer.evaluate(other, metric_key_prefix="test")
+    assert trainer.evaluate()["eval_bleu"] == 12.5
+    with pytest.raises(ValueError, match="got num_beams; BLEU is greedy here"):
+        trainer.predict(other, num_beams=4)
+
+
+def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(VanillaTransformerTrainingArguments, "n_gpu", property(lambda s: s._n_gpu))
+    set_devices = VanillaTransformerTrainingArguments.__post_init__
+
+    def with_two(args):
+        set_devices(args)
+        args._n_gpu = 2
+
+    monkeypatch.setattr(VanillaTransformerTrainingArguments, "__post_init__", with_two)
+    assert make_trainer(tmp_path).args.n_gpu == 1
+    assert "one of 2 GPUs; to use all of them, start with accelerate launch" in caplog.text
+
+
+def test_data_that_is_missing_or_without_lengths_is_named(tmp_path):
+    trainer = make_trainer(tmp_path, train=copy_task(9).remove_columns(["source_length"]))
+    with pytest.raises(ValueError, match=r"'target_length'\]; give .* from tokenize_pairs"):
+        trainer.train()
+    trainer.eval_dataset = None
+    with pytest.raises(ValueError, match="got no data set; give"):
+        trainer.evaluate()
+
+
 def test_several_evaluation_sets_are_refused_when_the_trainer_is_made(tmp_path):
     sets = {"near": copy_task(9), "far": copy_task(9, seed=1)}
     with pytest.raises(ValueError, match="got several evaluation sets; give one"):

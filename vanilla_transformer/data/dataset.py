@@ -208,7 +208,8 @@ def tokenize_pairs(
 
     Args:
         dataset: data set with the columns `source` and `target`, as from `load_pairs`.
-        tokenizer: tokenizer that appends `</s>` to both sides. It uses all cores, unless
+        tokenizer: tokenizer that appends `</s>` to both sides. A start symbol that it prepends is
+            removed from labels, since the model prepends its own. It uses all cores, unless
             `RAYON_NUM_THREADS` or `TOKENIZERS_PARALLELISM` limits them.
         max_source_length: most tokens of a source, `</s>` included. None for no limit.
         max_target_length: most tokens of a target, `</s>` included. None for no limit.
@@ -233,6 +234,8 @@ def tokenize_pairs(
             f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
         )
     encode, workers, identity = _encoder(tokenizer)
+    if _writes_start(tokenizer):
+        encode, identity = _without_start(encode), f"{identity} without the start"
     limits = [max_source_length, max_target_length]
     key = [dataset._fingerprint, identity, limits]
     tokens, report = cached(
@@ -254,7 +257,15 @@ def _left_out(report: Mapping[str, int], limits: Sequence[int | None]) -> str:
 
 
 def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return source and target lengths in tokens, without reading the tokens."""
+    """Return source and target lengths in tokens, without reading the tokens.
+
+    Raises:
+        ValueError: there is no data set, or it is not from `tokenize_pairs`.
+    """
+    names = getattr(dataset, "column_names", None)
+    if names is None or not {"source_length", "target_length"} <= set(names):
+        found = "no data set" if dataset is None else f"columns {names}"
+        raise RequestError(f"got {found}; give a data set of pairs from tokenize_pairs.")
     columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
 
@@ -289,6 +300,21 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
 
     marks = f"{backend.to_str()}{tokenizer.split_special_tokens}"
     return encode, 2, hashlib.sha256(marks.encode()).hexdigest()
+
+
+def _writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether targets begin with the start symbol; an empty one may consist of its end."""
+    start, empty = tokenizer.bos_token_id, tokenizer(text_target="", verbose=False)["input_ids"]
+    at_least = 2 if start == tokenizer.eos_token_id else 1
+    return start is not None and empty[:1] == [start] and len(empty) >= at_least
+
+
+def _without_start(encode: Callable) -> Callable:
+    def encode_without_start(sources: list[str], targets: list[str]) -> tuple[list, list]:
+        sources, targets = encode(sources, targets)
+        return sources, [row[1:] for row in targets]
+
+    return encode_without_start
 
 
 def _write_tokens(

@@ -17,7 +17,7 @@ from ..ranges import COUNT
 from ..recipes.recipe import Recipe
 
 _BATCHES = "batches are filled up to batch_tokens; set that"
-_FLOAT32 = "evaluation runs in the model's own precision; leave it out"
+_FLOAT32 = "evaluation runs in the precision of training; leave it out"
 _WHOLE_MODEL = "here each process holds the whole model; use Seq2SeqTrainer"
 _NO_PUSH = "nothing is pushed during training; call push_to_hub(license=...) afterwards"
 _GREEDY = (
@@ -45,6 +45,7 @@ UNUSED = {
     "predict_with_generate": _GREEDY,
     "generation_max_length": _GREEDY,
     "generation_num_beams": _GREEDY,
+    "save_total_limit": "checkpoints_to_keep says how many stay; set that",
     "enable_jit_checkpoint": "SIGTERM always writes a checkpoint; leave it out",
     "hub_strategy": _NO_PUSH,
     "hub_always_push": _NO_PUSH,

@@ -158,7 +158,10 @@ class Progress:
 
     def count(self, num_items: torch.Tensor | int) -> None:
         """Add the target tokens of an update."""
-        self._tokens = num_items + self._tokens
+        # transformers gives a float32, which cannot count beyond 2^24.
+        self._tokens = self._tokens + (
+            num_items.long() if isinstance(num_items, torch.Tensor) else num_items
+        )
 
     def since_last_log(self) -> dict[str, float]:
         """Return the speed since the last call, without evaluations, and the total minutes."""
@@ -405,6 +408,14 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
             len(chosen),
             min(count, len(chosen) + len(broken)),
         )
+    last = max(found, default=0)
+    scheduled = min(count, last // every + bool(last % every))
+    if len(chosen) + len(broken) < scheduled:
+        logger.warning(
+            "The mean is over %d checkpoints instead of %d: the run kept no more.",
+            len(chosen),
+            scheduled,
+        )
     return chosen[::-1]
 
 
@@ -440,7 +451,8 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None) -> bool:
     """Return whether the last `patience` evaluations did not lower the validation loss.
 
-    Every checkpoint holds the log, so an interruption does not change the answer.
+    Every checkpoint holds the log, so an interruption changes the answer only if it comes in an
+    update that is due for evaluation: that evaluation is left out.
     """
     by_update = {entry["step"]: entry["eval_loss"] for entry in log_history if "eval_loss" in entry}
     losses = [by_update[update] for update in sorted(by_update)]

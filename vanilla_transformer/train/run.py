@@ -118,7 +118,8 @@ def run_recipe(
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
-            check_ours(recipe, run, resume=resume)
+            # The first process may have begun this very run before the others look.
+            check_ours(recipe, run, resume=resume or not args.should_save)
             metrics = completed(recipe, run)
             if metrics is None and args.process_index != args.local_process_index:
                 check_shared(run)

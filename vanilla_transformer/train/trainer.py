@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer import OPTIMIZER_NAME
-from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
@@ -145,7 +145,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if isinstance(kwargs.get("eval_dataset"), dict):
             raise RequestError(
                 "got several evaluation sets; give one as eval_dataset, which early stopping "
-                "watches, and call evaluate(other) for the others."
+                "watches, and call evaluate(other, metric_key_prefix='other') for the others."
             )
         if validation_pairs and target_language is None:
             raise RequestError(
@@ -159,7 +159,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             vocab_size=model.config.vocab_size,
             target_vocab_size=model.config.target_vocab_size,
         )
+        if args.n_gpu > 1:  # torch would split the batches, and the counts of tokens
+            logger.warning(
+                "Training on one of %d GPUs; to use all of them, start with accelerate launch.",
+                args.n_gpu,
+            )
+            args._n_gpu = 1
         super().__init__(model, args, data_collator=collator, **kwargs)
+        self._translates = True  # in an evaluation: not in one of other pairs
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.updates_per_epoch = 0  # known when the first epoch begins
@@ -463,21 +470,42 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     ) -> dict[str, float]:
         """Evaluate without affecting the random numbers of the training.
 
+        BLEU is that of `validation_pairs`, so an evaluation of another data set has none.
+
         Raises:
             ValueError: For arguments of `generate`: BLEU is always greedy.
         """
-        if generation:
-            raise RequestError(
-                f"got {', '.join(generation)}; BLEU is greedy here. For other searches use "
-                "evaluate_model from vanilla_transformer.evaluation."
-            )
+        _refuse_generation(generation)
         started = time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        self._translates = eval_dataset is None or eval_dataset is self.eval_dataset
+        try:
+            with torch.random.fork_rng(devices=devices):
+                metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        finally:
+            self._translates = True
         if self.progress.is_running:
             self.progress.evaluation_seconds += time.monotonic() - started
         return metrics
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+        **generation: object,
+    ) -> PredictionOutput:
+        """Return loss and perplexity of a data set; `translate` makes translations.
+
+        Raises:
+            ValueError: For arguments of `generate`.
+        """
+        _refuse_generation(generation)
+        self._translates = False
+        try:
+            return super().predict(test_dataset, ignore_keys, metric_key_prefix)
+        finally:
+            self._translates = True
 
     def evaluation_loop(
         self,
@@ -495,7 +523,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
             metrics["training_loss"] = self._plain_loss(self.get_eval_dataloader(some))
-        if self.validation_pairs:
+        if self.validation_pairs and self._translates:
             # One rank translates; all need the result, which may choose the best checkpoint.
             bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
             (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
@@ -750,6 +778,14 @@ class _Signals:
         logger.warning(
             "%s: will write a checkpoint after this update and stop; repeat it to stop at once.",
             signal.Signals(signum).name,
+        )
+
+
+def _refuse_generation(options: Mapping[str, object]) -> None:
+    if options:
+        raise RequestError(
+            f"got {', '.join(options)}; BLEU is greedy here. For other searches use "
+            "evaluate_model from vanilla_transformer.evaluation."
         )
 
 
