@@ -96,7 +96,7 @@ def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch
     with pytest.raises(SystemExit):
         squares()
     assert "3 in" in (said := capsys.readouterr().err)
-    assert "was measured with another --train-file; give that one" in said
+    assert "was measured with another train file; give that one" in said
 
 
 # --------------------------------------------------------------------------- variants of the model
@@ -253,7 +253,7 @@ def test_verdicts_of_table_3():
     assert verdict("A_h1", 10.5) == "not distinguishable"
     assert verdict("A_h1", 7) == "differs from the paper"
     assert verdict("C_d1024", 7) == "as in the paper"
-    assert verdict("E_learned", 10) == "as in the paper"
+    assert verdict("E_learned", 10) == "not distinguishable, as in the paper"
     assert verdict("E_learned", 15) == "differs from the paper"
     alone = table_3.base_of({"base 0": seeds["base 0"]})  # one seed has no spread
     assert table_3.distance({"perplexity": 100}, alone) is None

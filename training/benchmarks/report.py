@@ -49,7 +49,8 @@ COMMANDS = {
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
         "RUN is a model of `multi30k_en_de` after 3,400 updates, with `early_stopping` in its "
-        "generation config.",
+        "generation config. Sentences per second are those of the faster round; ratios are means "
+        "of both rounds, and that of `compile` contains the time to compile.",
     ),
     "bad_runs": ("bad_runs.py", ""),
 }

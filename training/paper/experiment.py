@@ -110,9 +110,9 @@ class Experiment(ABC):
         files = {part: file and sha256(file) for part, file in self.files().items()}
         for name in done if missing else ():
             for part, mark in done[name].get("files", {}).items():
-                if None not in (mark, files.get(part)) and mark != files[part]:
+                if mark is not None and mark != files.get(part):
                     parser.error(
-                        f"{name} in {path} was measured with another --{part}-file; give that one, "
+                        f"{name} in {path} was measured with another {part} file; give that one, "
                         "or another folder as --results."
                     )
         for name in missing:

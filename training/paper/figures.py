@@ -18,7 +18,7 @@ import numpy as np
 from experiment import Experiment, Rows, Settings, Table
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS
-from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.evaluating import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
 from vanilla_transformer.visualization.figure import new_figure
@@ -63,6 +63,11 @@ class Figures(Experiment):
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the figures, then the three kinds of attention."""
         return ("Figure 3", "Figure 4", "Figure 5", *KINDS)
+
+    def files(self) -> dict[str, Path | None]:
+        """Return the weights, and the test set if it is not the run's own."""
+        test = self.options.test_file
+        return {"model": self.options.run / WEIGHTS, "test": test and Path(test)}
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ its config, or the model made from that config.
 
 import argparse
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,6 +21,8 @@ from vanilla_transformer.errors import NotFiniteError
 from vanilla_transformer.evaluation import evaluate_model
 from vanilla_transformer.recipes.pairs import training_pairs, validation_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.atomic import write_json
+from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.checkpoints import last_whole_checkpoint
 from vanilla_transformer.train.cpu_settings import as_its_user_made_it
@@ -86,6 +89,16 @@ class Translation:
             change(model)
         folder = self.folder / row.replace(" ", "_")
         recipe = dataclasses.replace(self.recipe, seed=seed)
+        # What an earlier version of the row has left cannot be continued.
+        mark, identity = (
+            folder / "row.json",
+            {"config": config, "recipe": dataclasses.asdict(recipe)},
+        )
+        identity = json.loads(json.dumps(identity))
+        if mark.is_file() and read_json(mark) != identity:
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(mark, identity)
         trainer = VanillaTransformerTrainer(
             model,
             training_arguments(recipe, folder),
@@ -109,6 +122,7 @@ class Translation:
                     length_penalty=0.6,
                 )
         except NotFiniteError as error:  # a training that diverges is a result too
+            shutil.rmtree(folder)
             return {**facts, "failed": str(error)}
         shutil.rmtree(folder)
         return {

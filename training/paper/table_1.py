@@ -446,7 +446,7 @@ class Table1(Experiment):
                 order,
             ),
             f"The n below which self-attention costs less than another layer, at d "
-            f"{settings['d_of_n']} (the paper: n < d)": (
+            f"{settings['d_of_n']} (the paper, against recurrent layers: n < d)": (
                 ["Self-attention, other layer", "by multiply-adds", "by time"],
                 _where_it_pays(rows, settings),
             ),
