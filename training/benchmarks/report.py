@@ -27,7 +27,7 @@ CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
-ORDER += ("serving", "bad_runs")
+ORDER += ("students", "serving", "bad_runs")
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
@@ -46,6 +46,14 @@ COMMANDS = {
         OLD_MODEL,
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
+    "students": (
+        "students.py TEACHER STUDENT_0 STUDENT_1 STUDENT_2 --test-file test.jsonl.gz --pair en-de "
+        "--rounds 2",
+        "TEACHER is a run of `multi30k_en_de`, 40 minutes on this machine's two cores; the "
+        "students were trained on its translations by `student` with `--bpe-dropout 0.1 "
+        "--learning-rate-factor 0.7`, for 55 minutes three at once, which is some 4,960 updates: "
+        "too few, see [the log](../LOG.md).",
+    ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
         "RUN is a model of `multi30k_en_de` after 3,400 updates, with `early_stopping` in its "
