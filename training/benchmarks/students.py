@@ -92,11 +92,17 @@ def draw(rows: Sequence[Sequence[object]]) -> "Figure":
     figure = new_figure(7, 4)
     axis = figure.subplots()
     colors = {model: f"C{number}" for number, model in enumerate(dict.fromkeys(r[0] for r in rows))}
+    markers = dict(zip(ENGINES, "os^D", strict=True))
     for model, engine, _, size, _, speed, bleu, _ in rows:
-        axis.scatter(speed, bleu, s=8 * size, color=colors[model], alpha=0.5)
-        axis.annotate(f"{model}, {engine}\n{size:.1f} MB", (speed, bleu), fontsize=7)
+        style = {"color": colors[model], "marker": markers[engine], "alpha": 0.6}
+        axis.scatter(speed, bleu, s=8 * size, label=f"{model}, {engine}: {size:.1f} MB", **style)
     axis.set_xscale("log")
+    axis.margins(0.12)
     axis.set(xlabel="source words per second, one core", ylabel="BLEU")
+    # All signs of the legend are of one size; in the plot the area shows the size of the weights.
+    legend = axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
+    for handle in legend.legend_handles:
+        handle.set_sizes([30])
     tidy(axis)
     return figure
 
