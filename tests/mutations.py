@@ -1796,7 +1796,7 @@ MUTATIONS = [
     ),
     Mutation(
         "storage/atomic.py",
-        "            let_others_read_weights(aside / output.name)\n",
+        "            let_others_read_weights(whole)\n",
         "",
         "test_atomic.py::test_weights_have_the_permissions_of_other_files",
     ),
@@ -2280,7 +2280,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "defaults.suppress_tokens = sorted(never - {config.eos_token_id, None})",
+        "defaults.suppress_tokens = sorted(never - {None, *ends})",
         "defaults.suppress_tokens = sorted(never - {None})",
         "test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
     ),

@@ -79,6 +79,9 @@ def test_benchmark_page_and_charts_equal_the_result_files():
     page = (ROOT / "training/benchmarks/README.md").read_text(encoding="utf-8")
     assert report.render(page, found) == page
     for name, measured in found.items():
+        if "picture" in measured:  # drawn by its script
+            assert (ROOT / RESULTS / measured["picture"]).is_file()
+            continue
         drawn = report.chart(measured)
         path = ROOT / RESULTS / f"{name}.svg"
         assert (path.read_text("utf-8") if path.exists() else None) == drawn, name
@@ -160,7 +163,8 @@ def sentences_on_speed():
     scaling = row("scaling", 5_000_000)
     return {
         r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
-        r"and (\d+) % at base size": 100 * base["useful GFLOP/s"] / best[1],
+        r"at base size (\d+) to": 100 * base["useful GFLOP/s"] / max(best),
+        r"at base size \d+ to (\d+) %": 100 * base["useful GFLOP/s"] / best[1],
         r"takes ([\d.]+) of Marian's memory": row("memory_base", "ours")["share of Marian's"],
         r"takes ([\d.]+) of the time of a `Marian": 1 / real["ratio"],
         r"([\d.]+) times as fast again in float32": engines[1] / engines[0],

@@ -530,9 +530,9 @@ def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     arguments = [run, "--repo", REPO, "--space"]
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
-    elsewhere = published([*arguments, "--run", run.parent], capsys)
     assert "examples.txt" in published(arguments, capsys)
-    assert "examples.txt" not in elsewhere  # that directory has no samples
+    elsewhere = published([*arguments, "--run", run.parent], capsys, code=2)
+    assert "holds no metrics.json; name a run directory" in elsewhere
     assert hub.requests == []
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -271,7 +270,7 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 
 _Undo = Callable[[], None]
-_CHANGES: WeakKeyDictionary[nn.Module, dict[object, tuple[int, list[_Undo]]]] = WeakKeyDictionary()
+_CHANGES: dict[tuple[int, object], tuple[int, list[_Undo]]] = {}  # users and undos, while any
 _CHANGING = Lock()
 
 
@@ -281,16 +280,17 @@ def _changed(model: nn.Module, change: Callable[[Any], _Undo]) -> Iterator[None]
 
     The last user of a change undoes it.
     """
+    key = (id(model), change)
     with _CHANGING:
-        users, undos = _CHANGES.setdefault(model, {}).get(change, (0, []))
-        _CHANGES[model][change] = (users + 1, [change(model), *undos])
+        users, undos = _CHANGES.get(key, (0, []))
+        _CHANGES[key] = (users + 1, [change(model), *undos])
     try:
         yield
     finally:
         with _CHANGING:
-            users, undos = _CHANGES[model].pop(change)
+            users, undos = _CHANGES.pop(key)
             if users > 1:
-                _CHANGES[model][change] = (users - 1, undos)
+                _CHANGES[key] = (users - 1, undos)
             else:
                 for undo in undos:
                     undo()

@@ -540,7 +540,10 @@ class VanillaTransformerForConditionalGeneration(
         defaults = self.generation_config
         defaults.max_new_tokens = config.max_position_embeddings
         never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
-        defaults.suppress_tokens = sorted(never - {config.eos_token_id, None})
+        ends = (
+            config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+        )
+        defaults.suppress_tokens = sorted(never - {None, *ends})
 
     @can_return_tuple
     def forward(

@@ -304,9 +304,12 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
 
 def _writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether targets begin with the start symbol; an empty one may consist of its end."""
-    start, empty = tokenizer.bos_token_id, tokenizer(text_target="", verbose=False)["input_ids"]
+    start = getattr(tokenizer, "bos_token_id", None)
+    if start is None:
+        return False
+    empty = tokenizer(text_target="", verbose=False)["input_ids"]
     at_least = 2 if start == tokenizer.eos_token_id else 1
-    return start is not None and empty[:1] == [start] and len(empty) >= at_least
+    return empty[:1] == [start] and len(empty) >= at_least
 
 
 def _without_start(encode: Callable) -> Callable:
