@@ -288,6 +288,9 @@ def test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol(tmp_path
     imported = import_torch(path, **given)
     assert imported.tokenizer("w4").input_ids == [3, 4, 3]
     assert target_ids(imported.model, imported.tokenizer, ["w4", ""]) == [[4, 3], [3]]
+    special = {"pad": "<pad>", "bos": "</s>", "eos": "</s>", "unk": "<unk>"}
+    without_start = word_tokenizer(words, special, "$A eos", origin="a test")
+    assert target_ids(imported.model, without_start, ["w4", ""]) == [[4, 3], [3]]
 
 
 def drop(ending):
