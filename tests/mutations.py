@@ -2250,12 +2250,12 @@ MUTATIONS = [
     # What a hunt for bugs by reading found.
     Mutation(
         "data/dataset.py",
-        "    if _writes_start(tokenizer):",
+        "    if writes_start(tokenizer):",
         "    if False:",
         "test_data.py::test_labels_begin_without_a_start_symbol",
     ),
     Mutation(
-        "data/dataset.py",
+        "target_tokenizer.py",
         "at_least = 2 if start == tokenizer.eos_token_id else 1",
         "at_least = 1",
         "test_data.py::test_labels_begin_without_a_start_symbol",
@@ -2310,8 +2310,8 @@ MUTATIONS = [
     ),
     Mutation(
         "target_tokenizer.py",
-        "shortest = 1 if start == target.eos_token_id else 0",
-        "shortest = 0",
+        "if start == target.bos_token_id and writes_start(target):",
+        "if False:",
         "test_import_torch.py::test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol",
     ),
     Mutation(

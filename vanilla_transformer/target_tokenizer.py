@@ -66,9 +66,8 @@ def target_ids(
     target = target_tokenizer(tokenizer)
     rows = target(text_target=list(texts), verbose=False)["input_ids"] if texts else []
     start = model.config.decoder_start_token_id
-    if start == target.bos_token_id:
-        shortest = 1 if start == target.eos_token_id else 0  # the end of an empty text stays
-        rows = [row[1:] if row[:1] == [start] and len(row) > shortest else row for row in rows]
+    if start == target.bos_token_id and writes_start(target):
+        rows = [row[1:] for row in rows]
     table = longest_sequence(model)
     for number, row in enumerate(rows, start=first):
         if table is not None and len(row) > table:
@@ -77,6 +76,16 @@ def target_ids(
                 f"positions end at {table} (max_position_embeddings); leave it out."
             )
     return rows
+
+
+def writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether targets begin with the start symbol; an empty one may consist of its end."""
+    start = getattr(tokenizer, "bos_token_id", None)
+    if start is None:
+        return False
+    empty = tokenizer(text_target="", verbose=False)["input_ids"]
+    at_least = 2 if start == tokenizer.eos_token_id else 1
+    return empty[:1] == [start] and len(empty) >= at_least
 
 
 def hold_target_tokenizer(
@@ -104,4 +113,5 @@ __all__ = [
     "source_tokenizer",
     "target_ids",
     "target_tokenizer",
+    "writes_start",
 ]

@@ -51,8 +51,8 @@ COMMANDS = {
         "--rounds 2",
         "TEACHER is a run of `multi30k_en_de`, 40 minutes on this machine's two cores; the "
         "students were trained on its translations by `student` with `--bpe-dropout 0.1 "
-        "--learning-rate-factor 0.7`, for 55 minutes three at once, which is some 4,960 updates: "
-        "too few, see [the log](../LOG.md).",
+        "--learning-rate-factor 0.7`, three at once for 55 minutes: some "
+        "4,960 updates, which are too few; see [the log](../LOG.md).",
     ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",

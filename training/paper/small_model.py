@@ -90,11 +90,8 @@ class Translation:
         folder = self.folder / row.replace(" ", "_")
         recipe = dataclasses.replace(self.recipe, seed=seed)
         # What an earlier version of the row has left cannot be continued.
-        mark, identity = (
-            folder / "row.json",
-            {"config": config, "recipe": dataclasses.asdict(recipe)},
-        )
-        identity = json.loads(json.dumps(identity))
+        mark = folder / "row.json"
+        identity = json.loads(json.dumps({"config": config, "recipe": dataclasses.asdict(recipe)}))
         if mark.is_file() and read_json(mark) != identity:
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,7 @@ def _score(options: argparse.Namespace) -> int:
         raise RequestError(str(error)) from error
     model = load_saved_model(options.directory, device="auto")
     tokenizer = load_saved_tokenizer(options.directory)
-    # A pair with many times fewer characters than tokens are allowed need not be tokenized here.
+    # Short texts cannot have too many tokens, so only long ones are tokenized a second time.
     short = longest_source(model) // 8
 
     def check(number: int, pair: tuple[str, str]) -> None:

@@ -24,7 +24,7 @@ from .publish import add_publish
 from .train import add_train, is_first_process
 from .translate import add_translate
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what writing to a redirected output may meet
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _PACKAGE = Path(__file__).parents[1]
 # Optional packages, and the extra that installs each.
 EXTRAS = {
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback
             raise
-        if isinstance(error, OSError) and error.errno in FULL:  # nor can the rest be written
+        if isinstance(error, OSError) and error.errno in _FULL:  # nor can the rest be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"vanilla-transformer: {line}", file=sys.stderr)
         return 2
@@ -168,7 +168,7 @@ def _line_for(error: Exception) -> str | None:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{_short(str(error.filename))}: {error.strerror}"
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."
     if isinstance(error, ImportError) and error.name is not None:
         extra = EXTRAS.get(error.name.partition(".")[0])

@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
 from ..storage.reading import read_json
+from ..target_tokenizer import writes_start
 from .cache import REPORTS, ArrowFile, cached
 from .readers import PairReader, kind_of, read_pairs
 
@@ -234,7 +235,7 @@ def tokenize_pairs(
             f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
         )
     encode, workers, identity = _encoder(tokenizer)
-    if _writes_start(tokenizer):
+    if writes_start(tokenizer):
         encode, identity = _without_start(encode), f"{identity} without the start"
     limits = [max_source_length, max_target_length]
     key = [dataset._fingerprint, identity, limits]
@@ -300,16 +301,6 @@ def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
 
     marks = f"{backend.to_str()}{tokenizer.split_special_tokens}"
     return encode, 2, hashlib.sha256(marks.encode()).hexdigest()
-
-
-def _writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether targets begin with the start symbol; an empty one may consist of its end."""
-    start = getattr(tokenizer, "bos_token_id", None)
-    if start is None:
-        return False
-    empty = tokenizer(text_target="", verbose=False)["input_ids"]
-    at_least = 2 if start == tokenizer.eos_token_id else 1
-    return empty[:1] == [start] and len(empty) >= at_least
 
 
 def _without_start(encode: Callable) -> Callable:

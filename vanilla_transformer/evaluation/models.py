@@ -240,7 +240,7 @@ def _negative_log_likelihood(
     labels, _ = pad_ids(targets, IGNORED)
     options: dict[str, object] = {}
     if model.config.model_type == "vanilla_transformer":
-        options["return_logits"] = False  # only our own models compute the loss without (B, T, V)
+        options["return_logits"] = False  # our own models need no (B, T, V) logits
     elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
         shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]
         options["decoder_input_ids"] = shifted.to(model.device)

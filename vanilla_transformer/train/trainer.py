@@ -166,7 +166,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
             args._n_gpu = 1
         super().__init__(model, args, data_collator=collator, **kwargs)
-        self._translates = True  # in an evaluation: not in one of other pairs
+        self._translates = True  # False during an evaluation of other pairs
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.updates_per_epoch = 0  # known when the first epoch begins
