@@ -20,7 +20,7 @@ from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
 from ..storage.reading import read_json
-from ..storage.run_files import CHOSEN, METRICS
+from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.saved_model import own_file
 
 # The forms that a model is published in.
@@ -189,7 +189,7 @@ def card_facts(
     }
     # A card shows a few samples; the others, and the files, stay with the run.
     metrics.pop("samples", None)
-    metrics.pop("model_files", None)
+    metrics.pop(MODEL_FILES, None)
     metrics.pop("hypotheses", None)
     return metrics
 

@@ -29,7 +29,7 @@ from ..fast import plain_decoding
 from ..storage.atomic import file_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json, sha256
-from ..storage.run_files import CURVES, METRICS
+from ..storage.run_files import CURVES, METRICS, MODEL_FILES
 from ..storage.saved_model import (
     CHOOSE_CODE,
     WEIGHTS,
@@ -189,7 +189,7 @@ def check_model_files(directory: Path) -> None:
 def _check_scored_weights(directory: Path) -> None:
     """Refuse a run whose weights are not those that its metrics were measured on."""
     path = directory / METRICS
-    recorded = read_json(path).get("model_files") if path.is_file() else None
+    recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
     if not isinstance(recorded, dict):  # scores of `evaluate`, or a run of an earlier version
         return
     for weights in weight_files(directory):

@@ -41,7 +41,7 @@ from ..storage.atomic import files_written_aside, write_aside, write_json, write
 from ..storage.environment import resolve_precision
 from ..storage.metrics import Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
-from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, RECIPE
+from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .arguments import share_of_update
@@ -63,7 +63,6 @@ from .report import (
 )
 from .run_directory import (
     INIT_FROM,
-    MODEL_FILES,
     check_ours,
     check_shared,
     check_writable,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, TypeGuard
 
 from filelock import FileLock, Timeout
 
@@ -32,6 +32,7 @@ from ..storage.run_files import (
     HYPOTHESES,
     LOCK,
     METRICS,
+    MODEL_FILES,
     RECIPE,
     SAMPLES,
 )
@@ -42,7 +43,6 @@ from .initial_model import identify_model
 logger = logging.getLogger(__name__)
 
 INIT_FROM = "init_from"  # in data.json: the model that the run began with
-MODEL_FILES: Final = "model_files"  # in metrics.json: size and SHA-256 of each model file
 _MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
