@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 
 from table_4 import (
     BASELINE,
+    MORE,
+    WHOLE,
     Parser,
     Parsing,
     by_length,
     commonest_labels,
     invented_trees,
     right_branching,
+    stages,
     total,
 )
-from trees import Tree, attach, clean, compare, f1, linearise, parse, read_trees
+from trees import Tree, attach, clean, compare, f1, linearise, parse, phrases, read_trees
 
 TREEBANK = Path(__file__).parents[2] / "shared/data/ptb_sample/test.jsonl.gz"
 CAT = "(S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .))"
@@ -197,11 +200,26 @@ def test_baseline_branches_right_with_the_most_common_labels():
 # ---------------------------------------------------------------------------------------- a run
 
 
+def test_stages_train_on_all_phrases_up_to_their_length():
+    found = [str(phrase) for phrase in phrases(tree(CAT))]
+    assert found == [
+        CAT,
+        "(NP (DT the) (NN cat))",
+        "(VP (VBZ sees) (NP (DT a) (NN dog)))",
+        "(NP (DT a) (NN dog))",
+    ]
+    made = [
+        (list(map(str, part)), updates) for part, updates in stages([tree(CAT)], [[2, 7], [9, 8]])
+    ]
+    assert made == [([found[1], found[3]], 7), (found, 8)]
+    assert list(phrases(tree("(S (NP (PRP it)))"))) == []
+
+
 def test_parser_fits_its_training_trees():
     made = [each for each in invented_trees(40, seed=0) if len(each.words()) <= 9][:12]
-    sizes = Parsing.sizes["tiny"] | {"d_model": 32, "dropout": 0.0, "updates": 150, "warmup": 300}
+    sizes = Parsing.sizes["tiny"] | {"d_model": 32, "dropout": 0.0, "warmup": 300}
     parser = Parser(made, sizes)
-    facts = parser.train(made, made)
+    facts = parser.train([(made, 150)], made)
     assert facts["updates"] == 150
     counts = total(by_length(made, parser.parse([each.words() for each in made])).values())
     assert f1(counts) > 80
@@ -211,8 +229,9 @@ def test_parser_fits_its_training_trees():
 def test_tiny_size_writes_all_rows(tmp_path):
     Parsing().main(["--size", "tiny", "--results", str(tmp_path)])
     rows = json.loads((tmp_path / "table_4.tiny.json").read_text(encoding="utf-8"))["rows"]
-    assert list(rows) == [BASELINE, "1/2", "1", "1+more"]
-    assert [facts["trees"] for facts in rows.values()] == [16, 8, 16, 32]
+    assert list(rows) == [BASELINE, "1/2", "1", WHOLE, MORE]
+    assert [facts["trees"] for facts in rows.values()] == [16, 8, 16, 16, 32]
+    assert {facts["updates"] for row, facts in rows.items() if row != BASELINE} == {3}
     page = (tmp_path / "table_4.tiny.md").read_text(encoding="utf-8")
     assert f"{f1(total(rows[BASELINE]['test'].values())):.1f}" in page
     assert "| Transformer (4 layers) | WSJ only, discriminative | 91.3 |" in page

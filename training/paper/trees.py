@@ -123,6 +123,14 @@ def clean(tree: Tree) -> Tree | None:
     return Tree(re.match(r"[^-=|]*", tree.label)[0], parts) if parts else None
 
 
+def phrases(tree: Tree) -> Iterator[Tree]:
+    """Yield the constituents of two words or more, beginning with the tree itself."""
+    if len(tree.words()) > 1:
+        yield tree
+        for child in tree.children:
+            yield from phrases(child)
+
+
 # ------------------------------------------------------------------------ from and to sequences
 
 
