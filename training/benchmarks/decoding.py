@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from interleave import Answer, processes, take_turns
-from report import write_results
+from report import BF16, write_results
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
@@ -35,7 +35,7 @@ from vanilla_transformer import (
 from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.storage.environment import resolve_precision
 
-RESULTS = Path(__file__).with_name("results") / "decoding.json"
+RESULTS = Path(__file__).with_name("results")
 SIZES = {
     "base": {"vocab_size": 37_000},
     "small": {"vocab_size": 10_000, "d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
@@ -151,12 +151,12 @@ def contender(name: str, size: str) -> Contender:
         with tempfile.TemporaryDirectory() as folder:
             return engine(random_model(size), name.split()[-1], threads, Path(folder))
     model = random_model(size)
+    if name.endswith("bf16"):
+        model = model.bfloat16()
     if name.startswith(MARIAN):
         if name.endswith("medium"):
             torch.set_float32_matmul_precision("medium")
         return host(to_marian(model))
-    if name.endswith("bf16"):
-        model = model.bfloat16()
     return ours(model, prepack="one copy" not in name)
 
 
@@ -165,7 +165,12 @@ def contenders() -> list[str]:
     names = ["ours", "ours, one copy of the weights", MARIAN, f"{MARIAN}, precision medium"]
     if importlib.util.find_spec("ctranslate2"):
         names += ["CTranslate2 float32", "CTranslate2 int8"]
-    return names + ["ours, bf16"] * (resolve_precision("auto") == "bf16")
+    return names + ["ours, bf16", f"{MARIAN}, bf16"] * has_bf16()
+
+
+def has_bf16() -> bool:
+    """Return whether the hardware computes in bfloat16."""
+    return resolve_precision("auto") == "bf16"
 
 
 def seconds_of(answers: dict[str, list[Answer]]) -> dict[str, list[float]]:
@@ -275,7 +280,11 @@ def main() -> None:
     parser.add_argument("--test-file", help="test pairs of that model")
     parser.add_argument("--pair", default="en-de", help="languages of that model")
     parser.add_argument("--sentences", type=int, help="use only this many of the test pairs")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    # Processors with and without bfloat16 have results of their own.
+    name, title = ("decoding", "Decoding")
+    if has_bf16():
+        name, title = f"{name}{BF16}", f"{title}, on a processor with bfloat16"
+    parser.add_argument("--output", type=Path, default=RESULTS / f"{name}.json")
     options = parser.parse_args()
     tables = []
     if options.batch_sizes:
@@ -289,7 +298,7 @@ def main() -> None:
         ]
         tables.append(real_workload(options.run_directory, pairs, target, options.rounds))
     settings = {"rounds": options.rounds, "beam": BEAM, "length_penalty": ALPHA}
-    write_results(options.output, "Decoding", tables=tables, settings=settings)
+    write_results(options.output, title, tables=tables, settings=settings)
 
 
 if __name__ == "__main__":

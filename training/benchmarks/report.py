@@ -26,13 +26,12 @@ PAGES = (
 CARDS = "model_cards"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
-ORDER = ("training_small", "training_base", "memory_base", "scaling", "decoding", "engines")
-ORDER += ("students", "serving", "bad_runs")
+BF16 = "_bf16"  # ends the names of results from a processor with bfloat16
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
 )
-# The command that repeats each of them, and what a reader has to know about it.
+# The command that repeats each of them, and what a reader has to know about it, in their order.
 COMMANDS = {
     "training_small": ("training.py --size small --data train.jsonl.gz", ""),
     "training_base": (
@@ -122,8 +121,8 @@ def section(name: str, results: dict[str, object]) -> list[str]:
     if "picture" in results or chart(results) is not None:
         lines += [f"![{results['title']}](results/{name}.svg)", ""]
     lines += [f"[{name}.json](results/{name}.json): {origin(results)}", ""]
-    if name in COMMANDS:
-        command, known = COMMANDS[name]
+    if name.removesuffix(BF16) in COMMANDS:
+        command, known = COMMANDS[name.removesuffix(BF16)]
         lines += [f"`python training/benchmarks/{command}`{'. ' + known if known else ''}", ""]
     return lines
 
@@ -132,8 +131,8 @@ def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
     """Return the README with the results between its two marks."""
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
-    names = [name for name in ORDER if name in all_results]
-    names += sorted(set(all_results) - set(ORDER))
+    names = [name + end for name in COMMANDS for end in ("", BF16) if name + end in all_results]
+    names += sorted(set(all_results) - set(names))
     lines = [line for name in names for line in section(name, all_results[name])]
     return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"{END}{after}"
 

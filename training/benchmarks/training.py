@@ -40,7 +40,7 @@ from transformers import (
 )
 
 from interleave import peak_mib
-from report import write_results
+from report import BF16, write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.cldr.pairs import generate_pairs
@@ -380,8 +380,10 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
     while len(rounds) < options.rounds and time.monotonic() - started < 60 * options.minutes:
         rounds.append(run_round(trainers, len(rounds) + 1))
     speeds = {name: [figures[name][2] / figures[name][0] for figures in rounds] for name in names}
+    fp32 = max(limit for label, limit in limits.items() if label.startswith("fp32"))
     rows = []
     for name in names:
+        limit = limits["bf16"] if CONTENDERS[name].bf16 else fp32
         ratios = [mine / other for mine, other in zip(speeds["ours"], speeds[name], strict=True)]
         gflops = [size.flops(*f[name][1:]) / f[name][0] / 1e9 for f in rounds]
         rows.append(
@@ -391,9 +393,11 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
                 round(statistics.median(ratios), 2),
                 f"{min(ratios):.2f} to {max(ratios):.2f}",
                 round(statistics.median(gflops)),
+                f"{100 * statistics.median(gflops) / limit:.0f} %",
             ]
         )
     columns = ["Contender", "target tokens/s", "ours / it", "range over rounds", "useful GFLOP/s"]
+    columns.append("of a bare product")  # the faster one of its precision
     limit_rows = [[label, value] for label, value in limits.items()]
     return {
         "tables": [
@@ -460,9 +464,11 @@ def main() -> None:
     measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
     data = "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR"
     kind = "memory" if options.memory else "training"
+    # Processors with and without bfloat16 have results of their own.
+    apart = (BF16, ", on a processor with bfloat16") if has_bf16 else ("", "")
     write_results(
-        options.output or RESULTS / f"{kind}_{options.size}.json",
-        f"{'Memory' if options.memory else 'Speed'} of training, {options.size}",
+        options.output or RESULTS / f"{kind}_{options.size}{apart[0]}.json",
+        f"{'Memory' if options.memory else 'Speed'} of training, {options.size}{apart[1]}",
         size=dataclasses.asdict(size),
         settings={
             name: str(value) if isinstance(value, Path) else value
