@@ -35,6 +35,7 @@ from vanilla_transformer.data import train_tokenizer
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
+from vanilla_transformer.train.cpu_settings import as_its_user_made_it
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -358,14 +359,15 @@ class Parser:
         for batch in length_sorted_batches([len(row) for row in sources], budget, BATCH_TOKENS):
             ids, mask = pad_ids([sources[place] for place in batch], SPECIAL.index("<pad>"))
             device = self.model.device
-            output = beam_search(
-                self.model,
-                ids.to(device),
-                mask.to(device),
-                num_beams=self.settings["beams"],
-                length_penalty=0.3,
-                max_extra_tokens=self.settings["extra"],
-            )
+            with as_its_user_made_it(self.model):
+                output = beam_search(
+                    self.model,
+                    ids.to(device),
+                    mask.to(device),
+                    num_beams=self.settings["beams"],
+                    length_penalty=0.3,
+                    max_extra_tokens=self.settings["extra"],
+                )
             for place, row in zip(batch, output.sequences[:, 0].tolist(), strict=True):
                 symbols = [self.symbols[number] for number in row if number > UNKNOWN]
                 found[place] = attach(symbols, sentences[place])
