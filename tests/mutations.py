@@ -165,9 +165,47 @@ MUTATIONS = [
     # The loss (Section 5.4).
     Mutation(
         "modeling_vanilla_transformer.py",
-        'return type(linear) is nn.Linear and not hooks and "forward" not in linear.__dict__',
+        "return type(linear) is nn.Linear and linear.bias is None and not changed",
         "return True",
         f"{TRAINED}[hook_the_softmax] {TRAINED}[adapt]",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "return type(linear) is nn.Linear and linear.bias is None and not changed",
+        "return type(linear) is nn.Linear and not changed",
+        "test_modeling.py::test_bias_and_hooks_of_a_replaced_softmax_take_part_in_training",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "    changed = changed or linear._backward_hooks or linear._backward_pre_hooks\n",
+        "",
+        "test_modeling.py::test_bias_and_hooks_of_a_replaced_softmax_take_part_in_training",
+    ),
+    # Users' changes of the tables and of the stacks.
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "value if tied else nn.Embedding.from_pretrained(value.weight.clone(), False)",
+        "value",
+        "test_modeling.py::test_resizing_an_untied_model_keeps_its_logits",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "memory_mask, layer_idx=index, **kwargs)",
+        "memory_mask, **kwargs)",
+        "test_changed_models.py::test_every_decoder_follows_changed_stacks[share_a_layer]",
+    ),
+    Mutation(
+        "fast/onednn.py",
+        "(parameter.size(-1) * size, parameter.storage_offset() * size)",
+        "(parameter.size(-1) * size,)",
+        "test_onednn.py::"
+        "test_parameters_in_one_flat_tensor_and_strided_biases_are_searched_as_well",
+    ),
+    Mutation(
+        "word_alignment.py",
+        "if byte_level and text and index not in added:",
+        "if byte_level and text:",
+        "test_pipeline.py::test_words_that_a_user_has_added_are_words",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",

@@ -136,7 +136,8 @@ def penalty(length, alpha=0.6):
 def next_log_probs(model, source, hypotheses):
     """Return log P(next token), (hypotheses, V), by full passes without cache or padding."""
     targets = torch.tensor([[START, *tokens] for tokens in hypotheses])
-    logits = model(source.expand(len(hypotheses), -1), decoder_input_ids=targets).logits[:, -1]
+    sources = source.expand(len(hypotheses), -1)
+    logits = model(sources, decoder_input_ids=targets, use_cache=False).logits[:, -1]
     return logits.log_softmax(-1).tolist()
 
 

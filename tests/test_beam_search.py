@@ -11,6 +11,7 @@ import pytest
 import torch
 from reference import NEVER, authors_search, log_prob, penalty
 from torch import nn
+from transformers import GenerationConfig
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer.batch_translation import generate_ids
@@ -533,8 +534,22 @@ def test_search_within_generate_obeys_the_limit_of_the_call(model, batch, monkey
     monkeypatch.setattr(module, "_limits", one_token)
     options = {"attention_mask": mask, "custom_generate": paper_beam_search}
     model.generate(ids, max_new_tokens=200, **options)
+    model.generate(ids, max_length=200, **options)
+    model.generate(ids, generation_config=GenerationConfig(max_new_tokens=200), **options)
     model.generate(ids, **options)
-    assert given == [(None, 200), (50, ids.size(1) + 50)]
+    assert given == [(None, 200), (None, 199), (None, 200), (50, ids.size(1) + 50)]
+
+
+def test_padded_prefixes_are_refused_within_generate(model, batch):
+    ids, mask = batch
+    prefix = torch.tensor([[PAD, START, 7]]).expand(7, -1)
+    options = {"attention_mask": mask, "decoder_input_ids": prefix, "max_new_tokens": 4}
+    options["decoder_attention_mask"] = (prefix != PAD).long()
+    with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
+        model.generate(ids, custom_generate=paper_beam_search, **options)
+    # A static cache is given a mask of four dimensions, which does not tell where tokens begin.
+    with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
+        model.generate(ids, cache_implementation="static", **options)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ scores, or testing it would prove nothing.
 """
 
 import logging
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from reference import authors_search
 from test_pipeline import tokenizer  # noqa: F401, a fixture
 from torch import nn
 from torch.nn.utils import parametrizations, prune
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from wandering_model import END, make_model
 
@@ -220,6 +222,33 @@ def subclass_the_model(model, patch):
     model.__class__ = Sharper
 
 
+def share_a_layer(model, patch):
+    layers = model.model.decoder.layers
+    model.model.decoder.layers = nn.ModuleList([layers[0], layers[0], layers[1]])
+    model.config.decoder_layers = 3
+
+
+def drop_the_first_layer(model, patch):
+    model.model.decoder.layers = model.model.decoder.layers[1:]
+    model.config.decoder_layers -= 1
+
+
+class Pooled(nn.Module):
+    """An encoder with an output more."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *args, **kwargs):
+        states = -self.encoder(*args, **kwargs).last_hidden_state
+        return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=states[:, 0])
+
+
+def replace_the_encoder(model, patch):
+    model.model.encoder = Pooled(model.model.encoder)
+
+
 def write_by_data(model, patch):
     model.lm_head.weight.data[END, 9] += 30
 
@@ -313,6 +342,21 @@ def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog)
         model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST
     )
     assert scores["hypotheses"] == translations
+
+
+@pytest.mark.parametrize("change", [share_a_layer, drop_the_first_layer, replace_the_encoder])
+def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):  # noqa: F811
+    before = slowly(unchanged, tokenizer, beam=4)
+    change(unchanged, None)
+    expected = slowly(unchanged, tokenizer, beam=4)  # without a cache
+    assert [score for score, _ in expected] != pytest.approx([score for score, _ in before])
+    for decoding in (nullcontext, plain.plain_decoding):
+        for text, (score, tokens) in zip(TEXTS, expected, strict=True):
+            ids = tokenizer(text, return_tensors="pt")["input_ids"]
+            with decoding():
+                found = beam_search(unchanged, ids, max_new_tokens=MOST)
+            assert tuple(found.sequences[0, 0].tolist()) == tokens
+            assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-9)
 
 
 def test_every_change_alters_the_scores(changed, tokenizer):  # noqa: F811

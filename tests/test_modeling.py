@@ -457,11 +457,22 @@ def test_resized_embeddings_stay_tied_and_keep_their_rows(tmp_path, size):
     assert torch.equal(loaded(**inputs).logits, model.eval()(**inputs).logits)
 
 
-def test_resizing_an_untied_model_keeps_its_logits():
+def test_resizing_an_untied_model_keeps_its_logits(tmp_path):
     model = tiny_model(tie_word_embeddings=False)
     before = model(**batch()).logits
     model.resize_token_embeddings(40)
     assert_close(model(**batch()).logits[..., :31], before)
+    model.save_pretrained(tmp_path)  # leaves out a table that two modules share
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert torch.equal(loaded(**batch()).logits, model.eval()(**batch()).logits)
+
+
+def test_resizing_a_model_that_names_its_target_vocabulary_keeps_the_config_valid(tmp_path):
+    model = tiny_model(decoder_vocab_size=31)
+    model.resize_token_embeddings(40)
+    assert model.config.target_vocab_size == 40
+    model.save_pretrained(tmp_path)
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).lm_head.out_features == 40
 
 
 def test_resizing_a_model_with_two_vocabularies_is_refused():
@@ -488,6 +499,34 @@ def test_output_bias_is_in_the_loss_and_gets_a_gradient():
     (gradient,) = torch.autograd.grad(expected, model.lm_head.bias)
     assert_close(model.lm_head.bias.grad, gradient)
     assert gradient.abs().sum() > 0
+
+
+def test_bias_and_hooks_of_a_replaced_softmax_take_part_in_training():
+    model = tiny_model(tie_word_embeddings=False, label_smoothing=0.0)
+    model.set_output_embeddings(torch.nn.Linear(16, 31))  # with a bias, unlike the config's
+    inputs = training_batch()
+    expected = model.eval()(**inputs).loss
+    called = []
+    assert_close(model.train()(**inputs).loss, expected)
+    model.lm_head.register_full_backward_hook(lambda *arguments: called.append(1))
+    model(**inputs).loss.backward()
+    assert model.lm_head.bias.grad.abs().sum() > 0
+    assert called
+
+
+@pytest.mark.parametrize(
+    "adapter", [{"target_modules": ["embed_tokens"]}, {"trainable_token_indices": [5, 6]}]
+)
+def test_adapters_on_the_embeddings_are_trained(adapter):
+    peft = pytest.importorskip("peft", reason="an option of its users")
+    config = peft.LoraConfig(r=2, **{"target_modules": ["q_proj"], **adapter})
+    model = peft.get_peft_model(tiny_model(), config).train()
+    inputs = training_batch()
+    inputs["input_ids"][:, 0] = 5
+    model(**inputs).loss.backward()
+    trained = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    of_table = [grad for name, grad in trained.items() if "embed_tokens" in name]
+    assert any(grad is not None and grad.abs().sum() > 0 for grad in of_table)
 
 
 def test_adapter_on_the_softmax_gets_a_gradient():

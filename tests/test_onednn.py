@@ -56,6 +56,17 @@ def test_beam_search_with_packed_layers_finds_the_same():
     torch.testing.assert_close(packed.scores, plain.scores, atol=1e-5, rtol=0)
 
 
+def test_parameters_in_one_flat_tensor_and_strided_biases_are_searched_as_well():
+    model, batch = make_model(encoder_ffn_dim=33, decoder_ffn_dim=33).float(), make_sources([9, 3])
+    expected = beam_search(model, *batch)
+    flat = nn.utils.parameters_to_vector(model.parameters())
+    nn.utils.vector_to_parameters(flat.detach(), model.parameters())  # views at any offset
+    assert torch.equal(beam_search(model, *batch).sequences, expected.sequences)
+    layer = model.model.decoder.layers[0].feed_forward.fc2
+    layer.bias = nn.Parameter(layer.bias.detach().repeat_interleave(2)[::2])
+    assert torch.equal(beam_search(model, *batch).sequences, expected.sequences)
+
+
 class Products(TorchDispatchMode):
     """Records the rows of each product with packed weights."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import copy
 import json
 import shutil
 import sys
@@ -539,6 +540,43 @@ def test_word_numbers_handle_space_pieces_and_unknown_words():
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "ids", "numbers"),
+    [
+        (["w5", "w6"], [4, 3, 5, 3, 3, 4], [0, 1, 2, 3, 4, 5]),  # whole words
+        (["he@@", "llo", "w"], [4, 5, 3, 6], [0, 0, 1, 2]),
+        (["w5", "BRANDX"], [4, 5, 4], [0, 1, 2]),
+    ],
+)
+def test_unknown_and_added_words_are_words_of_their_own(pieces, ids, numbers):
+    known = [token for token in pieces if token != "BRANDX"]
+    vocabulary = {token: n for n, token in enumerate([*SPECIAL, *known])}
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>")),
+        pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+    )  # fmt: skip
+    plain.add_tokens(["BRANDX"])
+    assert word_numbers(plain, ids) == numbers
+    without = [number for i, number in zip(ids, numbers, strict=True) if i != 3]
+    found = word_numbers(plain, ids, unknown_words=False)
+    assert [n is None for n in found] == [i == 3 for i in ids]
+    assert [n for n in found if n is not None] == [sorted(set(without)).index(n) for n in without]
+
+
+def test_words_that_a_user_has_added_are_words(tokenizer):
+    wider = copy.deepcopy(tokenizer)
+    wider.add_tokens(["BRÄNDX"])
+    for text in ("the BRÄNDX house", "the BRÄNDXish house", "BRÄNDX"):
+        ids = wider(text)["input_ids"]
+        assert len(tokenizer) in ids
+        numbers = word_numbers(wider, ids)
+        words = text.split()
+        assert {n for n in numbers if n is not None} == set(range(len(words)))
+        assert numbers[ids.index(len(tokenizer))] == next(
+            place for place, word in enumerate(words) if "BRÄNDX" in word
+        )
 
 
 def test_alignment_links_to_the_strongest_token_that_is_a_word(tokenizer):

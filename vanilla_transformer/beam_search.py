@@ -155,6 +155,11 @@ def beam_search(
             "for a single sentence."
         )
     check_mask(attention_mask, shape[0], shape[1], "attention_mask")
+    if attention_mask is not None and attention_mask.dim() != 2:
+        raise RequestError(
+            f"attention_mask has the shape {tuple(attention_mask.shape)}; a search takes a mask "
+            f"of the shape {shape[:2]}: 1 for each token and 0 for padding."
+        )
     mask = attention_mask
     if mask is None:
         mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
@@ -226,6 +231,12 @@ def paper_beam_search(
         raise RequestError(
             f"Got {', '.join(foreign)}, which the paper's search does not have; leave them out, or "
             "call generate without custom_generate."
+        )
+    of_prefix = model_kwargs.get("decoder_attention_mask")
+    if of_prefix is not None and not of_prefix.all():
+        raise RequestError(
+            "decoder_attention_mask has padding; give the prefixes to beam_search (prefix=...), "
+            "which takes some of different lengths."
         )
     num_beams, count = config.num_beams or 1, config.num_return_sequences or 1
     each = slice(None, None, max(num_beams, count))  # one of a source's repeated rows

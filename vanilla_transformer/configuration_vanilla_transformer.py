@@ -274,6 +274,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
         return self.decoder_start_token_id, self.pad_token_id
 
+    def ids_outside_of_text(self) -> list[int]:
+        """Return the ids of padding, start and unknown tokens, but none that ends a sentence."""
+        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        ids = (self.pad_token_id, self.bos_token_id, self.unk_token_id)
+        return sorted({number for number in ids if number is not None and number not in ends})
+
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:

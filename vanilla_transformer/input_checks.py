@@ -86,6 +86,18 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
         )
 
 
+def check_prefix_mask(mask: Tensor | None, cache: str | None) -> None:
+    """Refuse padding in the beginning of a translation, given to `generate` with a static cache.
+
+    `generate` then makes the mask four-dimensional, and positions cannot be counted from that.
+    """
+    if mask is not None and cache == "static" and not mask.all():
+        raise RequestError(
+            "decoder_attention_mask has padding, which a static cache does not support; call "
+            "generate with another cache, or with beginnings of equal length."
+        )
+
+
 def _checked_tensor(value: object, name: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise RequestError(f"{name} is of type {type(value).__name__}; give a torch.Tensor.")
@@ -96,4 +108,4 @@ def _is_traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-__all__ = ["check_ids", "check_mask", "check_states"]
+__all__ = ["check_ids", "check_mask", "check_prefix_mask", "check_states"]

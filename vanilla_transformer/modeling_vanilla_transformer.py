@@ -34,7 +34,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
-from .input_checks import check_ids, check_mask, check_states
+from .input_checks import check_ids, check_mask, check_prefix_mask, check_states
 from .loss import smoothed_cross_entropy
 from .ranges import EXTRA_TOKENS
 
@@ -175,6 +175,7 @@ class MultiHeadAttention(nn.Module):
         attention_mask: Tensor | None = None,
         memory: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        layer_idx: int | None = None,  # place in the cache, if not the one it was made with
         **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute Concat(head_1, ..., head_h) W^O.
@@ -183,7 +184,8 @@ class MultiHeadAttention(nn.Module):
         the output, (B, T, d), and the weights, (B, h, T, L), if the implementation has them.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
-        key, value = self.keys_and_values(memory if self.is_cross else x, past_key_values)
+        memory = memory if self.is_cross else x
+        key, value = self.keys_and_values(memory, past_key_values, layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -196,9 +198,11 @@ class MultiHeadAttention(nn.Module):
         """(B, L, h * head_dim) -> (B, h, L, head_dim): each head is a slice of the projection."""
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
-    def keys_and_values(self, memory: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
+    def keys_and_values(
+        self, memory: Tensor | None, cache: Any, layer: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache, from new positions only."""
-        layer = self.layer_idx
+        layer = self.layer_idx if layer is None else layer
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
             return cached.keys, cached.values
@@ -282,8 +286,7 @@ class PositionalEncoding(nn.Module):
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
             return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
-        # With padding; 0 if it is unknown.
-        width = past_length + length if isinstance(past_length, int) else 0
+        width = past_length + length if isinstance(past_length, int) else 0  # with padding
         if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
             learned = f"only max_position_embeddings={len(self.weight)} positions were learned"
             raise RequestError(f"The sequence has {tokens} tokens, but {learned}; shorten it.")
@@ -319,13 +322,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Change the size of the vocabulary, as in transformers, if there is only one."""
         if not self.config.share_encoder_decoder_embeddings:
             raise RequestError("The source has a vocabulary of its own; both sizes are fixed.")
+        self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
 
 
-def is_untouched(linear: nn.Module) -> bool:
-    """Return whether a module is a plain linear layer: no adapter, no hook, no new forward."""
-    hooks = linear._forward_hooks or linear._forward_pre_hooks
-    return type(linear) is nn.Linear and not hooks and "forward" not in linear.__dict__
+def is_only_weight(linear: nn.Module) -> bool:
+    """Return whether a module is a linear layer without bias, adapter, hook or new forward."""
+    changed = linear._forward_hooks or linear._forward_pre_hooks or "forward" in linear.__dict__
+    changed = changed or linear._backward_hooks or linear._backward_pre_hooks
+    return type(linear) is nn.Linear and linear.bias is None and not changed
 
 
 class Stack(VanillaTransformerPreTrainedModel):
@@ -354,11 +359,9 @@ class Stack(VanillaTransformerPreTrainedModel):
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
             got = "neither" if input_ids is None else "both"
-            raise RequestError(
-                f"{name} got {got} of input_ids and inputs_embeds; give exactly one."
-            )
+            raise RequestError(f"{name} got {got} of input_ids and inputs_embeds; give one.")
         if inputs_embeds is None:
-            check_ids(input_ids, self.embed_tokens.num_embeddings, f"{name} input_ids")
+            check_ids(input_ids, self.embed_tokens.weight.size(0), f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
         check_states(inputs_embeds, self.config.d_model, f"{name} inputs_embeds")
         rows, length = inputs_embeds.shape[:2]
@@ -443,8 +446,8 @@ class Decoder(Stack):
         check_mask(source_mask, memory.size(0), memory.size(1), "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         kwargs["past_key_values"] = past_key_values
-        for layer in self.layers:
-            x = layer(x, mask, memory, memory_mask, **kwargs)
+        for index, layer in enumerate(self.layers):  # users may share layers, or leave some out
+            x = layer(x, mask, memory, memory_mask, layer_idx=index, **kwargs)
         return DecoderOutput(last_hidden_state=self.norm(x), past_key_values=past_key_values)
 
 
@@ -468,12 +471,14 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
         Raises ValueError if source and target have separate vocabularies.
         """
+        tied = self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings
         for stack in (self.encoder, self.decoder):
-            if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
+            if tied:
                 stack.embed_tokens = value
             else:
                 stack.resize_token_embeddings(value.num_embeddings)
-        self.shared = value
+        # A copy, if `value` is a stack's own table: saving leaves out all but one of equal tables.
+        self.shared = value if tied else nn.Embedding.from_pretrained(value.weight.clone(), False)
 
     @can_return_tuple
     def forward(
@@ -517,7 +522,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
-            **{f"encoder_{name}": value for name, value in encoder_outputs.items()},
+            **{f"encoder_{n}": encoder_outputs.get(n) for n in BaseModelOutput.__annotations__},
         )
 
 
@@ -535,15 +540,9 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # Without arguments, `generate` should give whole translations. Beams are not set here:
-        # a training run saves those of Section 6.1 with its model.
-        defaults = self.generation_config
-        defaults.max_new_tokens = config.max_position_embeddings
-        never = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
-        ends = (
-            config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-        )
-        defaults.suppress_tokens = sorted(never - {None, *ends})
+        # For whole translations. A training run saves the beams of Section 6.1 with its model.
+        self.generation_config.max_new_tokens = config.max_position_embeddings
+        self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
     @can_return_tuple
     def forward(
@@ -605,8 +604,7 @@ class VanillaTransformerForConditionalGeneration(
         loss = logits = None
         if return_logits is None:
             return_logits = labels is None or not self.training
-        # The loss only reads `lm_head.weight`: it would miss a bias, an adapter or a hook.
-        if return_logits or self.config.lm_head_bias or not is_untouched(self.lm_head):
+        if return_logits or not is_only_weight(self.lm_head):  # else the loss reads the weight
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
@@ -629,18 +627,20 @@ class VanillaTransformerForConditionalGeneration(
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         """Note whether the call itself bounds the new tokens, which the next method must keep."""
         prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
-        prepared.bounded_by_call = kwargs.get("max_new_tokens") is not None  # type: ignore[attr-defined]
+        given, own = kwargs.get("max_new_tokens") is not None, self.generation_config.max_new_tokens
+        prepared.bounded_by_call = given or prepared.max_new_tokens not in (None, own)  # type: ignore[attr-defined]
+        check_prefix_mask(kwargs.get("decoder_attention_mask"), prepared.cache_implementation)
         return prepared, rest
 
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
         """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
-        own = self.generation_config.max_new_tokens
-        by_call = getattr(generation_config, "bounded_by_call", False)
-        if own is not None and generation_config.max_new_tokens == own and not by_call:
+        own = generation_config.max_new_tokens
+        if own is not None and not getattr(generation_config, "bounded_by_call", False):
             if not kwargs["has_default_max_length"]:  # our bound would override the caller's
                 generation_config.max_new_tokens = None
+                generation_config.bounded_by_call = True  # type: ignore[attr-defined]
             else:
                 # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS

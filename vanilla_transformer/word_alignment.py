@@ -37,7 +37,8 @@ def word_alignment(
         Sorted pairs (source word, target word), both counted from 0, without duplicates.
     """
     source = word_numbers(source_tokenizer(tokenizer), source_ids)
-    target = word_numbers(target_tokenizer(tokenizer), target_ids)
+    # The text of a translation has no `<unk>`.
+    target = word_numbers(target_tokenizer(tokenizer), target_ids, unknown_words=False)
     words = [(place, word) for place, word in enumerate(source) if word is not None]
     if not words:
         return []
@@ -47,12 +48,16 @@ def word_alignment(
     return sorted({(numbers[found], word) for found, word in links if word is not None})
 
 
-def word_numbers(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int | None]:
-    """Return the word that each id belongs to, counted from 0; None for an id outside of words."""
+def word_numbers(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool = True
+) -> list[int | None]:
+    """Return the word that each id belongs to, counted from 0; None for an id outside of words.
+
+    A special token separates words. Only `<unk>` is one, or a part of one, if `unknown_words`.
+    """
     pieces, is_text = spelled_pieces(tokenizer, ids)
-    # `<unk>` stands for a word; any other special token is none, and separates words.
     written = [
-        piece if text or index == tokenizer.unk_token_id else b" "
+        piece if text or (unknown_words and index == tokenizer.unk_token_id) else b" "
         for index, piece, text in zip(ids, pieces, is_text, strict=True)
     ]
     numbers: list[int | None] = []  # one for each byte
@@ -71,8 +76,9 @@ def word_numbers(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list
 def spelled_pieces(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
 ) -> tuple[list[bytes], list[bool]]:
-    """Return the UTF-8 bytes of each id, and whether it is text, not a special or added token."""
-    not_text = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    """Return the UTF-8 bytes of each id, and whether it is text, not a special token."""
+    added = tokenizer.added_tokens_decoder
+    not_text = {*tokenizer.all_special_ids, *(id_ for id_, token in added.items() if token.special)}
     # The model's table may have more rows than the tokenizer has tokens; the others are spaces.
     found = tokenizer.convert_ids_to_tokens(list(ids))
     tokens = [" " if token is None else token for token in found]
@@ -86,10 +92,10 @@ def spelled_pieces(
     spaced = spaced or any("\u2581" in token for token in tokens)
     ends_marked = any(token.endswith("</w>") for token in tokens)
     pieces = []
-    for token, text in zip(tokens, is_text, strict=True):
-        if byte_level and text:
+    for index, token, text in zip(ids, tokens, is_text, strict=True):
+        if byte_level and text and index not in added:
             pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
-        elif spaced or not text:
+        elif byte_level or spaced or not (text or index == tokenizer.unk_token_id):
             pieces.append(token.replace("\u2581", " ").encode())
         else:
             pieces.append(_with_space(token, ends_marked=ends_marked).encode())

@@ -31,7 +31,7 @@ _ALWAYS = (
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time
 _ROWS = 32  # the number of rows that the layout is made for; it works for any other
-_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that divides a row is used
+_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits a row is used
 
 
 class _Seen(NamedTuple):
@@ -142,8 +142,9 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     weight = module.weight
     if weight.device.type != "cpu":
         return False
-    if not weight.is_contiguous() or weight.is_inference():
-        return False
+    for parameter in module.parameters():
+        if not parameter.is_contiguous() or parameter.is_inference():
+            return False
     bf16 = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return weight.dtype == torch.float32 or bf16
 
@@ -235,8 +236,10 @@ def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
 
 def _sums_of_bits(parameter: Tensor) -> Tensor:
     """Sum each row's bits, read as integers that wrap around: exact, unlike sums of floats."""
-    width = parameter.size(-1) * parameter.element_size()
-    word = next(kind for kind in _WORDS if width % kind.itemsize == 0)
+    size = parameter.element_size()
+    # A parameter may be a part of a larger tensor, and begin anywhere in it.
+    widths = (parameter.size(-1) * size, parameter.storage_offset() * size)
+    word = next(kind for kind in _WORDS if all(width % kind.itemsize == 0 for width in widths))
     return parameter.detach().view(word).sum(-1, dtype=word)
 
 
