@@ -173,13 +173,13 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "return type(linear) is nn.Linear and linear.bias is None and not changed",
         "return type(linear) is nn.Linear and not changed",
-        "test_modeling.py::test_bias_and_hooks_of_a_replaced_softmax_take_part_in_training",
+        "test_modeling.py::test_bias_of_a_replaced_softmax_is_trained",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
         "    changed = changed or linear._backward_hooks or linear._backward_pre_hooks\n",
         "",
-        "test_modeling.py::test_bias_and_hooks_of_a_replaced_softmax_take_part_in_training",
+        "test_modeling.py::test_backward_hooks_of_the_softmax_are_called_in_training",
     ),
     # Users' changes of the tables and of the stacks.
     Mutation(
@@ -573,8 +573,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fast/onednn.py",
-        "if not weight.is_contiguous() or weight.is_inference():",
-        "if not weight.is_contiguous():",
+        "if not parameter.is_contiguous() or parameter.is_inference():",
+        "if not parameter.is_contiguous():",
         "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed",
     ),
     # Translating many sentences.
@@ -2179,7 +2179,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        " and not by_call:",
+        ' and not getattr(generation_config, "bounded_by_call", False):',
         ":",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
@@ -2317,9 +2317,9 @@ MUTATIONS = [
         "test_checkpoints.py::test_tokens_are_counted_beyond_what_float32_holds",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "defaults.suppress_tokens = sorted(never - {None, *ends})",
-        "defaults.suppress_tokens = sorted(never - {None})",
+        "configuration_vanilla_transformer.py",
+        "if number is not None and number not in ends})",
+        "if number is not None})",
         "test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
     ),
     Mutation(
