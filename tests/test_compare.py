@@ -230,8 +230,11 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     recipe = dataclasses.replace(load_recipe(str(recipe), values), **none)
     run_recipe(recipe, tmp_path / "run")
     assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] == 3
-    pairs.write_text(pairs.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     capsys.readouterr()  # what the run has logged
+    columns = ("--source-column", "de", "--target-column", "en")
+    line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
+    assert "Got source_column, target_column, with which other pairs" in line
+    pairs.write_text(pairs.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     said = f"held out of {pairs}, which is gone or has changed"
     assert said in error_of(capsys, "evaluate", tmp_path / "run")
     pairs.unlink()

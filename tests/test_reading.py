@@ -489,6 +489,47 @@ def test_malformed_rows_are_counted_and_skipped_or_rejected(tmp_path, kind, line
         list(read_pairs(path, **LANGUAGES, strict=True))
 
 
+@pytest.mark.parametrize(
+    "stray",
+    [
+        b'"5 minutes,5 Minuten',  # nothing closes the quote
+        b'"a,b\n"c","d"',  # the next cell does, in its middle
+        b'"a,' + b"x" * 200_000,  # no cell may be that long
+    ],
+)
+def test_stray_quote_costs_one_line(tmp_path, stray):
+    after = [(f"a{number}", f"b{number}") for number in range(300)]
+    content = b"x,y\n" + stray + b"\n" + comma_separated(after)
+    reader = read_pairs(write(tmp_path / "a.csv", content), **LANGUAGES)
+    expected = [("c", "d"), *after] if b"\n" in stray else after
+    assert list(reader) == [("x", "y"), *expected]
+    assert reader.num_malformed == 1
+    assert reader.examples[0].startswith(f"{tmp_path / 'a.csv'}:2: ")
+
+
+def test_cells_with_an_unquoted_comma_are_malformed(tmp_path):
+    path = write(tmp_path / "a.csv", b"en,de\nHello, world,Hallo Welt\nGood,Gut\na,b,\n")
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == [("Good", "Gut"), ("a", "b")]
+    assert reader.examples == [
+        f"{path}:2: 3 columns, but the first row has 2; quote a cell that holds a comma"
+    ]
+
+
+def test_line_that_names_the_delimiter_is_not_malformed(tmp_path):
+    path = write(tmp_path / "a.csv", b"sep=;\r\nen;de\r\na;b\r\nc;\r\n")
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == [("a", "b")]
+    assert reader.examples == [f"{path}:4: the target is empty"]
+
+
+def test_columns_named_after_the_languages_come_before_a_text_named_translation(tmp_path):
+    table = datasets.Dataset.from_dict({"en": ["a"], "de": ["b"], "translation": ["x"]})
+    assert read(table) == [("a", "b")]
+    table.to_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [("a", "b")]
+
+
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
     row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(1000))
     path = write(tmp_path / "a.csv", b"a,b\n" + row)

@@ -312,15 +312,30 @@ def test_new_training_pairs_reset_the_recipes_data_options(name, place, value):
     assert told.dataset_config == ("a-b" if place == "dataset" else None)
 
 
-def test_columns_reach_the_reader_and_are_reset_with_new_pairs(tmp_path, monkeypatch):
+def test_columns_reach_the_reader_and_are_reset_with_pairs_from_another_place(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "a.tsv").write_text("1\ta\tb\n")
     text = f"pair: en-de\ntrain_file: {tmp_path / 'a.tsv'}\n"
     path = write(tmp_path, f"{text}source_column: '2'\ntarget_column: '3'\n")
     assert training_pairs(load_recipe(path))[0] == {"source": "a", "target": "b"}
+    # Another file of the user's has the columns of the first one.
     other = load_recipe(path, {"train_file": "b.tsv"})
-    assert other.source_column is other.target_column is None
+    assert (other.source_column, other.target_column) == ("2", "3")
     assert load_recipe(path, {"train_file": "b.tsv", "source_column": "x"}).source_column == "x"
+    other = load_recipe(path, {"dataset": "someone/pairs"})
+    assert other.source_column is other.target_column is None
+
+
+def test_files_are_not_read_without_the_columns_that_the_recipe_gives_for_them(tmp_path, caplog):
+    text = "pair: en-de\ntrain_file: a.csv\ntest_file: t.csv\nvalidation_file: v.csv\n"
+    path = write(tmp_path, f"{text}source_column: English\ntarget_column: German\n")
+    with caplog.at_level("INFO"):
+        other = load_recipe(path, {"dataset": "someone/pairs", "validation_file": "w.csv"})
+    assert (other.source_column, other.test_file, other.validation_file) == (None, None, "w.csv")
+    assert "not used with other pairs: source_column English, target_column German" in caplog.text
+    assert "test_file t.csv" in caplog.text
 
 
 def test_naming_the_recipes_own_pairs_keeps_its_data_options():

@@ -140,7 +140,7 @@ class AttentionKinds(TranslationExperiment):
                 "precision": "fp32",
             },
             "model": {"d_model": 128, "layers": 2, "ffn_dim": 512},
-            "trained_d_k": (8, 512),
+            "trained_d_k": (8, 128),
         },
         "gpu": {
             "length": 512,

@@ -12,11 +12,12 @@ import os
 import re
 import reprlib
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES, errors_naming, read_lines
@@ -98,9 +99,11 @@ class _Columns:
 
     def selection(self, names: list[str], where: str) -> tuple[list[str], tuple[str, str]]:
         """Return the columns to read from a table with named columns, and the keys of its rows."""
-        if "translation" in names and not any(
-            isinstance(column, int) or column in names for column in self.given or ()
-        ):
+        if self.given is None:
+            named = self.named_by_themselves(names) is not None
+        else:
+            named = any(isinstance(column, int) or column in names for column in self.given)
+        if "translation" in names and not named:
             return ["translation"], self.keys
         places = self.places(names, where)
         if places is None or max(places) >= len(names):
@@ -358,7 +361,7 @@ def _read_json_lines(path: Path, keys: tuple[str, str], skip: _Skip) -> Iterator
 
 def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[str, str]]:
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    places = None
+    places = width = None
     for number, row in (_csv_rows if is_csv else _tsv_rows)(path, skip):
         if not any(cell.strip() for cell in row):
             skip(f"{path}:{number}", _EmptyError("empty line"))
@@ -366,11 +369,17 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
         if places is None:
             cells = [cell.strip() for cell in row]
             places = columns.places(cells, str(path)) or (0, 1)
+            width = len(row) if is_csv else None
             if columns.named_by_themselves(cells) or str in map(type, columns.given or ()):
                 continue  # it is a header
         try:
             if len(row) <= max(places):
                 raise _MalformedError(f"{len(row)} columns; needed are {max(places) + 1}")
+            if width is not None and any(cell.strip() for cell in row[width:]):
+                raise _MalformedError(
+                    f"{len(row)} columns, but the first row has {width}; quote a cell that holds "
+                    "a comma"
+                )
             yield _checked_pair(*(row[place] for place in places))
         except _MalformedError as error:
             skip(f"{path}:{number}", error)
@@ -385,43 +394,73 @@ def _tsv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows, each with the number of its first line; quoted cells may span lines."""
-    last = size = 0
+    """Yield the rows, each with the number of its first line; quoted cells may span lines.
 
-    def text_of(line: bytes) -> str:
-        nonlocal last, size
-        last, size = last + 1, size + len(line)
-        if size > LINE_BYTES:
-            raise _MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
-        return _decoded(line) + "\n"
-
-    lines = _lines(path)
-    head, delimiter = _delimiter(lines)
-    # After an error both the map and the reader can continue with the next line.
-    rows = csv.reader(map(text_of, chain(head, lines)), delimiter=delimiter, strict=True)
+    A malformed row costs its first line only: a stray quote opens a cell that never ends, and the
+    lines after it are rows of their own.
+    """
+    raw = _lines(path)
+    head, first, delimiter = _delimiter(raw)
+    lines = _RowLines(chain(head, raw))
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        first, size = last + 1, 0
+        lines.begin_row()
         try:
             row = next(rows)
         except StopIteration:
             return
         except (_MalformedError, csv.Error) as error:
             skip(f"{path}:{first}", error)
+            lines.give_back()
+            first += 1
             continue
         yield first, row
+        first += len(lines.row)
 
 
-def _delimiter(lines: Iterator[bytes]) -> tuple[list[bytes], str]:
-    """Return the delimiter, and the lines read to find it; excel's `sep=;` becomes a blank line."""
+class _RowLines:
+    """Lines of text for `csv.reader`; those of a row, but its first, can be given back.
+
+    Unlike a generator, it goes on after its end, which may come within a row.
+    """
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.lines = lines
+        self.ahead: deque[bytes] = deque()  # lines that were given back
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        self.row: list[bytes] = []
+        self.size = 0
+
+    def give_back(self) -> None:
+        self.ahead.extendleft(reversed(self.row[1:]))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self.ahead.popleft() if self.ahead else next(self.lines)
+        self.row.append(line)
+        self.size += len(line)
+        if self.size > LINE_BYTES:
+            raise _MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
+        return _decoded(line) + "\n"
+
+
+def _delimiter(lines: Iterator[bytes]) -> tuple[list[bytes], int, str]:
+    """Return the lines read to find the delimiter, the number of the first one, and the delimiter.
+
+    The line `sep=;` that Excel writes, and blank lines before it, are left out.
+    """
     head: list[bytes] = []
     for line in lines:
-        named = re.fullmatch(rb"sep=([,;])\s*", line)
-        head.append(b"" if named else line)
-        if named:
-            return head, named[1].decode()
+        head.append(line)
+        if named := re.fullmatch(rb"sep=([,;])\s*", line):
+            return [], len(head) + 1, named[1].decode()
         if line.strip():
-            return head, ";" if b"," not in line and b";" in line else ","
-    return head, ","
+            return head, 1, ";" if b"," not in line and b";" in line else ","
+    return head, 1, ","
 
 
 def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[str, str]]:

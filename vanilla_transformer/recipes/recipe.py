@@ -747,9 +747,16 @@ def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[s
     if len(given) > 1:
         raise RequestError(f"got {' and '.join(given)}; give one of them.")
     if given and overrides[given[0]] != values.get(given[0]):
-        # What a recipe says about its own pairs does not hold for these.
+        # What a recipe says about its own pairs does not hold for these. Only the columns do, if
+        # both are files; else the other files, which have them too, could not be read.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
-        untrue |= {"source_column", "target_column"}
+        columns = [name for name in ("source_column", "target_column") if values.get(name)]
+        if columns and values.get(given[0]) is None:
+            files = [f"{split}_file" for split in ("validation", "test")]
+            of_columns = columns + [name for name in files if values.get(name)]
+            left_out = ", ".join(f"{n} {values[n]}" for n in of_columns if n not in overrides)
+            logger.info("The recipe's own values are not used with other pairs: %s.", left_out)
+            untrue |= {*of_columns}
         values = {name: value for name, value in values.items() if name not in untrue}
     values = {**values, **overrides}
     used = next((name for name in _PLACES if values.get(name) is not None), None)
@@ -864,8 +871,8 @@ def _split_pair(value: object) -> dict[str, str]:
     # No slash: the pair is a part of a run directory's name.
     if not isinstance(value, str) or not re.fullmatch(r"[^\s/-]+-[^\s/-]+", value):
         raise RequestError(
-            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de, or give "
-            "source_language (--source-language) and target_language (--target-language)."
+            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de; a code of several "
+            "parts takes underscores, such as pt_BR-en."
         )
     return dict(zip(("source_language", "target_language"), value.split("-"), strict=True))
 

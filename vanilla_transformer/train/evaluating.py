@@ -125,6 +125,12 @@ def recipe_and_test_sets(
         sets = {"validation": validation_pairs(recipe_of_pairs)}
     if not any(map(len, sets.values())) and recipe_of_pairs.held_out_pairs:
         _check_files_held_out_from(recipe, run)
+        # Which pairs are held out depends on their texts.
+        if other := sorted({"pair", "source_column", "target_column"} & overrides.keys()):
+            raise RequestError(
+                f"Got {', '.join(other)}, with which other pairs of {run} would be held out for "
+                "the test, most of them training pairs; give --test-file too."
+            )
         _, _, test = held_out(recipe_of_pairs, training_pairs(recipe_of_pairs))
         sets = {"test": test}
     if not any(map(len, sets.values())):

@@ -198,6 +198,12 @@ def _prepare(
         pairs, texts, test = held_out(pinned_recipe, pairs)
         test_sets = {"test": test} if len(test) else {}
         identity["held_out_pairs"] = len(test)
+        if recipe.init_from is not None and len(test):
+            logger.warning(
+                "The pairs held out for validation and test may be training pairs of %s, and "
+                "flatter the model; give --validation-file and --test-file if they are.",
+                recipe.init_from,
+            )
     if write:  # only now, so that unreadable pairs leave no directory behind
         claim(recipe, run, identity)
     tokenizer = _tokenizer(recipe, run, pairs, identity)
@@ -323,6 +329,8 @@ def _train(
     texts = data.validation_texts
     if data.validation is None:
         args.eval_strategy = IntervalStrategy.NO
+        if recipe.choose_on_validation:
+            logger.warning("There are no validation pairs, so choose_on_validation has no effect.")
     if not data.test_sets and not len(texts):
         logger.warning(
             "There are no validation or test pairs, so there will be no scores; give "
