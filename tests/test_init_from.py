@@ -1,5 +1,6 @@
 """Training that starts from a trained model: its weights, its tokenizer, new pairs."""
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -82,6 +83,23 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
     with pytest.raises(TrainingStarted):
         run_recipe(recipe, tmp_path / "run")
     assert AutoTokenizer.from_pretrained(tmp_path / "run").model_max_length == 77
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"test_file": None}, "may be training pairs of"),
+        ({"choose_on_validation": True}, "choose_on_validation has no effect"),
+    ],
+)
+def test_weak_or_missing_validation_pairs_are_warned_about(
+    trained, tmp_path, initial_models, caplog, given, said
+):
+    recipe = continuing_recipe(tmp_path, trained)
+    recipe = dataclasses.replace(recipe, validation_file=None, **given)
+    with caplog.at_level("WARNING"), pytest.raises(TrainingStarted):
+        run_recipe(recipe, tmp_path / "run")
+    assert said in caplog.text
 
 
 def test_run_records_its_initial_model(finished, trained):
