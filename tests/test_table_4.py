@@ -218,6 +218,7 @@ def test_stages_train_on_all_phrases_up_to_their_length():
 def test_parser_fits_its_training_trees():
     made = [each for each in invented_trees(40, seed=0) if len(each.words()) <= 9][:12]
     sizes = Parsing.sizes["tiny"] | {"d_model": 32, "dropout": 0.0, "warmup": 300}
+    sizes |= {"save_every": 5}
     parser = Parser(made, sizes)
     facts = parser.train([(made, 150)], made)
     assert facts["updates"] == 150
