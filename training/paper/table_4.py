@@ -3,9 +3,9 @@
     python training/paper/table_4.py --train-file train.jsonl.gz \
         --validation-file validation.jsonl.gz --test-file test.jsonl.gz --more-file other.jsonl.gz
 
-trains a model on half and on all of the trees in --train-file, and on all of them together with trees of another kind. It scores the parses of --test-file, and those of a baseline
-that ignores the words. `read_trees` in trees.py describes the file format; `--size tiny` generates
-its own trees.
+trains a model on half and on all of the trees in --train-file, and on all of them together with
+trees of another kind. It scores the parses of --test-file, and those of a baseline that ignores the
+words. `read_trees` in trees.py describes the file format; `--size tiny` generates its own trees.
 
 A symbol of a tree does not say which word it belongs to; the decoder has to count. From a few
 thousand whole trees it does not learn that. So the models are trained on phrases first, from short
