@@ -720,6 +720,23 @@ def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, messag
     assert set(metrics["scores"]) == {"validation", "test"}
 
 
+def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
+    (tmp_path / "pairs").mkdir()
+    train = Path(write_pairs(tmp_path / "pairs" / "train.jsonl", 120, 7))
+    files = {"train_file": "null", "validation_file": "null", "test_file": "null"}
+    path = tiny_recipe(tmp_path, **files, dataset=str(tmp_path / "pairs"), max_steps=1)
+    recipe = load_recipe(str(path))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    (told,) = metrics["data"]["files"]["dataset"]
+    assert told == {"name": "train.jsonl", "sha256": hashlib.sha256(train.read_bytes()).hexdigest()}
+    assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] > 0
+    train.write_text(train.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(RequestError, match="were held out of .*pairs, which is gone or has"):
+        evaluate_run(tmp_path / "run")
+    with pytest.raises(RequestError, match=r"pairs changed since \S*run began with it"):
+        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
+
+
 def test_columns_that_a_data_set_lacks_are_named_once(tmp_path, monkeypatch):
     Hub(monkeypatch)
     nothing = {"train_file": "null", "dataset": "someone/pairs"}

@@ -94,7 +94,8 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         revision: revision that an earlier start of the run loaded. None asks the Hub.
 
     Returns:
-        `files`, for each split a list of `name` and `sha256`, and `revision`, as far as they exist.
+        `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
+        `sha256`; and `revision`, as far as they exist.
 
     Raises:
         ValueError: if a file is of a kind that holds no pairs.
@@ -106,6 +107,12 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         if all(path.is_file() for path in paths):
             _files(recipe, split)  # raises if they are of another kind
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
+    folder = Path(recipe.dataset or "")
+    if recipe.dataset is not None and folder.is_dir():
+        found = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
+        files["dataset"] = [
+            {"name": path.relative_to(folder).as_posix(), "sha256": sha256(path)} for path in found
+        ]
     if files:
         identity["files"] = files
     if recipe.dataset is not None and not Path(recipe.dataset).exists():

@@ -475,7 +475,11 @@ class Recipe:
         changeable=True,
     )
     num_samples: int = _option(
-        20, "translations in samples.md", _EVALUATION, allowed=COUNT_OR_ZERO, changeable=True
+        20,
+        "translations of each test set in samples.md; three at least, as a model card shows",
+        _EVALUATION,
+        allowed=COUNT_OR_ZERO,
+        changeable=True,
     )
 
     def __post_init__(self) -> None:

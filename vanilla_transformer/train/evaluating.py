@@ -141,13 +141,16 @@ def recipe_and_test_sets(
 
 
 def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
-    """Refuse if the training file that the test pairs were held out of has changed."""
-    began = recorded_data(run).get("files", {}).get("train")
-    if began is not None and data_identity(recipe).get("files", {}).get("train") != began:
-        raise RequestError(
-            f"The test pairs of {run} were held out of {recipe.train_file}, which is gone or has "
-            "changed; put it back, or give --test-file."
-        )
+    """Refuse if the file or folder that the test pairs were held out of has changed."""
+    began = recorded_data(run).get("files", {})
+    now = data_identity(recipe).get("files", {})
+    for name in {"train", "dataset"} & began.keys():
+        if now.get(name) != began[name]:
+            place = recipe.dataset if name == "dataset" else recipe.train_file
+            raise RequestError(
+                f"The test pairs of {run} were held out of {place}, which is gone or has changed; "
+                "put it back, or give --test-file."
+            )
 
 
 def _add_samples(run: Path, samples: dict[str, list[Sample]]) -> None:

@@ -269,7 +269,8 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
         identity[INIT_FROM] = recorded.get(INIT_FROM) if known else identify_model(recipe.init_from)
     changed = _changed_files(identity, recorded)
     if changed and _trained(run):
-        names = ", ".join(getattr(recipe, f"{split}_file") for split in changed)
+        places = ("dataset" if name == "dataset" else f"{name}_file" for name in changed)
+        names = ", ".join(getattr(recipe, place) for place in places)
         raise RequestError(
             f"{names} changed since {run} began with it; put it back or give another --output-dir."
         )
@@ -285,7 +286,8 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
             held_out = identity["held_out_pairs"]
             another = recorded.get("held_out_pairs", held_out) != held_out
             another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)
-            if differences or another or "train" in _changed_files(identity, recorded):
+            another |= not {"train", "dataset"}.isdisjoint(_changed_files(identity, recorded))
+            if differences or another:
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
             logger.warning(
