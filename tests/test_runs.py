@@ -731,7 +731,7 @@ def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
     assert told == {"name": "train.jsonl", "sha256": hashlib.sha256(train.read_bytes()).hexdigest()}
     assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] > 0
     train.write_text(train.read_text(encoding="utf-8") * 2, encoding="utf-8")
-    with pytest.raises(RequestError, match="were held out of .*pairs, which is gone or has"):
+    with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
         evaluate_run(tmp_path / "run")
     with pytest.raises(RequestError, match=r"pairs changed since \S*run began with it"):
         run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")

@@ -476,7 +476,7 @@ class Recipe:
     )
     num_samples: int = _option(
         20,
-        "translations of each test set in samples.md; three at least, as a model card shows",
+        "translations of each test set in samples.md, three at least",
         _EVALUATION,
         allowed=COUNT_OR_ZERO,
         changeable=True,
