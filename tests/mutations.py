@@ -2307,8 +2307,8 @@ MUTATIONS = [
     ),
     Mutation(
         "data/readers.py",
-        'named = re.fullmatch(rb"sep=([,;])\\s*", line)',
-        "named = None",
+        'if named := re.fullmatch(rb"sep=([,;])\\s*", line):',
+        "if named := None:",
         "test_reading.py::test_delimiter_is_that_of_the_first_line_with_text",
     ),
     # What a hunt for bugs by reading found.
