@@ -216,7 +216,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "memory_mask, layer_idx=index, **kwargs)",
+        "memory_mask, **place, **kwargs)",
         "memory_mask, **kwargs)",
         "test_changed_models.py::test_every_decoder_follows_changed_stacks[share_a_layer]",
     ),

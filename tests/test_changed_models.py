@@ -144,8 +144,8 @@ def subclass_attention(model, patch):
 
 
 class PreviousLayer(DecoderLayer):
-    def forward(self, x, *args, **kwargs):
-        return super().forward(x, *args, **kwargs) - x
+    def forward(self, x, mask, memory, memory_mask, past_key_values, output_attentions=None):
+        return super().forward(x, mask, memory, memory_mask, past_key_values=past_key_values) - x
 
 
 def subclass_a_layer(model, patch):

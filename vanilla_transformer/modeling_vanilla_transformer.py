@@ -48,7 +48,7 @@ class Layer(GradientCheckpointingLayer):
         self, config: VanillaTransformerConfig, heads: int, ffn_dim: int, layer_idx: int | None
     ) -> None:
         super().__init__()
-        self.norm_first = config.norm_first
+        self.norm_first, self.layer_idx = config.norm_first, layer_idx
         self.dropout = nn.Dropout(config.dropout)  # Section 5.4
         causal = layer_idx is not None
         self.self_attn = MultiHeadAttention(config, heads, is_causal=causal, layer_idx=layer_idx)
@@ -447,7 +447,8 @@ class Decoder(Stack):
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         kwargs["past_key_values"] = past_key_values
         for index, layer in enumerate(self.layers):  # users may share layers, or leave some out
-            x = layer(x, mask, memory, memory_mask, layer_idx=index, **kwargs)
+            place = {} if getattr(layer, "layer_idx", index) == index else {"layer_idx": index}
+            x = layer(x, mask, memory, memory_mask, **place, **kwargs)
         return DecoderOutput(last_hidden_state=self.norm(x), past_key_values=past_key_values)
 
 
@@ -645,6 +646,4 @@ class VanillaTransformerForConditionalGeneration(
                 # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
                 generation_config.max_new_tokens = min(own, longest)
-        return super()._prepare_generated_length(  # type: ignore[misc]
-            generation_config, *args, **kwargs
-        )
+        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]
