@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import hashlib
+import importlib
 import json
 import logging
 import math
@@ -288,6 +289,26 @@ def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tm
     assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
     assert last["scores"] != metrics["scores"]
     assert "warm-up" not in caplog.text
+
+
+def test_wider_search_of_a_greedy_run_has_the_recipes_settings(finished, monkeypatch, tmp_path):
+    recipe, run, _ = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    other = dataclasses.replace(recipe, length_penalty=1.5, stop_search_early=True)
+    (copy / "recipe.yaml").write_text(other.to_yaml(), encoding="utf-8")
+    searched = []
+    module = importlib.import_module("vanilla_transformer.train.evaluating")
+    evaluate = module.evaluate_model
+
+    def watch(*args, **options):
+        searched.append([options.get(name) for name in ("length_penalty", "early_stopping")])
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr(module, "evaluate_model", watch)
+    evaluate_run(copy, num_beams=2)
+    evaluate_run(copy)
+    assert searched == [[1.5, True], [None, None]]
 
 
 def test_generation_config_has_the_search_used_for_evaluation(finished, monkeypatch, tmp_path):

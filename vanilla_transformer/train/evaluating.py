@@ -176,6 +176,12 @@ def score_test_set(
 ) -> TestTexts:
     """Translate a test set as the recipe says; return its scores and its texts."""
     _, language = recipe.languages
+    search: dict[str, Any] = {"num_beams": recipe.num_beams}
+    shipped = model.generation_config.length_penalty
+    if recipe.num_beams > 1 and shipped is None and recipe.length_penalty is not None:
+        # A model that was saved for one beam has no settings of a wider search.
+        search |= {"length_penalty": recipe.length_penalty}
+        search |= {"early_stopping": recipe.stop_search_early}
     result = evaluate_model(
         model,
         tokenizer,
@@ -184,8 +190,8 @@ def score_test_set(
         target_language=language,
         kinds=test_set.kinds,
         batch_tokens=batch_tokens,
-        num_beams=recipe.num_beams,
         progress=sys.stderr.isatty(),
+        **search,
     )
     result["num_beams"] = recipe.num_beams
     return {**result, "sources": test_set.sources, "references": test_set.targets}
