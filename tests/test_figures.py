@@ -162,6 +162,10 @@ def sentences_on_speed():
     real = row("decoding", "ours: translate", 1)
     engines = [row("engines", name)["sentences/s"] for name in ENGINES]
     scaling = row("scaling", 5_000_000)
+    bf16, *peers = (
+        row("training_small_bf16", name)["target tokens/s"]
+        for name in ("ours, bf16", "Marian, our buckets, bf16", "Marian")
+    )
     return {
         r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
         r"at base size (\d+) to": 100 * base["useful GFLOP/s"] / max(best),
@@ -171,6 +175,8 @@ def sentences_on_speed():
         r"([\d.]+) times as fast again in float32": engines[1] / engines[0],
         r"([\d.]+) of Marian's time, as much as": 1 / one[0]["ratio, batch 1"],
         r"training makes ([\d.]+) of the tokens": scaling["against the first row"],
+        r"training makes ([\d.]+) times as many tokens a second as Marian in": bf16 / peers[0],
+        r"and ([\d.]+) times as many as Marian as it is": bf16 / peers[1],
         r"run starts in ([\d.]+) seconds": scaling["cached start, s"],
         r"preparing runs at ([\d.]+) of": scaling["share"],
     }

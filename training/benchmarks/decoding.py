@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from interleave import Answer, processes, take_turns
-from report import BF16, write_results
+from report import file_and_title, has_bf16, write_results
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
@@ -33,9 +33,7 @@ from vanilla_transformer import (
     translate,
 )
 from vanilla_transformer.convert.exporters.marian import to_marian
-from vanilla_transformer.storage.environment import resolve_precision
 
-RESULTS = Path(__file__).with_name("results")
 SIZES = {
     "base": {"vocab_size": 37_000},
     "small": {"vocab_size": 10_000, "d_model": 256, "encoder_layers": 3, "decoder_layers": 3}
@@ -168,11 +166,6 @@ def contenders() -> list[str]:
     return names + ["ours, bf16", f"{MARIAN}, bf16"] * has_bf16()
 
 
-def has_bf16() -> bool:
-    """Return whether the hardware computes in bfloat16."""
-    return resolve_precision("auto") == "bf16"
-
-
 def seconds_of(answers: dict[str, list[Answer]]) -> dict[str, list[float]]:
     """Return the seconds of each contender in each round."""
     return {name: [answer.seconds for answer in turns] for name, turns in answers.items()}
@@ -280,11 +273,8 @@ def main() -> None:
     parser.add_argument("--test-file", help="test pairs of that model")
     parser.add_argument("--pair", default="en-de", help="languages of that model")
     parser.add_argument("--sentences", type=int, help="use only this many of the test pairs")
-    # Processors with and without bfloat16 have results of their own.
-    name, title = ("decoding", "Decoding")
-    if has_bf16():
-        name, title = f"{name}{BF16}", f"{title}, on a processor with bfloat16"
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{name}.json")
+    output, title = file_and_title("decoding", "Decoding")
+    parser.add_argument("--output", type=Path, default=output)
     options = parser.parse_args()
     tables = []
     if options.batch_sizes:

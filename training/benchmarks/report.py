@@ -13,7 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vanilla_transformer.storage.atomic import write_text
-from vanilla_transformer.storage.environment import cpu_cores, describe_provenance, provenance
+from vanilla_transformer.storage.environment import (
+    cpu_cores,
+    describe_provenance,
+    provenance,
+    resolve_precision,
+)
 from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.storage.reading import read_json
 
@@ -61,6 +66,18 @@ COMMANDS = {
     ),
     "bad_runs": ("bad_runs.py", ""),
 }
+
+
+def has_bf16() -> bool:
+    """Return whether the hardware computes in bfloat16."""
+    return resolve_precision("auto") == "bf16"
+
+
+def file_and_title(name: str, title: str) -> tuple[Path, str]:
+    """Return a results file and its title; those of processors with bfloat16 are kept apart."""
+    if has_bf16():
+        name, title = f"{name}{BF16}", f"{title}, on a processor with bfloat16"
+    return FOLDER / "results" / f"{name}.json", title
 
 
 def write_results(path: Path, title: str, **measured: object) -> None:

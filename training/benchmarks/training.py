@@ -40,19 +40,17 @@ from transformers import (
 )
 
 from interleave import peak_mib
-from report import BF16, write_results
+from report import file_and_title, has_bf16, write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.cldr.pairs import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
-from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
 
-RESULTS = Path(__file__).with_name("results")
 SPEED_SETTINGS = ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
 
 
@@ -327,7 +325,7 @@ def machine_limit() -> dict[str, float]:
     """Measure the GFLOP/s of a 1024 x 1024 matrix product, by precision."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     kinds = [("fp32, highest", "highest", a, b), ("fp32, medium", "medium", a, b)]
-    if resolve_precision("auto") == "bf16":
+    if has_bf16():
         kinds.append(("bf16", "highest", a.bfloat16(), b.bfloat16()))
     limits = {}
     for label, precision, left, right in kinds:
@@ -458,17 +456,15 @@ def main() -> None:
     if options.one:
         print(peak_memory(options.one, size, options))
         return
-    has_bf16 = resolve_precision("auto") == "bf16"
     names = options.only.split(",") if options.only else list(CONTENDERS)
-    names = [name for name in names if has_bf16 or not CONTENDERS[name].bf16]
+    names = [name for name in names if has_bf16() or not CONTENDERS[name].bf16]
     measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
     data = "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR"
-    kind = "memory" if options.memory else "training"
-    # Processors with and without bfloat16 have results of their own.
-    apart = (BF16, ", on a processor with bfloat16") if has_bf16 else ("", "")
+    kind, what = ("memory", "Memory") if options.memory else ("training", "Speed")
+    output, title = file_and_title(f"{kind}_{options.size}", f"{what} of training, {options.size}")
     write_results(
-        options.output or RESULTS / f"{kind}_{options.size}{apart[0]}.json",
-        f"{'Memory' if options.memory else 'Speed'} of training, {options.size}{apart[1]}",
+        options.output or output,
+        title,
         size=dataclasses.asdict(size),
         settings={
             name: str(value) if isinstance(value, Path) else value

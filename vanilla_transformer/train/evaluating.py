@@ -180,8 +180,8 @@ def score_test_set(
     shipped = model.generation_config.length_penalty
     if recipe.num_beams > 1 and shipped is None and recipe.length_penalty is not None:
         # A model that was saved for one beam has no settings of a wider search.
-        search |= {"length_penalty": recipe.length_penalty}
-        search |= {"early_stopping": recipe.stop_search_early}
+        search["length_penalty"] = recipe.length_penalty
+        search["early_stopping"] = recipe.stop_search_early
     result = evaluate_model(
         model,
         tokenizer,
