@@ -103,6 +103,7 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--num-beams", "-3"], "--num-beams: got '-3'; it must be"),
         (["--num-beams", "two"], "--num-beams: got 'two'; it must be"),
         (["--nbest", "0"], "--nbest: got '0'"),
+        (["--nbest", "3", "--num-beams", "2"], "3 needs as many beams; got --num-beams 2."),
         (["--batch-tokens", "0"], "--batch-tokens: got '0'"),
         (["--attention-layer", "1"], "--attention-layer needs --attention PNG"),
         (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),

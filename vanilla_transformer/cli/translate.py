@@ -63,7 +63,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--revision", metavar="NAME", help=text)
     text = "beams (default: the model's own, usually 4)"
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
-    text = "print the N best translations with their scores"
+    text = "print the N best translations with their scores, from at least N beams"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
     text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
@@ -144,6 +144,11 @@ def _translate(options: argparse.Namespace) -> int:
             raise RequestError(f"--{name} needs the paper's beam search; leave out --engine.")
     if options.tsv and options.nbest:
         raise RequestError("--nbest prints no table; leave out --tsv.")
+    if options.nbest and options.num_beams and options.num_beams < options.nbest:
+        raise RequestError(
+            f"--nbest {options.nbest} needs as many beams; got --num-beams {options.num_beams}. "
+            "Leave out --num-beams, or raise it."
+        )
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
