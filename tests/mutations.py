@@ -203,7 +203,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/evaluating.py",
-        'for name in {"train", "dataset"} & began.keys():',
+        "for name in TRAINING_FILES & began.keys():",
         'for name in {"train"} & began.keys():',
         "test_runs.py::test_folder_of_pairs_must_stay_as_it_was",
     ),

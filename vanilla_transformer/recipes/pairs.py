@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _SPLITS = ("train", "validation", "test")
+# Names in `data_identity` of what the model learns from, and its tokenizer too.
+TRAINING_FILES = frozenset({"train", "dataset"})
 
 
 @dataclasses.dataclass(frozen=True)

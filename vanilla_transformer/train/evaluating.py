@@ -14,6 +14,7 @@ from ..beam_search import default_beams
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu
 from ..recipes.pairs import (
+    TRAINING_FILES,
     TextPairs,
     data_identity,
     evaluation_sets,
@@ -144,7 +145,7 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
     """Refuse if the file or folder that the test pairs were held out of has changed."""
     began = recorded_data(run).get("files", {})
     now = data_identity(recipe).get("files", {})
-    for name in {"train", "dataset"} & began.keys():
+    for name in TRAINING_FILES & began.keys():
         if now.get(name) != began[name]:
             place = recipe.dataset if name == "dataset" else recipe.train_file
             raise RequestError(

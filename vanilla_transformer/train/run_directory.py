@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.pairs import data_identity
+from ..recipes.pairs import TRAINING_FILES, data_identity
 from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.metrics import Metrics, read_metrics
@@ -286,7 +286,7 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
             held_out = identity["held_out_pairs"]
             another = recorded.get("held_out_pairs", held_out) != held_out
             another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)
-            another |= not {"train", "dataset"}.isdisjoint(_changed_files(identity, recorded))
+            another |= not TRAINING_FILES.isdisjoint(_changed_files(identity, recorded))
             if differences or another:
                 (run / "tokenizer.json").unlink(missing_ok=True)
         elif differences and (run / METRICS).is_file():
