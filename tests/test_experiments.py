@@ -13,7 +13,7 @@ from test_runs import own_cache  # noqa: F401, fixture
 import attention
 import figures
 import table_3
-from experiment import Experiment
+from experiment import Experiment, _listed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.visualization.figure import new_figure
@@ -24,10 +24,16 @@ ROOT = Path(__file__).parents[1]
 class Squares(Experiment):
     """Squares of two numbers; the second one fails at first."""
 
-    name, title, about = "squares", "Squares", "Squares of small numbers."
+    name, title = "squares", "Squares"
     sizes = {"tiny": {"numbers": (2, 3)}}
     measured = []
     broken = False
+
+    def about(self, settings):
+        return f"Squares of {len(settings['numbers'])} numbers."
+
+    def findings(self, rows, settings):
+        yield f"The largest is {max(facts['square'] for facts in rows.values())}."
 
     def rows(self, settings):
         return [str(number) for number in settings["numbers"]]
@@ -72,7 +78,15 @@ def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_pat
     assert {"commit", "date", "hardware", "seconds"} <= results["rows"]["2"]["provenance"].keys()
     page = (tmp_path / "squares.tiny.md").read_text(encoding="utf-8")
     assert "| 2 | 4 |\n| 3 | 9 |" in page
+    assert "\n\nSquares of 2 numbers.\n\nThis is a trial of the script" in page
+    assert "\n\n- The largest is 9.\n\n" in page
     assert "python tests/test_experiments.py --size tiny" in page
+
+
+def test_a_page_names_the_rows_of_each_origin():
+    order = ["a", "b", "c", "d", "e", "f", "g"]
+    assert _listed(["a", "c", "d", "e", "f"], order) == "a, c to f"
+    assert _listed(["a", "b", "c", "e", "g"], order) == "a, b, c, e, g"
 
 
 def test_changed_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatch):
@@ -181,6 +195,24 @@ def test_attention_cost_counts_memory_kept_for_backward():
     assert attention.cost("scaled dot-product", 8, 16, 1)["megabytes"] < once["megabytes"]
 
 
+@pytest.mark.parametrize(
+    ("perplexities", "verdict"),
+    [((10.0, 10.4), "as"), ((10.4, 10.0), "as"), ((10.6, 10.0), "differs"), ((9, 10), "differs")],
+)
+def test_verdicts_on_the_claims_of_section_3_2_1(perplexities, verdict):
+    names = [f"trained {kind} d_k=8" for kind in ("dot-product", "additive")]
+    rows = {name: {"perplexity": p} for name, p in zip(names, perplexities, strict=True)}
+    settings = {"d_k": [4], "trained_d_k": [8, 128]}
+    ((claim, figures, found),) = attention.claims(rows, settings)
+    assert claim == "for small d_k the two perform similarly"
+    assert f"dot-product {perplexities[0]:.2f}" in figures
+    assert found.startswith(verdict)
+    failed = {names[0]: {"failed": "diverged"}, names[1]: {"perplexity": 9.0}}
+    large = {name.replace("=8", "=128"): facts for name, facts in failed.items()}
+    ((claim, _, found),) = attention.claims(large, settings)
+    assert (claim[:16], found) == ("for larger d_k a", "as in the paper")
+
+
 def test_attention_experiment_trains_other_formulas(tmp_path, own_cache):  # noqa: F811
     rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
     assert rows["trained additive d_k=4"]["perplexity"] > 1
@@ -238,6 +270,9 @@ def test_table_3_variants_change_what_their_names_say(row):
         assert torch.equal(layer.residual(x, torch.zeros_like, torch.nn.Identity()), x * 0)
 
 
+NO_BF16 = {"hardware": {"instructions": ["avx2"]}}
+
+
 def test_verdicts_of_table_3():
     seeds = {
         f"base {n}": {"perplexity": p, "bleu": 30.0, "parameters": 1}
@@ -259,12 +294,20 @@ def test_verdicts_of_table_3():
     assert table_3.distance({"perplexity": 100}, alone) is None
     assert table_3.compared("A_h1", None) == ["worse", ""]
     assert table_3.figures(alone) == ["9.00", "30.0"]
-    failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
+    origin = {"hardware": {"instructions": ["avx2", "avx512_bf16"]}}
+    failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0, "provenance": origin}
     assert table_3.distance(failed, base) == 1
     assert table_3.base_of({**seeds, "base 3": failed}) == base
     settings = {"width": 4, "depth": 2, "values": {"max_steps": 1}}
-    page = table_3.Table3().tables({**seeds, "A_h1": failed, "no norm": failed}, settings)
+    rows = {**seeds, "A_h1": failed, "no norm": failed, "big": {**failed, "provenance": NO_BF16}}
+    page = table_3.Table3().tables(rows, settings)
     assert all("none: the training diverged" in str(cells) for _, cells in page.values())
+    assert [row[5] for row in page["The paper's rows"][1]] == ["", "bf16", "float32"]
+    assert list(table_3.Table3().findings(rows, settings)) == [
+        "**As in the paper**: A_h1.",
+        "**Differs from the paper**: big.",
+        "Readers' changes, **worse**: no norm.",
+    ]
     table_3.Table3().draw({**seeds, "A_h1": failed}, settings)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from table_4 import (
     BASELINE,
+    LENGTHS,
     MORE,
     WHOLE,
     Parser,
@@ -237,6 +238,23 @@ def test_tiny_size_writes_all_rows(tmp_path):
     assert f"{f1(total(rows[BASELINE]['test'].values())):.1f}" in page
     assert "| Transformer (4 layers) | WSJ only, discriminative | 91.3 |" in page
     assert (tmp_path / "table_4.tiny.png").is_file()
+
+
+def test_findings_compare_with_the_baseline_by_length():
+    def scored(*matched):
+        groups = {"1-10": matched[0], "11-20": matched[1], "over 40": None}
+        return {
+            length: dict.fromkeys(("sentences", "well_formed", "gold", "found", "matched"), 0)
+            if count is None
+            else {"sentences": 2, "well_formed": 1, "gold": 10, "found": 10, "matched": count}
+            for length, count in {**dict.fromkeys(LENGTHS), **groups}.items()
+        }
+
+    rows = {BASELINE: {"test": scored(2, 4)}, "1": {"test": scored(5, 3)}}
+    assert list(Parsing().findings(rows, {})) == [
+        "**all trees**: 40.0, better than the baseline's 30.0 (and better on sentences of 1-10 "
+        "words); 2 of 4 outputs well-formed."
+    ]
 
 
 def test_parsing_requires_the_tree_files(tmp_path):

@@ -75,6 +75,7 @@ KINDS = {
     "additive": additive,
 }
 SCORES = ("perplexity", "bleu")
+ALIKE = 0.05  # nats
 for name, function in KINDS.items():
     AttentionInterface.register(name, function)
     AttentionMaskInterface.register(name, eager_mask)  # a mask to add to the scores
@@ -98,16 +99,6 @@ class AttentionKinds(TranslationExperiment):
 
     name = "attention"
     title = "Section 3.2.1: additive, dot-product and scaled dot-product attention"
-    about = (
-        "The paper says that dot-product attention is much faster and more space-efficient than "
-        "additive attention, and that the two perform alike for small d_k. It suspects that for "
-        "large d_k dot products grow until the softmax has extremely small gradients, which the "
-        "scale counteracts. "
-        "The cost is measured for one head's formula, forward and backward, without projections. "
-        "Scores and gradients are measured on queries and keys whose components have mean 0 and "
-        "variance 1, as in the paper's footnote. The models differ only in the formula. Each "
-        "attention has two heads of width d_k, independently of d_model."
-    )
     sizes = {
         "tiny": {
             "length": 8,
@@ -161,6 +152,28 @@ class AttentionKinds(TranslationExperiment):
         },
     }
 
+    def about(self, settings: Settings) -> str:
+        """Return the paper's claims, and how each of them is measured."""
+        updates = settings["values"]["max_steps"]
+        return (
+            "The paper says that dot-product attention is much faster and more space-efficient "
+            "than additive attention, and that the two perform alike for small d_k. It suspects "
+            "that for large d_k dot products grow until the softmax has extremely small gradients, "
+            "which the scale counteracts.\n"
+            "\n"
+            "- **Time** and **memory** are those of one head's formula, forward and backward, "
+            "without projections. Memory counts the tensors that are kept for the backward pass, "
+            "in 10^6 bytes.\n"
+            "- **Scores** and **gradients** are measured on queries and keys whose components have "
+            "mean 0 and variance 1, as in the paper's footnote.\n"
+            "- The **models** differ only in the formula. Each attention has two heads of width "
+            f"d_k, independently of d_model. They are trained for {updates:,} updates, one seed "
+            "each, and evaluated on validation pairs. Two models count as alike if their "
+            f"log-perplexities differ by less than {ALIKE}, which is two standard deviations of "
+            "the seeds of [Table 3's base model](table_3.cpu.md). Look at perplexity first; BLEU "
+            "is noisier."
+        )
+
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the formulas on their own by d_k, then the trained models."""
         for d_k in settings["d_k"]:
@@ -199,8 +212,8 @@ class AttentionKinds(TranslationExperiment):
                 formulas.append([kind, d_k, *(facts[key] for key in keys)])
         return {
             "What the paper says, and what was measured here": (
-                ("The paper", "Here"),
-                [[claim, found] for claim, found in claims(rows, settings)],
+                ("The paper", "Here", "Verdict"),
+                [*map(list, claims(rows, settings))],
             ),
             f"The formulas, {length} queries and keys, 8 sentences, forward and backward. The "
             f"gradient is the sum of the softmax's absolute Jacobian: {2 - 2 / length:.3f} if all "
@@ -212,18 +225,20 @@ class AttentionKinds(TranslationExperiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw variance, gradient, time and the models' perplexity over d_k."""
+        """Draw the formulas' figures, and the models' perplexity, over d_k."""
         panels = {
             "variance": "variance of the scores",
             "gradient": "gradient of the softmax",
             "milliseconds": "time, ms",
-            "perplexity": "validation perplexity of the models",
+            "megabytes": "memory, MB",
+            "perplexity": "perplexity of the models",
         }
         from matplotlib.lines import Line2D
 
-        figure = new_figure(11, 3.2)
-        for axis, (key, label) in zip(figure.subplots(1, 4), panels.items(), strict=True):
-            for place, kind in enumerate(KINDS):
+        figure = new_figure(13.5, 3.2)
+        for axis, (key, label) in zip(figure.subplots(1, 5), panels.items(), strict=True):
+            trained = key == "perplexity"
+            for place, (kind, style) in enumerate(zip(KINDS, ("-", "--", "-"), strict=True)):
                 points = [
                     (int(row.rpartition("=")[2]), facts[key])
                     for row, facts in rows.items()
@@ -231,11 +246,19 @@ class AttentionKinds(TranslationExperiment):
                 ]
                 if points:
                     x, y = zip(*points, strict=True)
-                    axis.plot(x, y, f"C{place}", marker="o", markersize=4)
-            axis.set(title=label, xlabel=r"$d_k$")
+                    line = {"marker": "o", "markersize": 4, "linestyle": "" if trained else style}
+                    axis.plot(x, y, f"C{place}", zorder=3 if style == "--" else 2, **line)
+            axis.set_title(label, fontsize=11)
+            axis.set_xlabel(r"$d_k$")
             axis.set_xscale("log", base=2)
-            axis.set_yscale("linear" if key == "perplexity" else "log")
-            axis.yaxis.set_minor_formatter("")
+            linear = trained or key == "gradient"
+            axis.set_yscale("linear" if linear else "log")
+            if linear:
+                axis.set_ylim(0)
+            ticks = settings["trained_d_k"] if trained else settings["d_k"]
+            axis.set_xlim(min(ticks) / 2, max(ticks) * 2)
+            axis.set_xticks(ticks, map(str, ticks))
+            axis.minorticks_off()
             tidy(axis)
         handles = {kind: Line2D([], [], color=f"C{place}") for place, kind in enumerate(KINDS)}
         figure.legend(
@@ -249,8 +272,8 @@ class AttentionKinds(TranslationExperiment):
         return figure
 
 
-def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
-    """Yield each claim of Section 3.2.1 whose rows have been measured, and its figures."""
+def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str, str]]:
+    """Yield the claims of Section 3.2.1 whose rows have been measured: claim, figures, verdict."""
     pairs = [
         [rows.get(f"{kind} d_k={d_k}") for kind in ("additive", "scaled dot-product")]
         for d_k in settings["d_k"]
@@ -262,20 +285,25 @@ def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str]]:
         ratios = [theirs[key] / max(ours[key], 1e-9) for theirs, ours in pairs if theirs and ours]
         if ratios:
             found = f"additive takes {min(ratios):.1f} to {max(ratios):.1f} times the {what}"
-            yield f"dot-product attention is {claim}", found
+            yield f"dot-product attention is {claim}", found, _verdict(agrees=min(ratios) > 1)
     small, large = settings["trained_d_k"][0], settings["trained_d_k"][-1]
-    for d_k, kinds, claim in (
-        (small, ("dot-product", "additive"), "for small d_k the two perform similarly"),
-        (large, ("dot-product", "additive"), "for larger d_k additive outperforms dot-product"),
-        (large, ("dot-product", "scaled dot-product"), "the scale counteracts small gradients"),
+    for d_k, kinds, claim, expected in (
+        (small, ("dot-product", "additive"), "for small d_k the two perform similarly", 0),
+        (large, ("dot-product", "additive"), "for larger d_k additive outperforms dot-product", 1),
+        (large, ("dot-product", "scaled dot-product"), "the scale counteracts small gradients", 1),
     ):
         found = [rows.get(f"trained {kind} d_k={d_k}") for kind in kinds]
         if all(found):
-            texts = [
-                f"{kind} {facts.get('perplexity', math.inf):.2f}"
-                for kind, facts in zip(kinds, found, strict=True)
-            ]
-            yield claim, f"perplexity at d_k {d_k}: {', '.join(texts)}"
+            perplexities = [facts.get("perplexity", math.inf) for facts in found]
+            texts = [f"{kind} {p:.2f}" for kind, p in zip(kinds, perplexities, strict=True)]
+            apart = math.log(perplexities[0]) - math.log(perplexities[1])
+            worse = 0 if abs(apart) < ALIKE else math.copysign(1, apart)  # 1: the first one is
+            text = f"perplexity at d_k {d_k}: {', '.join(texts)}"
+            yield claim, text, _verdict(agrees=worse == expected)
+
+
+def _verdict(*, agrees: bool) -> str:
+    return "as in the paper" if agrees else "differs from the paper"
 
 
 def cost(kind: str, length: int, d_k: int, repeats: int) -> dict[str, object]:

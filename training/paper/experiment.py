@@ -37,16 +37,24 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # columns, rows
 class Experiment(ABC):
     """An experiment: the names of its rows, how to measure a row, and how to show all rows.
 
-    A subclass sets the class variables and defines `rows`, `measure`, `tables` and `draw`. If it
-    needs more than its sizes, it adds options in `add_options` and reads them from `self.options`.
+    A subclass sets the class variables and defines `about`, `rows`, `measure`, `tables` and
+    `draw`. If it needs more than its sizes, it adds options in `add_options` and reads them from
+    `self.options`.
     """
 
     name: ClassVar[str]  # of the files: table_1
     title: ClassVar[str]  # of the page and the picture
-    about: ClassVar[str]  # what was measured, and how to read it, in Markdown
     sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
     arguments: ClassVar[str] = ""  # of the command besides its size, as the page shows it
     options: argparse.Namespace
+
+    @abstractmethod
+    def about(self, settings: Settings) -> str:
+        """Return what was measured, and how to read it, in Markdown."""
+
+    def findings(self, rows: Rows, settings: Settings) -> Iterable[str]:
+        """Return what came out, in a sentence or two each, for the rows measured so far."""
+        return ()
 
     @abstractmethod
     def rows(self, settings: Settings) -> Iterable[str]:
@@ -107,7 +115,8 @@ class Experiment(ABC):
         if unknown := [name for name in wanted if name not in names]:
             parser.error(f"--rows: got {', '.join(unknown)}; there are {', '.join(names)}.")
         missing = [name for name in wanted if name not in done]
-        files = {part: file and sha256(file) for part, file in self.files().items()}
+        given = self.files() if missing else {}
+        files = {part: file and sha256(file) for part, file in given.items()}
         for name in done if missing else ():
             for part, mark in done[name].get("files", {}).items():
                 if mark is not None and mark != files.get(part):
@@ -135,7 +144,11 @@ class Experiment(ABC):
 
     def _show(self, path: Path, rows: Rows, settings: Settings) -> None:
         """Write the page and its pictures."""
-        lines = [f"# {self.title}", "", self.about, ""]
+        lines = [f"# {self.title}", "", self.about(settings), ""]
+        if self.options.size == "tiny":
+            lines += ["This is a trial of the script: at this size the figures mean nothing.", ""]
+        if findings := list(self.findings(rows, settings)):
+            lines += ["What came out:", "", *(f"- {finding}" for finding in findings), ""]
         for heading, (columns, cells) in self.tables(rows, settings).items():
             lines += [f"{heading}:", "", *markdown_table(columns, cells, right=True), ""]
         for number, (caption, figure) in enumerate(self.pictures(rows, settings).items(), 1):
@@ -145,11 +158,15 @@ class Experiment(ABC):
         script = self._script()
         script = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
         command = f"python {script} --size {self.options.size} {self.arguments}".strip()
-        lines += [f"`{command}`; measured on:", "", *(f"- {origin}" for origin in _origins(rows))]
+        lines += [
+            f"`{command}`; measured on:",
+            "",
+            *(f"- {origin}" for origin in _origins(rows, [*self.rows(settings)])),
+        ]
         write_text(path.with_suffix(".md"), "\n".join([*lines, ""]))
 
 
-def _origins(rows: Rows) -> list[str]:
+def _origins(rows: Rows, order: list[str]) -> list[str]:
     """Return a line for each machine, set of versions and commit, with its rows and their time."""
     found: dict[str, list[str]] = {}
     minutes: dict[str, float] = {}
@@ -160,12 +177,19 @@ def _origins(rows: Rows) -> list[str]:
     if len(found) == 1:
         return [f"{origin}; {minutes[origin]:.1f} minutes." for origin in found]
     return [
-        f"{_listed(names)}: {origin}; {minutes[origin]:.1f} minutes."
+        f"{_listed(names, order)}: {origin}; {minutes[origin]:.1f} minutes."
         for origin, names in found.items()
     ]
 
 
-def _listed(names: list[str]) -> str:
-    if len(names) < 5:
-        return ", ".join(names)
-    return f"{len(names)} rows, {names[0]} to {names[-1]}"
+def _listed(names: list[str], order: list[str]) -> str:
+    """List all names; where more than three follow each other in `order`, the first and last."""
+    series: list[list[str]] = []
+    for name in names:
+        if series and order.index(name) == order.index(series[-1][-1]) + 1:
+            series[-1].append(name)
+        else:
+            series.append([name])
+    return ", ".join(
+        f"{part[0]} to {part[-1]}" if len(part) > 3 else ", ".join(part) for part in series
+    )

@@ -36,18 +36,6 @@ class Figures(Experiment):
 
     name = "figures"
     title = "Figures 3 to 5: what attention heads look at"
-    about = (
-        "The paper shows encoder self-attention in layer 5 of 6; here, too, it is the last layer "
-        "but one. Figure 3 shows the word of more than three letters whose heads together attend "
-        "most to another such word at least five words away. Figure 4 shows two heads from the "
-        "possessive that attends most to an earlier word. Figure 5 shows the two heads that differ "
-        "most on one sentence. In the figures, pieces are joined to words. The table and the first "
-        "picture measure every head in pieces: the entropy of its weights in nats, the mean "
-        "distance in positions, and the share of weight on the previous position, the position "
-        "itself, the next one, and the symbol that ends the source or starts the target. In "
-        "attention to the source, distances are between target and source positions, which "
-        "correspond only roughly in translation."
-    )
     arguments = "--run RUN --test-file FILE"
     sizes = {
         "tiny": {"sentences": 4, "longest": 30},
@@ -59,6 +47,44 @@ class Figures(Experiment):
         """Add the model, and sentences that it was not trained on."""
         parser.add_argument("--run", type=Path, required=True, help="a run directory")
         parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
+
+    def about(self, settings: Settings) -> str:
+        """Return how the sentences are chosen, and what is measured."""
+        return (
+            "Figures 3 to 5 of the paper show a few heads of encoder self-attention on one "
+            "sentence each, chosen by its authors. Here rules choose them among "
+            f"{settings['sentences']} test sentences, of at most {settings['longest']} words with "
+            "the end symbol. The paper shows layer 5 of 6; here, too, it is the last layer but "
+            "one. In the figures, pieces are joined to words.\n"
+            "\n"
+            f"The table and the first picture measure every head on the {settings['sentences']} "
+            "sentences, in pieces: the entropy of its weights in nats, the mean distance in "
+            "positions, and the share of weight on the previous position, the position itself, "
+            "the next one, and the symbol that ends the source or starts the target. In attention "
+            "to the source, distances are between target and source positions, which correspond "
+            "only roughly in translation. In the picture, a share is as dark as it is large; "
+            "entropy and distance are as dark as they are large within their column."
+        )
+
+    def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
+        """Return, for each kind of attention, the heads that do one thing most."""
+        for kind in KINDS:
+            heads = np.array(rows.get(kind, {}).get("heads", []))
+            if not heads.size:
+                continue
+            most = []
+            for measure, text in SHARES.items():
+                shares = heads[..., MEASURES.index(measure)]
+                layer, head = np.unravel_index(shares.argmax(), shares.shape)
+                if shares.max():
+                    place = f"layer {layer + 1}, head {head + 1}"
+                    most.append(f"{shares.max():.2f} {text} ({place})")
+            entropy = heads[..., MEASURES.index("Entropy")].mean(axis=1)
+            layers = ", ".join(f"{value:.2f}" for value in entropy)
+            yield (
+                f"**{kind.capitalize()}, {KINDS[kind]}**: the largest shares of a head's weight "
+                f"are {', '.join(most)}. Mean entropy by layer: {layers}."
+            )
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the figures, then the three kinds of attention."""
@@ -113,9 +139,10 @@ class Figures(Experiment):
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """Return what the figures show, then the measures of every head."""
         shown = [
-            [row, facts["sentence"] or "no sentence fits", facts.get("what", "")]
+            [row, paper, facts["sentence"] or "no sentence fits", rule, facts.get("what", "")]
             for row, facts in rows.items()
             if row not in KINDS
+            for paper, rule in [SHOWN[row]]
         ]
         heads = [
             [f"{kind}: {KINDS[kind]}", layer + 1, head + 1, *values]
@@ -126,7 +153,7 @@ class Figures(Experiment):
         models = " and ".join(sorted({facts["model"] for facts in rows.values()}))
         return {
             f"The sentences; the model is {models}": (
-                ("Figure", "Sentence", "What it shows"),
+                ("Figure", "The paper shows", "Sentence here", "Chosen by", "What it shows here"),
                 shown,
             ),
             "All heads": (("Attention", "Layer", "Head", *MEASURES), heads),
@@ -192,7 +219,11 @@ def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
         for key in range(place - 1)  # the word right before cannot be an antecedent
     )
     heads = sorted(np.argsort(-weights[:, query, key])[:2].tolist())
-    what = f"two heads from “{words[query]}”, one of which looks at “{words[key]}”"
+    first, second = (f"{weights[head, query, key]:.2f}" for head in heads)
+    what = (
+        f"the two heads in which “{words[query]}” attends most to “{words[key]}”, "
+        f"{first} and {second}"
+    )
     return score, {"from": [query], "heads": heads, "what": what}
 
 
@@ -209,11 +240,32 @@ def structure(attention: Attention) -> tuple[float, dict[str, object]]:
     return score, {"from": None, "heads": heads, "what": what}
 
 
+SHOWN = {  # what the paper shows, and the rule for what is shown here
+    "Figure 3": (
+        "heads that complete “making ... more difficult”, a dependency over a long distance",
+        "the word of more than three letters whose heads together attend most to another such "
+        "word at least five words away",
+    ),
+    "Figure 4": (
+        "two heads in which “its” attends sharply to “Law” and “application”: anaphora",
+        "the possessive that attends most to a word before the one right before it",
+    ),
+    "Figure 5": (
+        "two heads that do different things related to the structure of the sentence",
+        "the two heads of one sentence that differ most",
+    ),
+}
 CHOICES = {"Figure 3": long_distance, "Figure 4": possessive, "Figure 5": structure}
 
 # ----------------------------------------------------------------------------- what all heads do
 
 MEASURES = ("Entropy", "Distance", "Previous", "Itself", "Next", "Start or end")
+SHARES = {
+    "Previous": "on the previous position",
+    "Itself": "on the position itself",
+    "Next": "on the next one",
+    "Start or end": "on the symbol of the start or end",
+}
 
 
 def measures(weights: np.ndarray, special: np.ndarray) -> np.ndarray:

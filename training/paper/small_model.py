@@ -133,6 +133,7 @@ class Translation:
 class TranslationExperiment(Experiment):
     """An experiment whose rows are trained by `Translation`, on pairs that are prepared once."""
 
+    arguments = "[--train-file FILE --validation-file FILE]"
     _translation: Translation | None = None
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

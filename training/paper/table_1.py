@@ -11,7 +11,7 @@ positions.
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -327,28 +327,82 @@ class Table1(Experiment):
             "path_n": [8, 16, 32, 64, 128],
         },
     }  # fmt: skip
-    about = (
-        "The cost of a layer that maps n vectors of width d to n other vectors.\n"
-        "\n"
-        "- **Self-attention** is this package's own module in eager mode, which computes the "
-        "n x n weights, with heads of width 64. Table 1 counts the attention alone. A layer of "
-        "the Transformer also projects queries, keys, values and outputs. The row 'projected' "
-        "adds these 4 n d² products, which make up most of its cost if n < 2 d. The row "
-        "'fused' computes the same attention with a kernel (sdpa) that never stores the n x n "
-        "weights.\n"
-        "- **Restricted self-attention** sees w positions on either side, r = 2 w + 1 in all. "
-        "It reads keys in blocks, half as many again as it sees: 6 w n d products instead of "
-        "2 r n d.\n"
-        "- The **recurrent** layer is an LSTM; the **convolutional** layer has kernel width k. "
-        "Both look back only; attention looks both ways.\n"
-        "- **Multiply-adds** are counted by torch's FlopCounterMode. The LSTM and the fused "
-        "kernel are counted on the same layer written out as single products. **Time** is the "
-        "time of a forward pass without gradients. **Memory** is the peak memory of the "
-        "operations in a forward pass, without weights and input; memory used inside a kernel "
-        "is not counted.\n"
-        "- **Exponents** are least-squares fits on logarithms; the exponent between the two "
-        "largest sizes is in brackets."
-    )
+
+    def about(self, settings: Settings) -> str:
+        """Return what the layers are, and what is measured."""
+        return (
+            "The cost of a layer that maps n vectors of width d to n other vectors.\n"
+            "\n"
+            "- **Self-attention** is this package's own module in eager mode, which computes the "
+            "n x n weights, with heads of width 64. Table 1 counts the attention alone. A layer of "
+            "the Transformer also projects queries, keys, values and outputs. The row 'projected' "
+            "adds these 4 n d² products, which make up most of its cost if n < 2 d. The row "
+            "'fused' computes the same attention with a kernel (sdpa) that never stores the n x n "
+            "weights.\n"
+            "- **Restricted self-attention** sees w positions on either side, r = 2 w + 1 in all. "
+            "It is computed in blocks: each query is multiplied with 3 w keys, so we count 6 w n d "
+            "instead of 2 r n d.\n"
+            "- The **recurrent** layer is an LSTM; the **convolutional** layer has kernel width k. "
+            "Both look back only; attention looks both ways.\n"
+            "- **Multiply-adds** are counted by torch's FlopCounterMode. The LSTM and the fused "
+            "kernel are counted on the same layer written out as single products. **Time** is the "
+            "time of a forward pass without gradients. **Memory** is the peak memory of the "
+            "operations in a forward pass, without weights and input; memory used inside a kernel "
+            "is not counted.\n"
+            "- **Exponents** are least-squares fits on logarithms; the exponent between the two "
+            "largest sizes is in brackets."
+        )
+
+    def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
+        """Say below which n self-attention is cheaper than an LSTM, and where its time jumps."""
+        plain, projected, fused, other = (
+            rows.get(name)
+            for name in (
+                "self-attention",
+                "self-attention, projected",
+                "self-attention, fused",
+                "recurrent",
+            )
+        )
+        sizes, d = settings["n"], settings["d_of_n"]
+        if plain and projected and other:
+            limits = {
+                key: [
+                    crossing(sizes, *([c[key] for c in facts["by_n"]] for facts in (mine, other)))
+                    for mine in (plain, projected)
+                ]
+                for key in ("multiply_adds", "seconds")
+            }
+            if all(0 < n < math.inf for pair in limits.values() for n in pair):
+                texts = [
+                    f"below n = {alone / d:.1f} d ({layer / d:.1f} d with its projections)"
+                    for alone, layer in limits.values()
+                ]
+                safe = min(n for pair in limits.values() for n in pair) >= d
+                yield (
+                    f"Compared with an LSTM at d {d}, self-attention needs fewer multiply-adds "
+                    f"{texts[0]}, and less time {texts[1]}. The paper's rule, n < d, "
+                    f"{'is on the safe side' if safe else 'is too generous here'}."
+                )
+        if plain and fused:
+            for place, (low, high) in enumerate(itertools.pairwise(sizes)):
+                growth, count, of_fused = (
+                    facts["by_n"][place + 1][key] / facts["by_n"][place][key]
+                    for facts, key in (
+                        (plain, "seconds"),
+                        (plain, "multiply_adds"),
+                        (fused, "seconds"),
+                    )
+                )
+                if growth > 1.5 * count:
+                    weights = settings["batch"] * max(1, d // settings["d_k"]) * 4 / 2**20  # MiB
+                    yield (
+                        f"From n {low} to {high} the time of self-attention grows {growth:.1f} "
+                        f"times, and its multiply-adds {count:.0f} times. The n x n weights of all "
+                        f"heads grow from {weights * low**2:.0f} to {weights * high**2:.0f} MiB "
+                        "there. The fused kernel, which does not store them, takes "
+                        f"{of_fused:.1f} times as long."
+                    )
 
     def rows(self, settings: Settings) -> list[str]:
         """Return the kinds of layer."""
@@ -431,7 +485,7 @@ class Table1(Experiment):
         seen = "layers (LSTM: steps) until all inputs are seen"
         return {
             f"Multiply-adds of a layer ({constants}; {swept})": (
-                ["Layer", "Paper", "Ours", "Count differs from ours by", *n_and_d],
+                ["Layer", "Paper", "Formula of our layer", "counter against formula", *n_and_d],
                 counts,
             ),
             "Time and memory of a forward pass (same sizes)": (
@@ -440,7 +494,7 @@ class Table1(Experiment):
             ),
             f"Sequential operations and path length, at n {lengths}": (
                 [
-                    *("Layer", "Sequential operations, paper", "longest chain in the graph"),
+                    *("Layer", "Sequential operations, paper", "longest chain of operations here"),
                     *("Longest path, paper", seen, "by formula"),
                 ],
                 order,
@@ -451,27 +505,38 @@ class Table1(Experiment):
                 _where_it_pays(rows, settings),
             ),
             f"Exponents that differ from the paper's by more than {SLACK}": (
-                ["Layer", "what", "paper", "here"],
-                _otherwise(rows, settings) or [["nothing", "", "", ""]],
+                ["Layer", "what", "paper", "fitted", "between the two largest"],
+                _otherwise(rows, settings) or [["nothing", "", "", "", ""]],
             ),
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw time, memory and paths against n."""
-        figure = new_figure(13, 4.8)
-        axes = figure.subplots(1, 3)
+        """Draw time against n and d, and memory and paths against n."""
+        figure = new_figure(16, 4.8)
+        axes = figure.subplots(1, 4)
         for (name, facts), marker in zip(rows.items(), "osv^DPX", strict=False):
             style = {"marker": marker, "markersize": 4, "linewidth": 1.2, "label": name}
-            for axis, key, unit in ((axes[0], "seconds", 1e3), (axes[1], "bytes", 2**-20)):
-                axis.plot(settings["n"], [c[key] * unit for c in facts["by_n"]], **style)
-            axes[2].plot(settings["path_n"], facts["path"], **style)
-        titles = ("Time of a forward pass, ms", "Memory, MiB", "Longest path, layers (LSTM: steps)")
-        for axis, title in zip(axes, titles, strict=True):
-            axis.set(xscale="log", yscale="log", xlabel="n", title=title)
-            sizes = settings["path_n"] if axis is axes[2] else settings["n"]
-            axis.set_xticks(sizes, map(str, sizes))
+            lines = (
+                (settings["n"], [1e3 * cost["seconds"] for cost in facts["by_n"]]),
+                (settings["d"], [1e3 * cost["seconds"] for cost in facts["by_d"]]),
+                (settings["n"], [cost["bytes"] / 2**20 for cost in facts["by_n"]]),
+                (settings["path_n"], facts["path"]),
+            )
+            for axis, line in zip(axes, lines, strict=True):
+                axis.plot(*line, **style)
+        n, d = (f"{name} {settings[key]}" for name, key in (("n", "n_of_d"), ("d", "d_of_n")))
+        for axis, symbol, sizes, title in zip(
+            axes,
+            "ndnn",
+            ("n", "d", "n", "path_n"),
+            (f"Time, ms, at {d}", f"Time, ms, at {n}", f"Memory, MiB, at {d}", "Longest path"),
+            strict=True,
+        ):
+            axis.set(xscale="log", yscale="log", xlabel=symbol, title=title)
+            axis.set_xticks(settings[sizes], map(str, settings[sizes]))
             axis.minorticks_off()
             tidy(axis)
+        axes[3].set_ylabel("layers (LSTM: steps)")
         axes[0].axvline(settings["d_of_n"], color="0.5", linestyle=":")
         axes[0].annotate(
             " n = d", (settings["d_of_n"], 0.02), xycoords=("data", "axes fraction"), fontsize=9
@@ -492,12 +557,16 @@ def _powers(facts: dict, settings: Settings, key: str) -> list[float]:
     ]
 
 
+def _end_powers(facts: dict, settings: Settings, key: str) -> list[float]:
+    """Return the exponents of n and d between their two largest sizes."""
+    last = {name: settings[name][-2:] for name in ("n", "d")}
+    return _powers({f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}, last, key)
+
+
 def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
     """Format the fitted exponents of n and d, with those of the two largest sizes in brackets."""
-    last = {name: settings[name][-2:] for name in ("n", "d")}
-    ends = {f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}
-    pairs = zip(_powers(facts, settings, key), _powers(ends, last, key), strict=True)
-    return [f"{fitted:.2f} ({end:.2f})" for fitted, end in pairs]
+    fitted, ends = _powers(facts, settings, key), _end_powers(facts, settings, key)
+    return [f"{power:.2f} ({end:.2f})" for power, end in zip(fitted, ends, strict=True)]
 
 
 def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
@@ -508,7 +577,7 @@ def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
         values = ([cost[key] for cost in rows[name]["by_n"]] for name in (mine, other))
         n = crossing(sizes, *values)
         if n in (0, math.inf):
-            return f"none from {sizes[0]} on" if n == 0 else f"all up to {sizes[-1]}"
+            return f"never, from {sizes[0]} on" if n == 0 else f"always, up to {sizes[-1]}"
         return f"{n:.0f} = {n / d:.1f} d"
 
     pairs = itertools.product(
@@ -526,10 +595,11 @@ def _otherwise(rows: Rows, settings: Settings) -> list[list[object]]:
     found = []
     for name, facts in rows.items():
         for key, label in (("multiply_adds", "multiply-adds"), ("seconds", "time")):
-            powers = _powers(facts, settings, key)
-            for symbol, paper, here in zip("nd", KINDS[name].exponents, powers, strict=True):
-                if abs(paper - here) > SLACK:
-                    found.append([name, f"{label} against {symbol}", paper, f"{here:.2f}"])
+            fitted, ends = _powers(facts, settings, key), _end_powers(facts, settings, key)
+            for symbol, paper, *here in zip("nd", KINDS[name].exponents, fitted, ends, strict=True):
+                if any(abs(paper - power) > SLACK for power in here):
+                    texts = [f"{power:.2f}" for power in here]
+                    found.append([name, f"{label} against {symbol}", paper, *texts])
     return found
 
 

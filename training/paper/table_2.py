@@ -20,6 +20,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.data.cldr.pairs import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
 from vanilla_transformer.train.optimization import paper_adam
 from vanilla_transformer.visualization.figure import new_figure, tidy
@@ -105,7 +106,9 @@ class Training:
         self.optimizer = paper_adam(self.model.parameters(), lr=1e-4)
         shape = (settings["tokens"] // settings["length"], settings["length"])
         self.ids = torch.randint(4, config.vocab_size, shape, device=device)
-        self.autocast = torch.autocast(device, torch.bfloat16, enabled=settings["bf16"])
+        self.autocast = torch.autocast(
+            device, torch.bfloat16, enabled=settings["precision"] == "bf16"
+        )
 
     def gradient(self, sentences: int | None = None) -> None:
         """Run forward and backward on the first sentences, or on all."""
@@ -129,7 +132,7 @@ def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int
     """Measure in one of two processes; the first one writes the results."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    small = {**settings, "tokens": settings["twin_tokens"], "bf16": False}
+    small = {**settings, "tokens": settings["twin_tokens"], "precision": "fp32"}
     training = Training(config_of(settings["twins"], settings), small)
     repeats = settings["twin_repeats"]
     found = {}
@@ -156,47 +159,52 @@ class Table2(Experiment):
 
     name = "table_2"
     title = "Table 2: what training cost, and how long it takes on this machine"
-    about = (
-        "The cost of training, counted in two ways, and the time that the paper's runs would "
-        "take on this machine.\n"
-        "\n"
-        "- **The paper** multiplies the hours of training by the number of GPUs and by the "
-        "FLOP/s that a GPU is assumed to sustain. **Counted** are the matrix products that "
-        "training needs, forward and backward, on sentences of 25 tokens, by torch's "
-        "FlopCounterMode. The quotient is the share of the GPUs' FLOPs that did this work.\n"
-        "- **Computing** = updates x (25,000 tokens / (target tokens a second x devices) + "
-        "the optimizer's step). The speed is measured on a few batches of such sentences; the "
-        "more devices share an update, the smaller the batches. Each device is assumed to be "
-        "as fast as this machine.\n"
-        "- **All-reduce** = updates x 2 (W - 1) / W x bytes of the gradients / bandwidth, for "
-        "W devices, assuming that it does not overlap with computing. The bandwidth is measured "
-        "between two gloo processes over this machine's loopback, which is not a network. The "
-        "time at 10 Gbit/s is given next to it and is not part of the sum.\n"
-        "- **Checkpoints**: one every 10 minutes, of the model and Adam's moments, into the "
-        "page cache. **Preparation**: reading and tokenising the 4.5 million pairs of EN-DE "
-        "in one process, at the speed measured on generated pairs; EN-FR has 8 times as many.\n"
-        "- **The check** trains one small model with DistributedDataParallel in two processes "
-        "of one thread each. They share this machine's caches and memory, so there are two "
-        "predictions: from one process on its own, and from one next to an equally busy twin."
-    )
     sizes = {
         "tiny": {
             "shrunk": {"vocab_size": 400, "d_model": 32, "attention_heads": 2, "ffn_dim": 64,
                        "encoder_layers": 1, "decoder_layers": 1},
-            "lengths": [10, 25], "length": 25, "tokens": 100, "repeats": 1, "bf16": False,
+            "lengths": [10, 25], "length": 25, "tokens": 100, "repeats": 1, "precision": "fp32",
             "twins": "base", "twin_tokens": 100, "twin_repeats": 2, "pairs": 200,
         },
         "cpu": {
             "shrunk": {}, "lengths": [10, 25, 50, 100, 200], "length": 25, "tokens": 1024,
-            "repeats": 3, "bf16": False,
+            "repeats": 3, "precision": "auto",
             "twins": "C_d256", "twin_tokens": 500, "twin_repeats": 5, "pairs": 20_000,
         },
         "gpu": {
             "shrunk": {}, "lengths": [10, 25, 50, 100, 200], "length": 25, "tokens": 12_500,
-            "repeats": 20, "bf16": True,
+            "repeats": 20, "precision": "auto",
             "twins": "C_d256", "twin_tokens": 500, "twin_repeats": 5, "pairs": 20_000,
         },
     }  # fmt: skip
+
+    def about(self, settings: Settings) -> str:
+        """Return both counts, and how the time is predicted."""
+        return (
+            "The cost of training, counted in two ways, and the time that the paper's runs would "
+            "take on this machine.\n"
+            "\n"
+            "- **The paper** multiplies the hours of training by the number of GPUs and by the "
+            "FLOP/s that a GPU is assumed to sustain. **Counted** are the matrix products that "
+            "training needs, forward and backward, on sentences of 25 tokens, by torch's "
+            "FlopCounterMode. The quotient is the share of the GPUs' FLOPs that did this work.\n"
+            "- **Computing** = updates x (25,000 tokens / (target tokens a second x devices) + "
+            "the optimizer's step). The speed is measured on a few batches of such sentences; the "
+            "more devices share an update, the smaller the batches. Matrix products are in the "
+            "format that training chooses on this machine (see the table). Each device is assumed "
+            "to be as fast as this machine.\n"
+            "- **All-reduce** = updates x 2 (W - 1) / W x bytes of the gradients / bandwidth, for "
+            "W devices, assuming that it does not overlap with computing. The bandwidth is "
+            "measured between two gloo processes over this machine's loopback, which is not a "
+            "network. The time at 10 Gbit/s is given next to it and is not part of the sum.\n"
+            "- **Checkpoints**: one every 10 minutes, of the model and Adam's moments, into the "
+            "page cache. **Preparation**: reading and tokenising the 4.5 million pairs of EN-DE "
+            "in one process, at the speed measured on generated pairs; EN-FR has 8 times as many.\n"
+            "- **The check** trains one small model with DistributedDataParallel in two processes "
+            "of one thread each, in float32. They share this machine's caches and memory, so "
+            "there are two predictions: from one process on its own, and from one next to an "
+            "equally busy twin."
+        )
 
     def rows(self, settings: Settings) -> list[str]:
         """Return the names of the measurements."""
@@ -235,6 +243,7 @@ class Table2(Experiment):
         return {"pairs": len(data), "tokens": tokens, "seconds": seconds}
 
     def _run(self, row: str, folder: str, settings: Settings) -> dict[str, object]:
+        settings = {**settings, "precision": resolve_precision(settings["precision"])}
         config = config_of(row, settings)
         counted = [flops_of_a_token(config, length) for length in settings["lengths"]]
         training = Training(config, settings, "cuda" if torch.cuda.is_available() else "cpu")
@@ -253,6 +262,7 @@ class Table2(Experiment):
         path = Path(folder, "checkpoint.pt")
         states = [model.state_dict(), training.optimizer.state_dict()]
         return {
+            "precision": settings["precision"],
             "parameters": counted[0][0],
             "flops_of_a_token": [flops for _, flops in counted],
             "tokens_per_second": {str(w): speeds[share] for w, share in shares.items()},
@@ -304,13 +314,15 @@ class Table2(Experiment):
             "This machine": (
                 [
                     "Run",
-                    *(f"target tokens/s of each of {devices}" for devices in DEVICES),
+                    "format",
+                    *(f"target tokens/s a device, of {devices}" for devices in DEVICES),
                     *("optimizer's step, s", "TFLOP/s of one device"),
                     *("checkpoint, s", "checkpoint, MiB"),
                 ],
                 [
                     [
                         run,
+                        facts["precision"],
                         *(f"{speed:,.0f}" for speed in facts["tokens_per_second"].values()),
                         f"{facts['step']:.3f}",
                         f"{each / _update_seconds(facts, 1) / 1e12:.3f}",
@@ -344,13 +356,13 @@ class Table2(Experiment):
         return found
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw BLEU against cost, and the shares of each run's time."""
+        """Draw BLEU against cost, and how long each run takes."""
         figure = new_figure(12, 4.5)
         left, right = figure.subplots(1, 2)
         for name, bleu, cost, *_ in PUBLISHED:
             if bleu and cost:
                 ours = name.startswith("Transformer")
-                left.plot(cost, bleu, "o", color="C3" if ours else "C0")
+                left.plot(cost, bleu, "o", color="k" if ours else "0.6")
                 sides = {  # the two ensembles are near each other
                     "ha": "right" if name.endswith("ensemble") else "left",
                     "va": "top" if name.startswith("GNMT") else "bottom",
@@ -359,12 +371,12 @@ class Table2(Experiment):
         for run, bleu in (("base", 27.3), ("big", 28.4)):
             if run in rows:
                 counted = UPDATES[run] * _flops_of_an_update(rows[run], settings)
-                left.plot(counted, bleu, "o", color="C3", fillstyle="none")
-                left.annotate(" counted", (counted, bleu), fontsize=8, va="bottom", color="C3")
+                left.plot(counted, bleu, "o", color="k", fillstyle="none")
+                left.annotate("counted ", (counted, bleu), fontsize=8, va="top", ha="right")
         left.set(
             xscale="log", xlabel="training cost, FLOPs", ylabel="BLEU", title="BLEU by cost, EN-DE"
         )
-        left.margins(x=0.2)
+        left.margins(x=0.2, y=0.12)
         bars = [
             (f"{run}, {devices}", outlook(run, rows, settings, devices))
             for run in UPDATES
@@ -372,21 +384,21 @@ class Table2(Experiment):
             if {run, "two processes", "preparation"} <= rows.keys()
         ]
         for place, (_, parts) in enumerate(bars):
-            total, start = sum(parts.values()), 0.0
+            total, start = sum(parts.values()) / 86_400, 0.0
             for index, part in enumerate(PARTS):
-                share = 100 * parts[part] / total
+                days = parts[part] / 86_400
                 label = part if place == 0 else None
-                right.barh(place, share, left=start, color=f"C{index}", label=label)
-                start += share
-            right.annotate(f" {_duration(total)}", (100, place), va="center", fontsize=9)
+                right.barh(place, days, left=start, color=f"C{index}", label=label)
+                start += days
+            right.annotate(f" {_duration(total * 86_400)}", (total, place), va="center", fontsize=9)
         right.set_yticks(range(len(bars)), [name for name, _ in bars])
         right.invert_yaxis()
-        right.set(xlabel="share, %", title="The paper's runs here, by devices", xlim=(0, 130))
+        right.set(xlabel="days", title="The paper's runs here, by devices")
+        right.margins(x=0.18)
         if bars:
-            figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+            right.legend(loc="center right", frameon=False)
         tidy(left)
         tidy(right)
-        right.set_xticks(range(0, 101, 20))
         right.set_axisbelow(True)
         right.grid(visible=False, axis="y")
         return figure

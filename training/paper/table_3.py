@@ -31,6 +31,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     PositionalEncoding,
     eager_attention_forward,
 )
+from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ OF_READERS = {
     "no scale": functools.partial(attend_by, "dot-product"),
 }
 
+CUT = 0.6  # nats, where the bars of the picture end
 LEAKS = {"no causal mask"}  # their perplexity is not that of a prediction
 
 # ---------------------------------------------------------------------------------- the experiment
@@ -253,21 +255,52 @@ class Table3(TranslationExperiment):
             "seeds_of_base": 5,
         },
     }
-    about = (
-        "Each row changes one thing in the base model, as in Table 3. The models are the paper's "
-        "with all widths and depths divided. They are trained on Multi30k, English to German, for "
-        "the same number of updates, and evaluated on the validation captions with beam 4, length "
-        "penalty 0.6 and no averaging. Look at perplexity first: it is far less noisy than BLEU. A "
-        "row counts as worse or better if its log-perplexity differs from the mean of base's seeds "
-        "by more than two of their standard deviations; with five seeds of base, chance alone puts "
-        "one row in seven beyond that. Without the causal mask a model reads the word that it has "
-        "to predict, so that its perplexity means nothing; its BLEU shows what it has learned. "
-        "Rows are trained in bfloat16 on a processor that has avx512_bf16, and in float32 on "
-        "others; the list at the end names the processor of each row. The paper's figures are for "
-        "newstest2013 after 100,000 updates (300,000 for big), so only the direction of a change "
-        "can be compared. The row big has dropout 0.3 and, unlike in the paper, no more updates "
-        "than base; compare it with C_d1024, which is as wide and has base's dropout."
-    )
+
+    def about(self, settings: Settings) -> str:
+        """Return how the models were trained, and how to read the tables."""
+        recipe = load_recipe(settings["recipe"], settings["values"])
+        data = "phrases generated from CLDR" if recipe.generated else "Multi30k"
+        return (
+            "Each row changes one thing in the base model, as in Table 3. The paper's figures are "
+            "for newstest2013 after 100,000 updates (300,000 for big), so only the direction of a "
+            "change can be compared.\n"
+            "\n"
+            f"- The models are the paper's with all widths divided by {settings['width']} and all "
+            f"depths by {settings['depth']}. They are trained on {data}, "
+            f"{recipe.source_language}-{recipe.target_language}, for "
+            f"{recipe.max_steps:,} updates, and evaluated on the validation pairs with beam 4, "
+            "length penalty 0.6 and no averaging. Base has "
+            f"{settings['seeds_of_base']} seeds, every other row has one.\n"
+            "- A row counts as **worse** or **better** if its log-perplexity differs from the mean "
+            "of base's seeds by more than two of their standard deviations. With five seeds, "
+            "chance alone puts one row in seven beyond that. BLEU follows perplexity loosely and "
+            "is noisier: the table gives the standard deviation of both for base.\n"
+            "- Without the causal mask a model reads the word that it has to predict, so that its "
+            "perplexity means nothing; its BLEU shows what it has learned.\n"
+            "- **Format** is that of the matrix products: bfloat16 on a processor that has "
+            "avx512_bf16, float32 on others. Base has seeds of both.\n"
+            "- The row big has dropout 0.3 and, unlike in the paper, no more updates than base; "
+            "compare it with C_d1024, which is as wide and has base's dropout."
+        )
+
+    def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
+        """Count the paper's rows by verdict, and list the readers' changes by direction."""
+        base = base_of(rows)
+        apart = {
+            row: distance(facts, base)
+            for row, facts in rows.items()
+            if not row.startswith("base ") and row not in LEAKS
+        }
+        verdicts: dict[str, list[str]] = {}
+        for row, found in apart.items():
+            if row in PAPER and found is not None:
+                verdicts.setdefault(compared(row, found)[1], []).append(row)
+        for verdict, names in verdicts.items():
+            yield f"**{verdict.capitalize()}**: {', '.join(names)}."
+        for direction in (1, -1, 0):
+            names = [row for row in OF_READERS if apart.get(row) == direction]
+            if names:
+                yield f"Readers' changes, **{sign(direction)}**: {', '.join(names)}."
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return all seeds of base, the paper's other rows, and then the readers' changes."""
@@ -296,21 +329,24 @@ class Table3(TranslationExperiment):
                 continue
             name = f"base, mean of {facts['seeds']} seeds" if row == "base" else row
             cells = [name, changed(row, settings), f"{facts['parameters'] / 1e6:.2f}"]
-            cells += figures(facts)
+            cells += [*figures(facts), "" if row == "base" else product_format(facts)]
             apart = distance(facts, base)
+            difference = f"{log_ratio(facts, base):+.3f}"
+            if row == "base":
+                known = math.isfinite(base["spread"])
+                difference = f"limit {2 * base['spread']:.3f}" if known else ""
             if row in PAPER:
-                cells += ["" if row == "base" else sign(apart)]
+                cells += [difference, "" if row == "base" else sign(apart)]
                 cells += [f"{PAPER[row][0]:.2f}", f"{PAPER[row][1]:.1f}"]
                 ours.append([*cells, *(["", ""] if row == "base" else compared(row, apart))])
             else:
-                readers.append([*cells[:1], *cells[2:], "" if row in LEAKS else sign(apart)])
-        columns = ("Row", "Here", "Parameters, M", "Perplexity", "BLEU", "Against base")
+                leaks = row in LEAKS
+                cells += ["" if leaks else difference, "" if leaks else sign(apart)]
+                readers.append([*cells[:1], *cells[2:]])
+        columns = ("Row", "Here", "Parameters, M", "Perplexity", "BLEU", "Format")
+        columns += ("Log-perplexity above base", "Against base")
         paper = ("Paper: perplexity", "BLEU", "Against base", "Verdict")
-        note = (
-            f"Widths divided by {settings['width']} and depths by {settings['depth']}; "
-            f"{settings['values']['max_steps']:,} updates"
-        )
-        tables = {f"The paper's rows. {note}": ((*columns, *paper), ours)}
+        tables = {"The paper's rows": ((*columns, *paper), ours)}
         return {**tables, "Changes that readers ask about": ((*columns[:1], *columns[2:]), readers)}
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
@@ -322,17 +358,27 @@ class Table3(TranslationExperiment):
         if base and math.isfinite(base["spread"]):
             spread = 2 * base["spread"]
             axis.axvspan(-spread, spread, color="0.9", label="two standard deviations of base")
-            shown = [max(-0.5, min(0.5, log_ratio(rows[name], base))) for name in names]
-            places = [-place for place in range(len(names))]
+            apart = [log_ratio(rows[name], base) for name in names]
+            # The paper's rows are apart from the readers'.
+            places = [-place - (name in OF_READERS) for place, name in enumerate(names)]
+            shown = [max(-CUT, min(CUT, value)) for value in apart]
             axis.barh([place + 0.2 for place in places], shown, 0.4, color="C0", label="here")
+            for place, value in zip(places, apart, strict=True):
+                if value > CUT:
+                    text = f"{value:+.2f} " if math.isfinite(value) else "diverged "
+                    style = {"ha": "right", "va": "center", "fontsize": 7, "color": "white"}
+                    axis.text(CUT, place + 0.2, text, **style)
             paper = [(place - 0.2, name) for place, name in zip(places, names, strict=True)]
             paper = [(place, name) for place, name in paper if name in PAPER]
             values = [math.log(PAPER[name][0] / PAPER["base"][0]) for _, name in paper]
             if paper:
                 axis.barh([p for p, _ in paper], values, 0.4, color="C1", label="the paper")
-            axis.set_yticks(places, names, fontsize=8)
-            axis.legend(fontsize=8)
-        axis.set(xlabel="log-perplexity above base, cut off at 0.5 (lower is better)")
+            short = [name for name in names if name in PAPER and name != "big"]
+            labels = [changed(name, settings) if name in short else name for name in names]
+            axis.set_yticks(places, labels, fontsize=8)
+            axis.set_xlim(-CUT / 2, CUT)
+            axis.legend(fontsize=8, loc="upper right")
+        axis.set(xlabel=f"log-perplexity above base (lower is better); bars end at {CUT}")
         tidy(axis)
         return figure
 
@@ -363,6 +409,7 @@ def base_of(rows: Rows) -> dict[str, float]:
         "parameters": seeds[0]["parameters"],
         "perplexity": math.exp(statistics.mean(logs)),
         "bleu": statistics.mean(facts["bleu"] for facts in seeds),
+        "bleu_spread": statistics.stdev(facts["bleu"] for facts in seeds) if len(seeds) > 1 else 0,
         "spread": statistics.stdev(logs) if len(logs) > 1 else math.inf,  # unknown for one seed
     }
 
@@ -373,7 +420,15 @@ def figures(facts: dict[str, float]) -> list[str]:
     spread = f" ± {100 * facts['spread']:.1f} %" if known else ""
     if "failed" in facts:
         return ["none: the training diverged", ""]
-    return [f"{facts['perplexity']:.2f}{spread}", f"{facts['bleu']:.1f}"]
+    bleu = f"{facts['bleu']:.1f}" + (f" ± {facts['bleu_spread']:.1f}" if known else "")
+    return [f"{facts['perplexity']:.2f}{spread}", bleu]
+
+
+def product_format(facts: dict[str, object]) -> str:
+    """Return the format of the matrix products, which "auto" chooses by the processor."""
+    hardware = facts["provenance"]["hardware"]
+    capable = {"avx512_bf16", "amx_bf16"}.intersection(hardware.get("instructions", []))
+    return "bf16" if capable or "gpu" in hardware else "float32"
 
 
 def log_ratio(facts: dict[str, float], base: dict[str, float]) -> float:

@@ -52,6 +52,17 @@ FILES = {
     "test": "trees to report",
 }
 LENGTHS = {"1-10": 10, "11-20": 20, "21-30": 30, "31-40": 40, "over 40": 10_000}  # words
+# Trees that the results in this folder were measured on, by sha256: one JSON object per line, with
+# the tree as published but without function tags, traces and the outer bracket.
+_WSJ = "Penn Treebank sample (Marcus et al., 1993) that NLTK distributes, files wsj_"
+KNOWN_FILES = {
+    "32c9630e87752f6c211e8e9a4177442926c2629bfe7832395bdea48f8f338554": f"{_WSJ}0001 to wsj_0149",
+    "4f518c82b38402536870c87f016c942d57ffc005558ee7df892330413ef34c2e": f"{_WSJ}0150 to wsj_0164",
+    "06fa1759bda8d5c01973206decaec0ec020bf8702ec39bb79ab116a9fe85e16f": f"{_WSJ}0165 to wsj_0179",
+    "d62a12a6491e8725459755aa72e3fb8e1f32701f48443d6a8b787b61b7ae6519": (
+        "CRAFT corpus (Verspoor et al., 2012, CC BY 3.0), its 60 training articles"
+    ),
+}
 BASELINE, MORE, WHOLE = "right-branching", "1+more", "1 whole"
 # The paper's Table 4: F1 on section 23 of the WSJ.
 PAPER = [
@@ -75,26 +86,6 @@ class Parsing(Experiment):
 
     name = "table_4"
     title = "Table 4: constituency parsing"
-    about = (
-        "A Transformer reads the words of a sentence and writes its tree as symbols. It uses the "
-        "paper's settings (Section 6.3) that do not depend on the size: 4 layers, dropout on "
-        "residuals and attention weights, the mean of the last 5 checkpoints, beam 21, alpha 0.3, "
-        "and at most 300 symbols more than the input has tokens; and a vocabulary for each side, "
-        "as the authors' code does. F1 is "
-        "computed on labelled brackets by EVALB's rules, over all sentences. A sequence that is "
-        "not a tree over the words is repaired, and the repaired tree is scored. The rows are "
-        "shares of one set of trees, and the whole set plus trees of another kind; each model is "
-        "trained once, for the same number of updates. The paper used 40,000 trees of the Wall "
-        "Street Journal and a model of width 1024. With so few trees and minutes, expect a modest "
-        "F1; figures for different test sets cannot be compared. The experiment shows how much "
-        "more trees help, and whether the model beats a baseline that ignores the words and only "
-        "knows that English branches to the right.\n\n"
-        "One thing is not the paper's: the models are trained in stages, first on short phrases, "
-        "then on longer ones, and at last on whole trees too. A phrase is a constituent with two "
-        "words or more; it is a tree over its own words, so this needs no other data. A symbol "
-        "does not say which word it belongs to, and the decoder learns to count the words on "
-        "short phrases. The row 'whole trees only' shows the same number of updates without this."
-    )
     arguments = "--train-file ... --more-file ... --validation-file ... --test-file ..."
     sizes = {
         "tiny": {
@@ -155,6 +146,55 @@ class Parsing(Experiment):
         """Add the files of trees."""
         for name, use in FILES.items():
             parser.add_argument(f"--{name}-file", type=Path, help=use)
+
+    def about(self, settings: Settings) -> str:
+        """Return how the paper's experiment was repeated, and what differs."""
+        longest = max(words for words, _ in settings["stages"])
+        return (
+            "A Transformer reads the words of a sentence and writes its tree as symbols "
+            "(Section 6.3). The paper used 40,000 trees of the Wall Street Journal and a model of "
+            "width 1024. With so few trees and minutes, expect a modest F1. Figures for different "
+            "test sets cannot be compared. The experiment shows how much more trees help, and "
+            "whether the model beats a baseline that ignores the words and only knows that English "
+            "branches to the right.\n"
+            "\n"
+            f"- **As in the paper**: layers ({settings['layers']}), dropout on residuals and "
+            f"attention weights ({settings['dropout']}), the mean of the last checkpoints "
+            f"({settings['averaged']}), beam {settings['beams']}, alpha 0.3, and at most "
+            f"{settings['extra']} symbols more than the input has tokens. Each side has a "
+            "vocabulary of its own, as in the authors' code.\n"
+            "- **The rows** are shares of one set of trees, and the whole set plus trees of "
+            "another kind. Each model is trained once, with one seed, for the same number of "
+            f"updates. Trees of more than {longest} words are left out of training.\n"
+            "- **Unlike in the paper**, training begins with short phrases. A phrase is a "
+            "constituent of two words or more; it is a tree over its own words, so this needs no "
+            "other data. The output does not name the words, so the decoder must keep count of "
+            "them, and it learns this on short phrases. The row 'whole trees only' has as many "
+            "updates without them.\n"
+            "- **F1** is that of labelled brackets by EVALB's rules, over all sentences. An "
+            "output that is not a tree over the words is repaired, and the repaired tree is "
+            "scored: open brackets are closed, closing ones without a partner and surplus tags are "
+            "dropped, and words without a tag join the last constituent. The share of outputs that "
+            "need no repair is given as 'well-formed'."
+        )
+
+    def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
+        """Compare each model with the baseline, over all sentences and by length."""
+        if BASELINE not in rows:
+            return
+        base = rows[BASELINE]["test"]
+        for row, facts in rows.items():
+            if row == BASELINE:
+                continue
+            test = facts["test"]
+            mine, other = f1(total(test.values())), f1(total(base.values()))
+            word = "better than" if mine > other else "worse than"
+            text = f"**{label(row)}**: {mine:.1f}, {word} the baseline's {other:.1f}"
+            measured = [length for length in LENGTHS if test[length]["sentences"]]
+            ahead = [length for length in measured if f1(test[length]) > f1(base[length])]
+            text += f" (and better on sentences of {' and '.join(ahead)} words)" if ahead else ""
+            whole = total(test.values())
+            yield f"{text}; {whole['well_formed']} of {whole['sentences']} outputs well-formed."
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the baseline, each share of the trees, and all trees plus the others."""
@@ -225,8 +265,29 @@ class Parsing(Experiment):
         sizes["stages"] = ", ".join(
             f"{updates:,} updates up to {words} words" for words, updates in settings["stages"]
         )
+        lengths = [
+            [
+                label(row),
+                *(
+                    f"{f1(group):.1f} ({percent(group, 'well_formed', 'sentences'):.0f})"
+                    for group in facts["test"].values()
+                ),
+            ]
+            for row, facts in rows.items()
+        ]
+        marks = next((facts["files"] for facts in rows.values() if "files" in facts), {})
+        files = [
+            [FILES[part], KNOWN_FILES.get(mark, f"a file with sha256 {mark[:12]}")]
+            for part, mark in marks.items()
+            if mark is not None
+        ]
+        first = next(iter(rows.values()), {"test": {}})
+        groups = [f"{length} ({group['sentences']})" for length, group in first["test"].items()]
         return {
             "Measured here, scores in percent": (columns, cells),
+            "F1 on the test set by number of words (with the number of sentences), and in brackets "
+            "the percentage of well-formed outputs": (["Trained on", *groups], lengths),
+            "The trees": (["Use", "Source"], files or [["all", "generated from a small grammar"]]),
             "Sizes": (list(sizes), [list(sizes.values())]),
             "The paper's results, on section 23 of the Wall Street Journal": (
                 ["Parser", "Training", "F1"],
