@@ -16,6 +16,7 @@ import table_3
 from experiment import Experiment, _listed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
+from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.visualization.figure import new_figure
 
 ROOT = Path(__file__).parents[1]
@@ -77,10 +78,16 @@ def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_pat
     assert Squares.measured == ["3", "2"]
     assert {"commit", "date", "hardware", "seconds"} <= results["rows"]["2"]["provenance"].keys()
     page = (tmp_path / "squares.tiny.md").read_text(encoding="utf-8")
-    assert "| 2 | 4 |\n| 3 | 9 |" in page
+    assert "|---:|---:|\n| 2 | 4 |\n| 3 | 9 |" in page
     assert "\n\nSquares of 2 numbers.\n\nThis is a trial of the script" in page
     assert "\n\n- The largest is 9.\n\n" in page
     assert "python tests/test_experiments.py --size tiny" in page
+
+
+def test_only_columns_of_numbers_are_aligned_to_the_right():
+    rows = [["a", "+0.1", "", "3 h"], ["2", "4.5 (1)", "", "none"]]
+    assert markdown_table(["A", "B", "C", "D"], rows, right=True)[1] == "|---|---:|---|---|"
+    assert markdown_table(["A", "B"], [], right=True)[1] == "|---|---|"
 
 
 def test_a_page_names_the_rows_of_each_origin():

@@ -1,5 +1,6 @@
 """Tables in Markdown."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -11,14 +12,22 @@ def markdown_table(
     Args:
         columns: headings.
         rows: cells of each row.
-        right: whether to right-align all columns but the first.
+        right: whether to right-align columns of numbers.
     """
+    rows = [*rows]
 
     def line(cells: Iterable[object]) -> str:
         return f"| {' | '.join(map(_cell, cells))} |"
 
-    rule = ["---", *["---:" if right else "---"] * (len(columns) - 1)]
+    rule = ["---:" if right and _are_numbers(cells) else "---" for cells in zip(*rows, strict=True)]
+    rule = rule or ["---"] * len(columns)
     return [line(columns), f"|{'|'.join(rule)}|", *map(line, rows)]
+
+
+def _are_numbers(cells: Iterable[object]) -> bool:
+    """Return whether there are numbers, with a unit or without, and empty cells only."""
+    texts = [text for text in map(str, cells) if text]
+    return bool(texts) and all(re.match(r"[-+]?\d", text) for text in texts)
 
 
 def _cell(value: object) -> str:
