@@ -31,7 +31,10 @@ def test_chunks_mask_ignored_labels_themselves(chunk_size):
     hidden, weight, labels = sample()
     expected = plain(hidden, weight, labels, label_smoothing=0.3)
     count = (labels != -100).sum()
-    ours = _ChunkedCrossEntropy.apply(hidden, weight, labels, count, 0.3, -100, chunk_size)
+    wanted = (True, True)
+    ours, *_ = _ChunkedCrossEntropy.apply(
+        hidden, weight, labels, count, 0.3, -100, chunk_size, wanted
+    )
     for a, b in zip(
         value_and_gradients(ours, hidden, weight),
         value_and_gradients(expected, hidden, weight),
@@ -205,6 +208,22 @@ def test_loss_never_allocates_all_logits():
     with LargestTensor() as largest:
         plain(hidden, weight, labels).backward()
     assert largest.elements == 400 * 300  # the plain formula does allocate them
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_torch_func_differentiates_the_loss(label_smoothing):
+    hidden, weight, labels = sample()
+
+    def loss(function):
+        return lambda *tensors: function(*tensors, labels, label_smoothing=label_smoothing)
+
+    tensors = (hidden.detach(), weight.detach())
+    for number in ((0,), (1,), (0, 1)):
+        ours, expected = (
+            torch.func.grad_and_value(loss(function), argnums=number)(*tensors)
+            for function in (smoothed_cross_entropy, plain)
+        )
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
 def test_loss_compiles_as_one_graph():

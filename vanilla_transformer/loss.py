@@ -33,7 +33,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         labels: torch.Tensor,
@@ -41,8 +40,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         ignore_index: int,
         chunk_size: int,
-    ) -> torch.Tensor:
-        """Return the loss of (N, d), (V, d) and (N,); see `smoothed_cross_entropy`."""
+        wanted: tuple[bool, bool],
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return the loss of (N, d), (V, d) and (N,), and its gradients of the first two.
+
+        The gradients are outputs, so that torch.func can differentiate the loss.
+        """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
@@ -55,24 +58,35 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 counts.to(torch.promote_types(hidden.dtype, torch.float32)),
                 label_smoothing=label_smoothing,
                 chunk_size=chunk_size,
-                wanted=ctx.needs_input_grad[:2],
+                wanted=wanted,
             )
         for index, (gradient, tensor) in enumerate(zip(gradients, (hidden, weight), strict=True)):
             if gradient is not None:
                 gradients[index] = gradient.div_(num_items).to(tensor.dtype)
+        return loss / num_items, *gradients
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keep the gradients."""
+        gradients = output[1:]
+        ctx.mark_non_differentiable(*(g for g in gradients if g is not None))
+        ctx.set_materialize_grads(False)  # zeros for the gradients' gradients would cost memory
         ctx.save_for_backward(*gradients)
-        return loss / num_items
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_output: torch.Tensor | None, *of_gradients: None
+    ) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients that `forward` computed, times `grad_output`."""
+        if grad_output is None:
+            return (None,) * 8
         gradients = ctx.saved_tensors
         # It is usually 1. Reading it would stall any device but a CPU.
         can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
         if not (can_look and grad_output == 1):
             gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
-        return *gradients, None, None, None, None, None
+        return *gradients, None, None, None, None, None, None
 
 
 def _loss_and_gradients(
@@ -199,6 +213,8 @@ def smoothed_cross_entropy(
         kept = (labels != ignore_index).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
-    return _ChunkedCrossEntropy.apply(
-        hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size
+    wanted = tuple(torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight))
+    loss, *_ = _ChunkedCrossEntropy.apply(
+        hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size, wanted
     )
+    return loss
