@@ -251,7 +251,10 @@ def test_findings_compare_with_the_baseline_by_length():
         }
 
     rows = {BASELINE: {"test": scored(2, 4)}, "1": {"test": scored(5, 3)}}
-    assert list(Parsing().findings(rows, {})) == [
+    settings = {"shares": ["1/2", "1"]}
+    *_, last = Parsing().findings({**rows, "1/2": {"test": scored(6, 6)}}, settings)
+    assert last.startswith("The more trees, the lower the score")
+    assert list(Parsing().findings(rows, settings)) == [
         "**all trees**: 40.0, better than the baseline's 30.0 (and better on sentences of 1-10 "
         "words); 2 of 4 outputs well-formed."
     ]

@@ -192,9 +192,19 @@ class Parsing(Experiment):
             text = f"**{label(row)}**: {mine:.1f}, {word} the baseline's {other:.1f}"
             measured = [length for length in LENGTHS if test[length]["sentences"]]
             ahead = [length for length in measured if f1(test[length]) > f1(base[length])]
-            text += f" (and better on sentences of {' and '.join(ahead)} words)" if ahead else ""
+            text += f" (and better on sentences of {', '.join(ahead)} words)" if ahead else ""
             whole = total(test.values())
             yield f"{text}; {whole['well_formed']} of {whole['sentences']} outputs well-formed."
+        scores = [
+            f1(total(rows[row]["test"].values()))
+            for row in (*settings["shares"], MORE)
+            if row in rows
+        ]
+        if len(scores) > 1 and scores == sorted(scores, reverse=True):
+            yield (
+                "The more trees, the lower the score: with the same number of updates, more trees "
+                "mean fewer passes over each; no model seems to have learned its trees yet."
+            )
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Return the baseline, each share of the trees, and all trees plus the others."""
