@@ -282,7 +282,7 @@ NO_BF16 = {"hardware": {"instructions": ["avx2"]}}
 
 def test_verdicts_of_table_3():
     seeds = {
-        f"base {n}": {"perplexity": p, "bleu": 30.0, "parameters": 1}
+        f"base {n}": {"perplexity": p, "bleu": 30.0, "parameters": 1, "provenance": NO_BF16}
         for n, p in enumerate((9, 10, 11))
     }
     base = table_3.base_of(seeds)
@@ -311,6 +311,7 @@ def test_verdicts_of_table_3():
     assert all("none: the training diverged" in str(cells) for _, cells in page.values())
     assert [row[5] for row in page["The paper's rows"][1]] == ["", "bf16", "float32"]
     assert list(table_3.Table3().findings(rows, settings)) == [
+        "The format of base's seeds is float32.",
         "**As in the paper**: A_h1.",
         "**Differs from the paper**: big.",
         "Readers' changes, **worse**: no norm.",

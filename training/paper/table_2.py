@@ -396,7 +396,7 @@ class Table2(Experiment):
         right.set(xlabel="days", title="The paper's runs here, by devices")
         right.margins(x=0.18)
         if bars:
-            right.legend(loc="center right", frameon=False)
+            right.legend(loc="upper right", frameon=False, fontsize=9)
         tidy(left)
         tidy(right)
         right.set_axisbelow(True)

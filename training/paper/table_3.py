@@ -278,7 +278,7 @@ class Table3(TranslationExperiment):
             "- Without the causal mask a model reads the word that it has to predict, so that its "
             "perplexity means nothing; its BLEU shows what it has learned.\n"
             "- **Format** is that of the matrix products: bfloat16 on a processor that has "
-            "avx512_bf16, float32 on others. Base has seeds of both.\n"
+            "avx512_bf16, float32 on others.\n"
             "- The row big has dropout 0.3 and, unlike in the paper, no more updates than base; "
             "compare it with C_d1024, which is as wide and has base's dropout."
         )
@@ -286,6 +286,10 @@ class Table3(TranslationExperiment):
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
         """Count the paper's rows by verdict, and list the readers' changes by direction."""
         base = base_of(rows)
+        seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
+        if seeds:
+            formats = sorted(set(map(product_format, seeds)))
+            yield f"The format of base's seeds is {' or '.join(formats)}."
         apart = {
             row: distance(facts, base)
             for row, facts in rows.items()
