@@ -115,7 +115,7 @@ def test_every_marked_table_has_its_command():
 
 
 def test_benchmark_commands_use_options_that_the_scripts_have():
-    stems = {path.stem.removesuffix(report.BF16) for path in (ROOT / RESULTS).glob("*.json")}
+    stems = {report.command_of(path.stem) for path in (ROOT / RESULTS).glob("*.json")}
     assert set(report.COMMANDS) == stems
     for command, _ in report.COMMANDS.values():
         script, *words = command.split()
@@ -162,9 +162,12 @@ def sentences_on_speed():
     real = row("decoding", "ours: translate", 1)
     engines = [row("engines", name)["sentences/s"] for name in ENGINES]
     scaling = row("scaling", 5_000_000)
-    bf16, *peers = (
-        row("training_small_bf16", name)["target tokens/s"]
-        for name in ("ours, bf16", "Marian, our buckets, bf16", "Marian")
+    (bf16, *peers), (base_bf16, *base_peers) = (
+        [row(f"training_{size}_bf16", name)["target tokens/s"] for name in BF16] for size in SIZES
+    )
+    share = row("training_base_bf16", "ours, bf16")["of a bare product"]
+    decoded, marian = (
+        row("decoding_bf16", f"{name}, bf16") for name in ("ours", "MarianMTModel.generate")
     )
     return {
         r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
@@ -177,12 +180,19 @@ def sentences_on_speed():
         r"training makes ([\d.]+) of the tokens": scaling["against the first row"],
         r"training makes ([\d.]+) times as many tokens a second as Marian in": bf16 / peers[0],
         r"and ([\d.]+) times as many as Marian as it is": bf16 / peers[1],
+        r"at base size it makes ([\d.]+) and": base_bf16 / base_peers[0],
+        r"it makes [\d.]+ and ([\d.]+) times as many": base_bf16 / base_peers[1],
+        r"(\d+) % of the FLOP/s of a bare product in bf16": float(share.removesuffix(" %")),
+        r"decodes 32 sentences ([\d.]+) times": decoded[LARGE] / marian[LARGE],
+        r"a single one ([\d.]+) times": decoded[SINGLE] / marian[SINGLE],
         r"run starts in ([\d.]+) seconds": scaling["cached start, s"],
         r"preparing runs at ([\d.]+) of": scaling["share"],
     }
 
 
 SIZES = ("small", "base")
+BF16 = ("ours, bf16", "Marian, our buckets, bf16", "Marian")
+SINGLE, LARGE = "sentences/s, batch 1", "sentences/s, batch 32"
 ENGINES = ("ours: beam_search", "CTranslate2 float32")
 
 
