@@ -328,7 +328,8 @@ def test_translate_prints_one_line_per_input_line_in_order(monkeypatch, capfd, t
 
 
 def test_translate_gives_the_n_best_with_scores(monkeypatch, capfd, trained):
-    lines = translate(monkeypatch, capfd, trained, b"ein Hund\n\nalt\n", "--nbest", "2").split("\n")
+    options = ("--num-beams", "2", "--nbest", "2")
+    lines = translate(monkeypatch, capfd, trained, b"ein Hund\n\nalt\n", *options).split("\n")
     cells = [line.split(" ||| ") for line in lines[:-1]]
     assert [number for number, *_ in cells] == ["0", "0", "1", "2", "2"]
     assert cells[2] == ["1", "", "0.000000"]

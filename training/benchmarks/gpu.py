@@ -55,14 +55,6 @@ class Gpu(Experiment):
 
     name = "gpu"
     title = "One GPU: training and decoding"
-    about = (
-        "Training is in bf16, through the trainer of each system, on the same batches of random "
-        "tokens, with lengths like those of WMT 2014 and 25,000 source and 25,000 target tokens "
-        "per update, padding included. The share is relative to the card's own rate of bf16 matrix "
-        "products, measured here; it counts the products that real tokens need, but not those of "
-        "padding or attention scores. Decoding uses a beam of 4 and the same random weights in "
-        "both systems; the end symbol is suppressed, so that all write equally many tokens."
-    )
     sizes = {
         "tiny": {
             "product": 64,
@@ -87,6 +79,18 @@ class Gpu(Experiment):
             "rounds": 3,
         },
     }
+
+    def about(self, settings: Settings) -> str:
+        """Return what is compared, and how to read it."""
+        return (
+            "Training is in bf16, through the trainer of each system, on the same batches of "
+            "random tokens, with lengths like those of WMT 2014 and 25,000 source and 25,000 "
+            "target tokens per update, padding included. The share is relative to the card's own "
+            "rate of bf16 matrix products, measured here; it counts the products that real tokens "
+            "need, but not those of padding or attention scores. Decoding uses a beam of 4 and "
+            "the same random weights in both systems; the end symbol is suppressed, so that all "
+            "write equally many tokens."
+        )
 
     def rows(self, settings: Settings) -> Iterable[str]:
         """Yield all rows, first the card's own rate, which the shares need."""
