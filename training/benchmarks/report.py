@@ -147,8 +147,8 @@ def section(name: str, results: dict[str, object]) -> list[str]:
     if "picture" in results or chart(results) is not None:
         lines += [f"![{results['title']}](results/{name}.svg)", ""]
     lines += [f"[{name}.json](results/{name}.json): {origin(results)}", ""]
-    if command_of(name) in COMMANDS:
-        command, known = COMMANDS[command_of(name)]
+    if known_command := COMMANDS.get(command_of(name)):
+        command, known = known_command
         lines += [f"`python training/benchmarks/{command}`{'. ' + known if known else ''}", ""]
     return lines
 
@@ -157,12 +157,8 @@ def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
     """Return the README with the results between its two marks."""
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
-    order = [*COMMANDS]
-    known = sorted(
-        (name for name in all_results if command_of(name) in COMMANDS),
-        key=lambda name: (order.index(command_of(name)), name),
-    )
-    names = [*known, *sorted(set(all_results) - set(known))]
+    names = [name for own in COMMANDS for name in sorted(all_results) if command_of(name) == own]
+    names += sorted(set(all_results) - set(names))
     lines = [line for name in names for line in section(name, all_results[name])]
     return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"{END}{after}"
 

@@ -169,7 +169,7 @@ class AttentionKinds(TranslationExperiment):
             "- The **models** differ only in the formula. Each attention has two heads of width "
             f"d_k, independently of d_model. They are trained for {updates:,} updates, one seed "
             "each, and evaluated on validation pairs. Two models count as alike if their "
-            f"log-perplexities differ by less than {ALIKE}, which is two standard deviations of "
+            f"log-perplexities differ by less than {ALIKE}, about two standard deviations of "
             "the seeds of [Table 3's base model](table_3.cpu.md). Look at perplexity first; BLEU "
             "is noisier."
         )

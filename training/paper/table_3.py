@@ -32,6 +32,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
 )
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.environment import BF16_INSTRUCTIONS
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -431,7 +432,7 @@ def figures(facts: dict[str, float]) -> list[str]:
 def product_format(facts: dict[str, object]) -> str:
     """Return the format of the matrix products, which "auto" chooses by the processor."""
     hardware = facts["provenance"]["hardware"]
-    capable = {"avx512_bf16", "amx_bf16"}.intersection(hardware.get("instructions", []))
+    capable = BF16_INSTRUCTIONS.intersection(hardware.get("instructions", []))
     return "bf16" if capable or "gpu" in hardware else "float32"
 
 

@@ -183,17 +183,18 @@ class Parsing(Experiment):
         if BASELINE not in rows:
             return
         base = rows[BASELINE]["test"]
+        other = f1(total(base.values()))
         for row, facts in rows.items():
             if row == BASELINE:
                 continue
             test = facts["test"]
-            mine, other = f1(total(test.values())), f1(total(base.values()))
+            whole = total(test.values())
+            mine = f1(whole)
             word = "better than" if mine > other else "worse than"
             text = f"**{label(row)}**: {mine:.1f}, {word} the baseline's {other:.1f}"
             measured = [length for length in LENGTHS if test[length]["sentences"]]
             ahead = [length for length in measured if f1(test[length]) > f1(base[length])]
             text += f" (and better on sentences of {', '.join(ahead)} words)" if ahead else ""
-            whole = total(test.values())
             yield f"{text}; {whole['well_formed']} of {whole['sentences']} outputs well-formed."
         scores = [
             f1(total(rows[row]["test"].values()))

@@ -18,13 +18,16 @@ _TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages name
 _MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
+BF16_INSTRUCTIONS = frozenset({"avx512_bf16", "amx_bf16"})  # of processors that compute in it
+
+
 def resolve_precision(requested: str) -> str:
     """Return fp32 or bf16: as requested, or for auto, bf16 if the hardware computes in it."""
     if torch.cuda.is_available():
         # Older GPUs emulate bfloat16, slower than float32.
         capable = torch.cuda.get_device_capability() >= (8, 0)
     else:
-        capable = not _instructions().isdisjoint({"avx512_bf16", "amx_bf16"})
+        capable = not _instructions().isdisjoint(BF16_INSTRUCTIONS)
     chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
     if chosen == "bf16" and not capable:
         logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
