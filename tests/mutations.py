@@ -164,20 +164,32 @@ MUTATIONS = [
     ),
     # The loss (Section 5.4).
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "return type(linear) is nn.Linear and linear.bias is None and not changed",
+        "loss.py",
+        "return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)",
         "return True",
         f"{TRAINED}[hook_the_softmax] {TRAINED}[adapt]",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "return type(linear) is nn.Linear and linear.bias is None and not changed",
-        "return type(linear) is nn.Linear and not changed",
+        "loss.py",
+        "hooks or torch_module._has_any_global_hook()",
+        "hooks",
+        f"{TRAINED}[hook_every_softmax]",
+    ),
+    Mutation(
+        "loss.py",
+        '"forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD',
+        '"forward" in linear.__dict__',
+        f"{TRAINED}[patch_every_linear_layer]",
+    ),
+    Mutation(
+        "loss.py",
+        "return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)",
+        "return type(linear) is nn.Linear and not (hooks or replaced)",
         "test_modeling.py::test_bias_of_a_replaced_softmax_is_trained",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "    changed = changed or linear._backward_hooks or linear._backward_pre_hooks\n",
+        "loss.py",
+        "    hooks = hooks or linear._backward_hooks or linear._backward_pre_hooks\n",
         "",
         "test_modeling.py::test_backward_hooks_of_the_softmax_are_called_in_training",
     ),
@@ -474,15 +486,33 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "if len(weights) != self.model.config.decoder_layers:",
+        "if len(weights) != len(self.model.get_decoder().layers):",
         "if False:",
         "test_changed_models.py::test_alignments_from_attention_without_weights_are_refused",
     ),
     Mutation(
         "beam_search.py",
-        "return attention is sdpa_attention_forward and eager is eager_attention_forward",
+        'return attention_of(chosen) == SDPA and attention_of("eager") == EAGER',
         "return True",
         f"{TRAINED}[register_another_sdpa] {TRAINED}[patch_eager_attention_but_use_another]",
+    ),
+    Mutation(
+        "beam_search.py",
+        "mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)",
+        'mask = eager_mask if implementation == "eager" else sdpa_mask',
+        f"{TRAINED}[register_a_mask] {SEARCHED}[register_another_mask_for_sdpa]",
+    ),
+    Mutation(
+        "beam_search.py",
+        "return part.max_length == config.max_length",
+        "return True",
+        "test_beam_search.py::test_generate_refuses_parts_and_ids_of_the_call",
+    ),
+    Mutation(
+        "beam_search.py",
+        'if mask is not None and mask.device.type == "cpu" and not mask.any(1).all():',
+        "if False:",
+        "test_beam_search.py::test_a_source_without_tokens_is_refused",
     ),
     # Which models the fast path takes.
     Mutation(
@@ -523,9 +553,15 @@ MUTATIONS = [
     ),
     Mutation(
         "fast/plain.py",
-        "if formula not in (eager_attention_forward, sdpa_attention_forward):",
+        "if attention_of(chosen) not in (EAGER, SDPA):",
         "if False:",
         f"{SEARCHED}[register_an_attention]",
+    ),
+    Mutation(
+        "fast/onednn.py",
+        "if _has_many_rows(x) or not _can_pack() or x.dtype != self.module.weight.dtype:",
+        "if _has_many_rows(x):",
+        "test_onednn.py::test_an_encoder_that_chooses_its_precision_is_searched",
     ),
     Mutation(
         "fast/plain.py",
@@ -1612,8 +1648,8 @@ MUTATIONS = [
     ),
     Mutation(
         "evaluation/significance.py",
-        "if all(clear) and len(signs) == 1:",
-        "if len(signs) == 1:",
+        "if agreeing:",
+        "if better:",
         "test_compare.py::test_the_verdict_needs_both_scores_and_enough_sentences",
     ),
     Mutation(

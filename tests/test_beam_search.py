@@ -12,6 +12,11 @@ import torch
 from reference import NEVER, authors_search, log_prob, penalty
 from torch import nn
 from transformers import GenerationConfig
+from transformers.generation import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    SuppressTokensLogitsProcessor,
+)
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer.batch_translation import generate_ids
@@ -560,6 +565,22 @@ def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
         model.generate(batch[0], custom_generate=paper_beam_search, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stopping_criteria": [MaxLengthCriteria(4)]}, "Got MaxLengthCriteria, which"),
+        ({"stopping_criteria": [EosTokenCriteria(9)]}, "Got EosTokenCriteria, which"),
+        ({"logits_processor": [SuppressTokensLogitsProcessor([7])]}, "Got SuppressTokens"),
+        ({"eos_token_id": [2, 9]}, r"Got eos_token_id=\[2, 9\], but the paper's .*, 2; leave"),
+        ({"decoder_start_token_id": 7}, "Got decoder_start_token_id=7, but the paper's"),
+        ({"pad_token_id": 5}, "Got pad_token_id=5, but the paper's"),
+    ],
+)
+def test_generate_refuses_parts_and_ids_of_the_call(model, batch, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.generate(batch[0], custom_generate=paper_beam_search, **options)
+
+
 # --------------------------------------------------------------------------------------- errors
 
 
@@ -576,6 +597,20 @@ def test_sources_and_masks_of_a_wrong_shape_are_refused(model, batch):
         for sources in ({"input_ids": ids}, {"input_ids": None, "encoder_outputs": states}):
             with pytest.raises(ValueError, match="attention_mask has the shape"):
                 beam_search(model, attention_mask=wrong, **sources)
+
+
+@pytest.mark.usefixtures("each_decoder")
+def test_a_source_without_tokens_is_refused(model, batch):
+    ids, mask = batch
+    with pytest.raises(ValueError, match="Sentence 3 has no tokens: its attention_mask is 0"):
+        beam_search(model, ids, mask.index_fill(0, torch.tensor([2, 4]), 0))
+
+
+def test_sources_and_models_of_another_kind_are_refused(model, batch):
+    with pytest.raises(ValueError, match=r"The sources are a list; give a torch\.Tensor"):
+        beam_search(model, batch[0].tolist())
+    with pytest.raises(ValueError, match=r"Got a VanillaTransformerModel, .* AutoModelFor"):
+        beam_search(model.model, *batch)
 
 
 @pytest.mark.parametrize(

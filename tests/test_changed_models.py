@@ -14,6 +14,8 @@ from reference import authors_search
 from test_pipeline import tokenizer  # noqa: F401, a fixture
 from torch import nn
 from torch.nn.utils import parametrizations, prune
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from wandering_model import END, make_model
@@ -68,6 +70,23 @@ def register_another_sdpa(model, patch):
     patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", sigmoid_attention)
 
 
+def without_the_second_word(*arguments, **options):
+    options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    mask = sdpa_mask(*arguments, **options).clone()
+    mask[..., 1:2] = False
+    return mask
+
+
+def register_a_mask(model, patch):
+    patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hiding", sdpa_attention_forward)
+    patch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "hiding", without_the_second_word)
+    model.set_attn_implementation("hiding")
+
+
+def register_another_mask_for_sdpa(model, patch):
+    patch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "sdpa", without_the_second_word)
+
+
 def patch_eager_attention(model, patch):
     patch.setattr(modeling_vanilla_transformer, "eager_attention_forward", sigmoid_attention)
     model.set_attn_implementation("eager")
@@ -119,6 +138,22 @@ def hook_before_a_layer(model, patch):
 
 def hook_the_softmax(model, patch):
     model.lm_head.register_forward_hook(lambda module, inputs, output: output.roll(1, dims=-1))
+
+
+def hook_every_softmax(model, patch):
+    def roll(module, inputs, output):
+        return output.roll(1, dims=-1) if module is model.lm_head else None
+
+    patch.setattr(nn.modules.module, "_global_forward_hooks", {0: roll})
+
+
+def patch_every_linear_layer(model, patch):
+    forward = nn.Linear.forward
+    patch.setattr(nn.Linear, "forward", lambda *arguments: 1.5 * forward(*arguments))
+
+
+def patch_relu(model, patch):
+    patch.setattr(nn.functional, "relu", lambda x, inplace=False: x.clamp(max=0))
 
 
 def hook_every_module(model, patch):
@@ -260,6 +295,8 @@ def write_by_numpy(model, patch):
 CHANGES = [
     register_an_attention,
     register_another_sdpa,
+    register_a_mask,
+    register_another_mask_for_sdpa,
     patch_eager_attention,
     patch_eager_attention_but_use_another,
     patch_a_method_of_a_class,
@@ -269,7 +306,10 @@ CHANGES = [
     hook_attention,
     hook_before_a_layer,
     hook_the_softmax,
+    hook_every_softmax,
     hook_every_module,
+    patch_every_linear_layer,
+    patch_relu,
     subclass_attention,
     subclass_a_layer,
     replace_attention,
@@ -286,7 +326,10 @@ SAME = {patch_eager_attention_but_use_another}
 STILL_PLAIN = {write_by_data, write_by_numpy}
 ON_EVERY_MODEL = {
     register_another_sdpa,
+    register_another_mask_for_sdpa,
     patch_positions,
+    patch_every_linear_layer,
+    patch_relu,
     patch_a_method_of_a_class,
     hook_every_module,
 }
@@ -359,6 +402,17 @@ def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):  # 
             assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-9)
 
 
+def test_alignments_are_those_of_the_layers_that_are_left(unchanged):
+    unchanged.model.decoder.layers = unchanged.model.decoder.layers[:1]  # the config says 2
+    ids = torch.tensor([[5, 7, 9, 2]])
+    options = {"max_new_tokens": MOST, "return_alignments": True, "alignment_layer": -1}
+    fast = beam_search(unchanged, ids, **options)
+    with plain.plain_decoding():
+        slow = beam_search(unchanged, ids, **options)
+    assert torch.equal(fast.sequences, slow.sequences)
+    torch.testing.assert_close(fast.alignments, slow.alignments)
+
+
 def test_every_change_alters_the_scores(changed, tokenizer):  # noqa: F811
     model, change = changed
     untouched = make_model(len(tokenizer), dropout=0.0)
@@ -397,8 +451,9 @@ def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_pa
 
 def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):  # noqa: F811
     model, change = changed
-    if change in (replace_attention, patch_eager_attention_but_use_another):
-        # One has no weights; those of the other may not be the ones that `sdpa` uses.
+    no_weights = (replace_attention, register_a_mask, register_another_mask_for_sdpa)
+    if change in (*no_weights, patch_eager_attention_but_use_another):
+        # The first three have no weights; those of the last may not be the ones that `sdpa` uses.
         with pytest.raises(ValueError, match="returns no weights"):
             attention_weights(model, tokenizer, *TEXTS, merge_words=False)
         return

@@ -97,8 +97,10 @@ def test_equal_scores_have_no_p_value():
         ((1.23, 0.002), (0.8, 0.01), 500, "B is better than A: +1.2 BLEU (p = 0.002), +0.8 chrF"),
         ((-1.2, 0.002), (-0.8, 0.01), 500, "B is worse than A: -1.2 BLEU (p = 0.002)"),
         ((0.1, 0.4), (0.1, 0.06), 500, "There is no difference between B and A that 500"),
-        ((1.2, 0.002), (0.1, 0.3), 500, "BLEU and chrF do not agree on B and A: +1.2 BLEU"),
-        ((1.2, 0.002), (-0.8, 0.01), 500, "BLEU and chrF do not agree on B and A"),
+        ((1.2, 0.002), (0.1, 0.3), 500, "B is better than A by BLEU alone: +1.2 BLEU"),
+        ((0.1, 0.3), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.1 BLEU"),
+        ((0.0, None), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.0 BLEU, -0.8"),
+        ((1.2, 0.002), (-0.8, 0.01), 500, "BLEU and chrF contradict each other on B and A"),
         ((1.2, 0.002), (0.8, 0.01), 99, "99 sentence(s) are too few to tell B from A: +1.2 BLEU"),
     ],
 )

@@ -98,6 +98,19 @@ def test_beam_search_uses_packed_layers(beams, rows, length, products_of_a_layer
     assert not products.rows
 
 
+def test_an_encoder_that_chooses_its_precision_is_searched():
+    model, batch = make_model().float(), make_sources([9, 3])
+    forward = model.model.encoder.forward
+
+    def in_bfloat16(*args, **kwargs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return forward(*args, **kwargs)
+
+    model.model.encoder.forward = in_bfloat16
+    expected = beam_search(model, *batch, prepack=False)
+    assert torch.equal(beam_search(model, *batch).sequences, expected.sequences)
+
+
 def test_inputs_of_many_rows_use_the_plain_weight(layer, monkeypatch):
     monkeypatch.setattr(onednn, "MOST_ROWS", 6)
     for shape, expected in [((7, 24), []), ((2, 4, 24), []), ((6, 24), [6]), ((2, 3, 24), [6])]:

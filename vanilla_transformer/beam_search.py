@@ -36,7 +36,13 @@ from transformers import (
     PreTrainedModel,
     StoppingCriteriaList,
 )
+from transformers.generation import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    SuppressTokensLogitsProcessor,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
@@ -49,8 +55,6 @@ from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Rang
 # Section 6.1; the defaults of `beam_search` if the generation config has none.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
-# Parts that `generate` builds from settings that this search supports.
-_SERVED = {"SuppressTokensLogitsProcessor", "MaxLengthCriteria", "EosTokenCriteria"}
 
 
 @dataclasses.dataclass
@@ -132,6 +136,11 @@ def beam_search(
         ValueError: An argument, or a setting of the generation config, is out of range, a prefix
             does not fit, or the model's outputs are not finite.
     """
+    if getattr(model, "generation_config", None) is None:
+        raise RequestError(
+            f"Got a {type(model).__name__}, which does not predict tokens; load the model with "
+            "AutoModelForSeq2SeqLM."
+        )
     num_beams = default_beams(model) if num_beams is None else num_beams
     if length_penalty is None:
         length_penalty = getattr(model.generation_config, "length_penalty", None)
@@ -147,6 +156,8 @@ def beam_search(
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
     if sources is None:
         raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
+    if not isinstance(sources, Tensor):
+        raise RequestError(f"The sources are a {type(sources).__name__}; give a torch.Tensor.")
     shape = tuple(sources.shape)
     if len(shape) != (2 if encoder_outputs is None else 3) or 0 in shape:
         raise RequestError(
@@ -161,6 +172,11 @@ def beam_search(
             f"of the shape {shape[:2]}: 1 for each token and 0 for padding."
         )
     mask = attention_mask
+    if mask is not None and mask.device.type == "cpu" and not mask.any(1).all():
+        number = int(mask.any(1).int().argmin()) + 1
+        raise RequestError(
+            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
+        )
     if mask is None:
         mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
     with evaluation_mode(model), torch.inference_mode():
@@ -225,13 +241,21 @@ def paper_beam_search(
         ValueError: An argument is out of range, or this search does not have it.
     """
     config = generation_config
-    wanted = {type(part).__name__ for part in (*logits_processor, *stopping_criteria)}
-    foreign = sorted(wanted - _SERVED) + ["do_sample"] * bool(config.do_sample)
+    parts = (*logits_processor, *stopping_criteria)
+    foreign = {type(part).__name__ for part in parts if not _is_of(config, part)}
+    foreign |= {"do_sample"} if config.do_sample else set()
     if foreign:
         raise RequestError(
-            f"Got {', '.join(foreign)}, which the paper's search does not have; leave them out, or "
-            "call generate without custom_generate."
+            f"Got {', '.join(sorted(foreign))}, which the paper's search does not have; leave them "
+            "out, or call generate without custom_generate."
         )
+    for name in ("eos", "pad", "decoder_start"):
+        given = getattr(config, f"{name}_token_id", None)
+        if given is not None and given != (own := _special_id(model, name)):
+            raise RequestError(
+                f"Got {name}_token_id={given}, but the paper's search takes the model's, {own}; "
+                "leave it out, or set it in model.generation_config."
+            )
     of_prefix = model_kwargs.get("decoder_attention_mask")
     if of_prefix is not None and not of_prefix.all():
         raise RequestError(
@@ -258,6 +282,18 @@ def paper_beam_search(
     if config.return_dict_in_generate:
         return found
     return with_start(model, found.sequences).flatten(0, 1)
+
+
+def _is_of(config: GenerationConfig, part: object) -> bool:
+    """Return whether `generate` built a part of a search from settings that this search reads."""
+    if type(part) is MaxLengthCriteria:
+        return part.max_length == config.max_length
+    if type(part) is EosTokenCriteria:
+        ends = config.eos_token_id
+        return part.eos_token_id.tolist() == (ends if isinstance(ends, list) else [ends])
+    if type(part) is SuppressTokensLogitsProcessor:
+        return part.suppress_tokens.tolist() == list(config.suppress_tokens or ())
+    return False
 
 
 def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
@@ -341,13 +377,23 @@ def _return_weights(model: PreTrainedModel) -> _Undo:
     return lambda: model.set_attn_implementation(before)
 
 
+# The functions for scores and mask of the two implementations whose formula is the paper's.
+EAGER = (eager_attention_forward, eager_mask)
+SDPA = (sdpa_attention_forward, sdpa_mask)
+
+
 def eager_may_replace(model: PreTrainedModel) -> bool:
     """Return whether the attention is transformers' `sdpa`, and `eager` this package's."""
     chosen = model.config._attn_implementation
-    attention = ALL_ATTENTION_FUNCTIONS.get_interface(chosen, eager_attention_forward)
+    return attention_of(chosen) == SDPA and attention_of("eager") == EAGER
+
+
+def attention_of(implementation: str) -> tuple[object, object]:
+    """Return the functions for scores and mask that stand behind an implementation's name."""
     # Looked up where the model's layers find it.
-    eager = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
-    return attention is sdpa_attention_forward and eager is eager_attention_forward
+    eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
+    mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
+    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask
 
 
 def _special_ids(model: PreTrainedModel) -> list[int]:
@@ -432,7 +478,7 @@ def _padded_prefix(
 
 
 def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
-    layers = model.config.decoder_layers
+    layers = len(model.get_decoder().layers)  # users may have left some out
     chosen = max(layers - 2, 0) if layer is None else layer
     Range(-layers, layers - 1).check(alignment_layer=chosen)
     return chosen % layers
@@ -543,7 +589,7 @@ class ModelDecoder:
     def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
         """Return the heads' mean attention to the source at the last position, (B * w, S)."""
         weights = outputs.cross_attentions or ()
-        if len(weights) != self.model.config.decoder_layers:
+        if len(weights) != len(self.model.get_decoder().layers):
             raise RequestError(
                 f"An attention of the model ({self.model.config._attn_implementation}) returns no "
                 'weights; for alignments take another: model.set_attn_implementation("eager").'

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules import module as torch_module
 
 from .errors import RequestError
 
 # Logits in memory at one time: 64 MiB of float32 on a CPU. With smaller chunks, reading the table
 # and adding to its gradient takes long compared to the matrix products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
+_LINEAR_FORWARD = nn.Linear.forward  # as it was imported
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -144,6 +146,15 @@ def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     # The largest probability is exp(highest - log_sum). torch.logsumexp reads the logits more
     # often and is many times slower on a CPU.
     return probs, highest - probs.amax(-1, keepdim=True).log()
+
+
+def is_only_weight(linear: nn.Module) -> bool:
+    """Return whether a module is a linear layer without bias, adapter, hook or new forward."""
+    hooks = linear._forward_hooks or linear._forward_pre_hooks
+    hooks = hooks or linear._backward_hooks or linear._backward_pre_hooks
+    hooks = hooks or torch_module._has_any_global_hook()
+    replaced = "forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD
+    return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)
 
 
 def smoothed_cross_entropy(

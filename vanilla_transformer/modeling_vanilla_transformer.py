@@ -35,7 +35,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .input_checks import check_ids, check_mask, check_prefix_mask, check_states
-from .loss import smoothed_cross_entropy
+from .loss import is_only_weight, smoothed_cross_entropy
 from .ranges import EXTRA_TOKENS
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -324,13 +324,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             raise RequestError("The source has a vocabulary of its own; both sizes are fixed.")
         self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
-
-
-def is_only_weight(linear: nn.Module) -> bool:
-    """Return whether a module is a linear layer without bias, adapter, hook or new forward."""
-    changed = linear._forward_hooks or linear._forward_pre_hooks or "forward" in linear.__dict__
-    changed = changed or linear._backward_hooks or linear._backward_pre_hooks
-    return type(linear) is nn.Linear and linear.bias is None and not changed
 
 
 class Stack(VanillaTransformerPreTrainedModel):

@@ -145,17 +145,20 @@ def verdict(
             f"{num_sentences} sentence(s) are too few to tell {other} from {first}: {numbers}; "
             f"take {FEWEST_SENTENCES} or more."
         )
-    signs = {
-        difference > 0
-        for difference, p_value in differences.values()
+    better = {
+        label: difference > 0
+        for label, (difference, p_value) in differences.items()
         if p_value is not None and p_value < ALPHA
     }
-    clear = [p_value is not None and p_value < ALPHA for _, p_value in differences.values()]
-    if not any(clear):
+    if not better:
         return (
             f"There is no difference between {other} and {first} that {num_sentences} sentences "
             f"can show: {numbers}."
         )
-    if all(clear) and len(signs) == 1:
-        return f"{other} is {'better' if signs.pop() else 'worse'} than {first}: {numbers}."
-    return f"BLEU and chrF do not agree on {other} and {first}: {numbers}; take more sentences."
+    if len(set(better.values())) == 2:
+        return f"BLEU and chrF contradict each other on {other} and {first}: {numbers}."
+    (label, is_better), *agreeing = better.items()
+    found = f"{other} is {'better' if is_better else 'worse'} than {first}"
+    if agreeing:
+        return f"{found}: {numbers}."
+    return f"{found} by {label} alone: {numbers}; take more sentences."

@@ -6,7 +6,9 @@ once, the same product takes a quarter to two thirds of the time. The operators 
 (its compiler emits them). Only this file uses them; without them, it leaves the product to torch.
 
 A packed copy is used only as long as its parameters are unchanged. A search compares all of them
-before it begins, since a write through `.data` or NumPy does not raise their version counter.
+before it begins, since a write through `.data` or NumPy does not raise their version counter. The
+comparison notices any single write; a write to a few entries of one row whose sum stays the same,
+such as two that trade places, can escape it. After such a write call `release(model)`.
 """
 
 import functools
@@ -38,7 +40,7 @@ class _Seen(NamedTuple):
     """A fingerprint of a parameter, to notice changes."""
 
     identity: tuple[object, ...]
-    sums: Tensor  # of each row's bits as integers: a write to any entry changes one
+    sums: Tensor  # of each row's bits as integers: a single write to any entry changes one
     sample: Tensor  # entries of every row and column: swapped columns do not change the sums
 
 
@@ -92,7 +94,8 @@ class _Packing(TemporaryForward):
         self.product: PackedLinear | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if _has_many_rows(x):
+        # The encoder may be anything, and switch autocast on or change the dtype of its states.
+        if _has_many_rows(x) or not _can_pack() or x.dtype != self.module.weight.dtype:
             return nn.functional.linear(x, self.module.weight, self.module.bias)
         if self.product is None:
             self.product = packed_linear(self.module)

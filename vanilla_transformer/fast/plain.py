@@ -18,16 +18,13 @@ from typing import TypeGuard
 from torch import nn
 from torch.nn.modules import module as torch_module
 from transformers import PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import output_capturing
 
-from ..beam_search import FASTER_DECODERS
+from ..beam_search import EAGER, FASTER_DECODERS, SDPA, attention_of
 from ..modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
-    eager_attention_forward,
 )
 
 logger = logging.getLogger(__name__)
@@ -61,7 +58,9 @@ _AS_IMPORTED = {owner: _functions(owner) for owner in _OWNERS}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
 _AS_IMPORTED[nn.functional] = {
     name: vars(nn.functional)[name]
-    for name in ("dropout", "embedding", "layer_norm", "linear", "scaled_dot_product_attention")
+    for name in (
+        *("dropout", "embedding", "layer_norm", "linear", "relu", "scaled_dot_product_attention"),
+    )
 }
 
 
@@ -143,8 +142,7 @@ def change_of(module: nn.Module) -> str | None:
 
 def _attention_change(attention: MultiHeadAttention) -> str | None:
     chosen = attention.config._attn_implementation
-    formula = ALL_ATTENTION_FUNCTIONS.get_interface(chosen, eager_attention_forward)
-    if formula not in (eager_attention_forward, sdpa_attention_forward):
+    if attention_of(chosen) not in (EAGER, SDPA):
         return f" computes its attention by {chosen!r}"
     return None
 
