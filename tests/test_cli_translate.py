@@ -133,12 +133,13 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     ("last", "message"),
     [
         (b"sch\xf6n", "source.txt, line 301, is not UTF-8"),
-        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is not UTF-8"),
+        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary"),
+        (b"g\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary; save it as UTF-8"),
         (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 301 has "),
         (b"a" * (MAX_SOURCE_CHARACTERS + 1), "Input 301 has 65537 characters, but 65536 are"),
         (b"a" * (LINE_BYTES + 1), "source.txt, line 301, is longer than 1 MiB"),
     ],
-    ids=["latin1", "utf-16", "tokens", "characters", "bytes"],
+    ids=["latin1", "utf-16 with a mark", "utf-16", "tokens", "characters", "bytes"],
 )
 @pytest.mark.parametrize("as_input", [False, True])
 def test_file_with_a_bad_line_is_refused_before_translation(

@@ -163,6 +163,15 @@ def test_files_that_do_not_load_give_a_one_line_error(run, capsys, command, dama
     assert not Path("out").exists()
 
 
+def test_an_interrupted_run_is_said_to_have_checkpoints(run, capsys):
+    (run / "config.json").unlink()
+    (run / "recipe.yaml").touch()
+    (run / "checkpoints").mkdir()
+    line = error_of(["translate", "run", "source.txt"], capsys)
+    assert "run holds no trained model yet, because its training did not end" in line
+    assert line.endswith("give a checkpoint in run/checkpoints.")
+
+
 @pytest.mark.parametrize(
     ("kind", "package", "vocabulary"),
     [

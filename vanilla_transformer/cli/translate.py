@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 from ..errors import RequestError, quoted
 from ..ranges import COUNT, NUM_BEAMS, Range
 from ..recipes.recipe import make_recipe
-from ..storage.reading import LINE_BYTES, errors_naming, read_lines
+from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, read_lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -490,6 +490,8 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"
                 raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")
+            if b"\0" in raw:
+                raise RequestError(f"{name}, line {number}, {IS_NO_TEXT}")
             try:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from ..errors import RequestError
-from ..storage.reading import LINE_BYTES, errors_naming, read_lines
+from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, read_lines
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -340,10 +340,7 @@ def _lines(path: Path) -> Iterator[bytes]:
                 if number == 1 and line.startswith(_GZIP) and not is_gzip:
                     raise RequestError(f"{path} is a gzip file; give it a name that ends in .gz.")
                 if number == 1 and (line.startswith(_UTF_16) or b"\0" in line):
-                    raise RequestError(
-                        f"{path} is UTF-16 or binary; save it as UTF-8, or convert it: "
-                        "iconv -f UTF-16 -t UTF-8."
-                    )
+                    raise RequestError(f"{path} {IS_NO_TEXT}")
                 yield line
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise RequestError(

@@ -18,6 +18,7 @@ from ..errors import RequestError
 # Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML.
 JSON_BYTES = 512 * 2**20
 YAML_BYTES = 2**20
+IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8."
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 _REASON = 200  # characters of a library's message that an error repeats
 _COPY = "copy or download it again"

@@ -33,6 +33,7 @@ from transformers import (
 from ..errors import RequestError
 from ..target_tokenizer import target_tokenizer
 from .reading import read_json
+from .run_files import CHECKPOINTS, RECIPE
 
 logger = logging.getLogger(__name__)
 
@@ -244,6 +245,11 @@ def nothing_trained(directory: Path, missing: str) -> RequestError:
     """Return the error for a directory that lacks a file of every model, or does not exist."""
     if not directory.exists():
         return RequestError(f"There is no folder {directory}; give a run directory.")
+    if (directory / RECIPE).is_file() and (directory / CHECKPOINTS).is_dir():
+        return RequestError(
+            f"{directory} holds no trained model yet, because its training did not end; repeat the "
+            f"command that started it, or give a checkpoint in {directory / CHECKPOINTS}."
+        )
     return RequestError(f"{directory} holds no trained model (no {missing}); give a run directory.")
 
 
