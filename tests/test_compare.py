@@ -219,9 +219,15 @@ def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_
     same, other = (
         compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
     )
+    assert run_notes(same) == run_notes(other) == []  # greedy search has no other settings
+    for run in (*same["runs"], *other["runs"]):
+        run["num_beams"] = 4
     assert run_notes(same) == []
     (note,) = run_notes(other)
     assert "length_penalty 1.5 -> 0.6; early_stopping True -> False" in note
+    other["runs"][1]["num_beams"] = 1
+    (note,) = run_notes(other)
+    assert note.endswith("which by itself changes scores: num_beams 4 -> 1.")
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):

@@ -197,6 +197,7 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
     assert "mean of the last" not in card  # only said of the run's own weights
+    assert "checkpoints_to_average" not in card
 
 
 def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):

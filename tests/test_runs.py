@@ -510,7 +510,7 @@ def test_run_cannot_be_shortened(finished, tmp_path):
 def test_another_recipe_is_rejected_with_its_differences(finished):
     recipe, run, _ = finished
     other = dataclasses.replace(recipe, dropout=0.3, batch_tokens=512, num_beams=2)
-    with pytest.raises(ValueError, match=r"\(dropout: None -> 0\.3; batch_tokens: 256 -> 512\)"):
+    with pytest.raises(ValueError, match=r"\(dropout: not set -> 0\.3; batch_tokens: 256 -> 512\)"):
         run_recipe(other, run)
     with pytest.raises(ValueError, match="holds a run already"):
         run_recipe(recipe, run, resume=False)
@@ -578,7 +578,7 @@ def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, m
     longer = run_recipe(dataclasses.replace(recipe, max_steps=3), tmp_path / "run")
     assert longer["data"] == facts
     for value in (0, 5):
-        with pytest.raises(RequestError, match=f"held_out_pairs: None -> {value}"):
+        with pytest.raises(RequestError, match=f"held_out_pairs: not set -> {value}"):
             run_recipe(dataclasses.replace(recipe, held_out_pairs=value), tmp_path / "run")
     with pytest.raises(RequestError, match="got 500 pairs to hold out"):
         run_recipe(dataclasses.replace(recipe, held_out_pairs=500), tmp_path / "none")

@@ -111,9 +111,9 @@ def load_pairs(
         if strict:
             raise RequestError(f"got malformed lines: {examples}. Repair or remove them.")
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
-    origin = "" if kind_of(source) == "pairs" else f" from {reader.name}"
-    first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
-    logger.info("%d pairs%s; the first: %s -> %s.", len(dataset), origin, *first)
+    if kind_of(source) != "pairs":  # pairs in memory were named when they were read
+        first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
+        logger.info("%d pairs from %s; the first: %s -> %s.", len(dataset), reader.name, *first)
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 

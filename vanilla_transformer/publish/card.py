@@ -348,7 +348,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
     if own is not None and run is not None and "recipe" not in own:
         # Another average of the run's checkpoints, or one of them; which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}
-        return {**known, **measured, "averaged_checkpoints": []}, False
+        recipe = dict(known["recipe"], checkpoints_to_average=None)
+        return {**known, **measured, "recipe": recipe, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None or run is None
 
 

@@ -573,9 +573,9 @@ class Recipe:
     def differences(self, other: "Recipe") -> list[str]:
         """Return the options in which two recipes differ, as `name: this -> other`."""
         return [
-            f"{field.name}: {getattr(self, field.name)!r} -> {getattr(other, field.name)!r}"
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(other, field.name)
+            f"{name}: " + " -> ".join("not set" if value is None else repr(value) for value in both)
+            for name in vars(self)
+            if (both := [getattr(self, name), getattr(other, name)])[0] != both[1]
         ]
 
     def to_yaml(self) -> str:
@@ -723,7 +723,7 @@ def _without_inherited(values: dict[str, Any], model: object) -> dict[str, Any]:
     inherited = [field.name for field in fields if field.metadata["inherited"]]
     replaced = ", ".join(f"{name} {values[name]}" for name in inherited if values.get(name))
     if replaced:
-        message = "Model and tokenizer come from %s, not from the recipe (%s)."
+        message = "Model and tokenizer come from %s; of the recipe these are ignored: %s."
         logger.info(message, quoted(model), replaced)
     return {name: value for name, value in values.items() if name not in inherited}
 

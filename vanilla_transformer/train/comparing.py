@@ -242,7 +242,7 @@ def _translate_by_turns(
 
 
 def _search_of(model: PreTrainedModel) -> dict[str, object]:
-    """Return the search settings of the model's generation config other than the beams."""
+    """Return the settings of the model's generation config that matter with several beams."""
     search = model.generation_config
     alpha = search.length_penalty
     return {
@@ -288,15 +288,18 @@ def run_notes(comparison: Comparison) -> list[str]:
     for run in others:
         if run["differences"]:
             notes.append(f"{first['name']} and {run['name']}: {'; '.join(run['differences'])}.")
-        differing = [
-            f"{name} {first['search'][name]} -> {value}"
-            for name, value in run["search"].items()
-            if value != first["search"][name]
-        ]
+        beams = [first["num_beams"], run["num_beams"]]
+        differing = [f"num_beams {beams[0]} -> {beams[1]}"] * (beams[0] != beams[1])
+        if min(beams) > 1:  # greedy search has no other settings
+            differing += [
+                f"{name} {first['search'][name]} -> {value}"
+                for name, value in run["search"].items()
+                if value != first["search"][name]
+            ]
         if differing:
             notes.append(
                 f"{first['name']} and {run['name']} search differently, which by itself "
-                f"changes scores: {'; '.join(differing)} (generation_config.json)."
+                f"changes scores: {'; '.join(differing)}."
             )
     return notes
 
