@@ -501,12 +501,13 @@ def test_card_says_what_was_chosen_on_validation_pairs(tmp_path):
     card = render_card(content)
     assert card_problems(card, pictures(tmp_path)) == []
     assert (
-        "The weights are the mean of the last 2 checkpoints. This number (the recipe allows 20) "
-        "and the length penalty 1.5 of the search have the best BLEU on 200 validation pairs."
+        "The weights are the mean of the last 2 checkpoints. Of the numbers tried, up to 20, "
+        "this one and the length penalty 1.5 of the search have the best BLEU on 200 validation "
+        "pairs."
     ) in card.text
     assert "| `length_penalty` | 1.5 | 0.6 |" in card.text
     del content["chosen_on_validation"]["length_penalty"]
-    assert "(the recipe allows 20) has the best BLEU on 200 validation" in render_card(content).text
+    assert "tried, up to 20, this one has the best BLEU on 200" in render_card(content).text
 
 
 def test_runs_choice_is_not_reported_for_another_average(tmp_path):
@@ -743,7 +744,7 @@ def test_cards_example_is_a_correct_translation_if_there_is_one():
     for text in (render_card(content).text, render_card(facts()).text):
         assert "The last one is" not in text
     assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
-    told = "The last one is the first whose translation equals its reference"
+    told = "The last sample is chosen differently: it is the first whose translation equals its"
     wrong = {**last, "translation": "wrong"}
     assert told in render_card(facts(samples=[wrong, wrong, wrong, last])).text
     # The published form may translate otherwise than the run, which chose the last sample.

@@ -109,7 +109,7 @@ def table(
                 round(rounds[-1].own_mib),
             ]
         )
-    columns = ["Contender", "sentences/s", f"it / {baseline}", "BLEU", "same as the first"]
+    columns = ["Contender", "sentences/s", f"speed / {baseline}", "BLEU", "same as the first"]
     columns += ["peak RSS, MiB", "own, MiB"]
     title = "Text to text, beam 4, a process each"
     return {"title": title, "columns": columns, "rows": rows}

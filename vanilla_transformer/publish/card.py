@@ -413,7 +413,7 @@ def check_licenses(license: str | None, data_license: str | None) -> tuple[str, 
     if not license:
         raise RequestError(
             "got no licence; give the model's with --license, as the Hub names it: apache-2.0, "
-            "cc-by-4.0, cc-by-nc-4.0, other ... Only you can know it."
+            "cc-by-4.0, cc-by-nc-4.0, other ..."
         )
     if not _LICENSE.fullmatch(license):
         raise RequestError(

@@ -190,7 +190,8 @@ def _prepare(
     texts = validation_pairs(pinned_recipe)
     test_sets = evaluation_sets(pinned_recipe)
     report = pair_report(pairs)
-    hint = "the last three are left out" if recipe.clean else "--clean leaves out the last three"
+    kinds = "duplicates, copies and odd ratios"
+    hint = f"{kinds} are left out" if recipe.clean else f"--clean leaves out {kinds}"
     logger.info("Training pairs: %s; %s.", describe_report(report), hint)
     shared = _shared_with_training(recipe, pairs, {"validation": texts, **test_sets})
     identity = {**identity, "held_out_pairs": 0}
@@ -200,8 +201,8 @@ def _prepare(
         identity["held_out_pairs"] = len(test)
         if recipe.init_from is not None and len(test):
             logger.warning(
-                "The pairs held out for validation and test may be training pairs of %s, and "
-                "flatter the model; give --validation-file and --test-file if they are.",
+                "The pairs held out for validation and test may be training pairs of %s, which "
+                "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
     if write:  # only now, so that unreadable pairs leave no directory behind
@@ -254,7 +255,7 @@ def _shared_with_training(
     for name, count in counts.items():
         if count:
             logger.warning(
-                "%d of %d %s pairs are training pairs too: scores on them flatter the model.",
+                "%d of %d %s pairs are training pairs too: they make the scores too high.",
                 count,
                 len(sets[name]),
                 name,

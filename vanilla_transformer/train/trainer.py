@@ -94,7 +94,7 @@ class TrainingInterrupted(Exception):
         super().__init__(
             f"{stopped} before the first checkpoint. Run the same command to start again."
             if checkpoint is None
-            else f"{stopped}; {checkpoint} is whole. Run the same command again to resume."
+            else f"{stopped}; {checkpoint} is complete. Run the same command again to resume."
         )
 
 
@@ -313,8 +313,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
         if updates <= warmup and warms_up and self.is_world_process_zero():
             logger.warning(
-                "The run ends after %d updates, and warm-up takes %d: it will have learned little. "
-                "Give more updates, or a shorter warm-up.",
+                "The run ends after %d updates, and warm-up takes %d: the model will have learned "
+                "little. Give more updates, or a shorter warm-up.",
                 updates,
                 warmup,
             )
@@ -354,7 +354,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self._draw_apart(update=0)
         if self._bpe_dropout is not None and self.is_world_process_zero():
             logger.info(
-                "Tokens are split at random (bpe_dropout %g), and counted after that.",
+                "BPE-dropout %g splits words at random; numbers of tokens include this.",
                 self.args.bpe_dropout,
             )
         conditions |= {"world_size": self.args.world_size, "hardware": hardware()}
@@ -776,7 +776,7 @@ class _Signals:
             raise KeyboardInterrupt
         self.received = signum
         logger.warning(
-            "%s: will write a checkpoint after this update and stop; repeat it to stop at once.",
+            "%s: the training stops after this update and a checkpoint; repeat it to stop at once.",
             signal.Signals(signum).name,
         )
 
