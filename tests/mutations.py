@@ -1550,7 +1550,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/run_directory.py",
-        "if changed and _trained(run):",
+        "if changed and trained:",
         "if False:",
         "test_runs.py::test_changed_training_pairs_are_rejected_after_training_began",
     ),

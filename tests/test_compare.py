@@ -241,7 +241,7 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     capsys.readouterr()  # what the run has logged
     columns = ("--source-column", "de", "--target-column", "en")
     line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
-    assert "Got source_column, target_column, with which other pairs" in line
+    assert "Got source_column, target_column. This would hold out other pairs" in line
     pairs.write_text(pairs.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     said = f"held out of {pairs}, which is gone or has changed"
     assert said in error_of(capsys, "evaluate", tmp_path / "run")

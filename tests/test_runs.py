@@ -36,6 +36,7 @@ from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import choosing, report, run_directory
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
+from vanilla_transformer.train.comparing import compare_runs
 from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_directory import check_output, check_shared, training_lock
@@ -308,7 +309,12 @@ def test_wider_search_of_a_greedy_run_has_the_recipes_settings(finished, monkeyp
     monkeypatch.setattr(module, "evaluate_model", watch)
     evaluate_run(copy, num_beams=2)
     evaluate_run(copy)
-    assert searched == [[1.5, True], [None, None]]
+    compared = compare_runs([copy, copy], num_beams=2)["runs"][0]["search"]
+    assert compared == {"length_penalty": 1.5, "early_stopping": True}
+    other = dataclasses.replace(other, length_penalty=None)
+    (copy / "recipe.yaml").write_text(other.to_yaml(), encoding="utf-8")
+    evaluate_run(copy, num_beams=2)
+    assert searched == [[1.5, True], [None, None], [None, True]]
 
 
 def test_generation_config_has_the_search_used_for_evaluation(finished, monkeypatch, tmp_path):

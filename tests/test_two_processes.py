@@ -301,7 +301,7 @@ def test_only_the_first_of_two_processes_writes_the_run(finished):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["devices"] == 2
     printed = [(finished / f"printed-{rank}.txt").read_text() for rank in range(2)]
-    assert [text.count("Model, curves, samples and metrics are in") for text in printed] == [1, 0]
+    assert [text.count("The model and its metrics are in") for text in printed] == [1, 0]
     (samples,) = metrics["samples"].values()
     assert printed[0].count("\n    translation ") == 3
     assert f"\n\n    source      {samples[2]['source']}\n" in printed[0]
@@ -419,7 +419,7 @@ def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
     tiny_recipe(tmp_path)
     codes, said = two_machines(tmp_path, [tmp_path / "run", tmp_path / "run"])
     assert codes == [0, 0], said
-    assert [text.count("Model, curves, samples and metrics are in") for text in said] == [1, 0]
+    assert [text.count("The model and its metrics are in") for text in said] == [1, 0]
     states = (tmp_path / "run" / "checkpoints" / "checkpoint-9").glob("rng_state_*.pth")
     assert sorted(path.name for path in states) == ["rng_state_0.pth", "rng_state_1.pth"]
 

@@ -32,8 +32,9 @@ from .ranges import COUNT, EXTRA_TOKENS, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 
-# Limits of one source: the tokens that the default budget holds with four beams, and 16 characters
-# for each. Decoding takes a step for each token, and attention grows with the square of the length.
+# Limits of one source. With four beams, 4096 tokens fill the default budget of a batch; a text may
+# have 16 characters for each. Decoding takes a step for each token, and attention grows with the
+# square of the length.
 MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
 # Arguments that the paper's search supports.
@@ -150,7 +151,9 @@ def translate(
         max_sentences: Most sentences in a batch.
         window: Most sentences in memory at a time.
         progress: Whether to show a progress bar.
-        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
+        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
+            `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
+            source (Section 6.1), whatever limit the generation config has.
 
     Returns:
         An iterator over one translation per sentence, which reads nothing before its first step.

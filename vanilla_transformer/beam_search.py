@@ -317,7 +317,9 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 
 _Undo = Callable[[], None]
-_CHANGES: dict[tuple[int, object], tuple[int, list[_Undo]]] = {}  # users and undos, while any
+_CHANGES: dict[
+    tuple[int, object], tuple[int, list[_Undo]]
+] = {}  # by model and change: its users and undos
 _CHANGING = Lock()
 
 
@@ -648,7 +650,10 @@ def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
 
 
 def keep_order(keep: Tensor) -> Tensor:
-    """Return the indices to keep, (B',): those from B' on fill the gaps among the others."""
+    """Return the indices of the entries to keep, (B',).
+
+    Those below B' stay in their places; the others fill the places that became free.
+    """
     kept = keep.nonzero().squeeze(1)
     order = torch.arange(kept.numel(), device=keep.device)
     holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
@@ -828,7 +833,7 @@ class Search:
 
     def result(self) -> dict[str, Tensor]:
         """Return the fields of `BeamSearchOutput`, in the order of the sources."""
-        longest = max((tokens.size(-1) for _, _, _, tokens, *_ in self.results), default=0)
+        longest = max(tokens.size(-1) for _, _, _, tokens, *_ in self.results)
         parts = []
         for sentences, scores, finished, tokens, *alignments in self.results:
             room = longest - tokens.size(-1)

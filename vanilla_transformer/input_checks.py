@@ -2,8 +2,9 @@
 """Checks of a model's inputs: errors that say what was got and what is allowed.
 
 Types and shapes are always checked. Values are checked on a CPU only, since reading them would
-stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Nothing is
-checked while a graph is traced.
+stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Only
+`check_prefix_mask` reads a mask on any device, once in a call of `generate`. Nothing is checked
+while a graph is traced.
 
 Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 """

@@ -534,7 +534,8 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # For whole translations. A training run saves the beams of Section 6.1 with its model.
+        # Without a limit, `generate` would stop after 20 tokens. A training run saves the beams of
+        # Section 6.1 with its model.
         self.generation_config.max_new_tokens = config.max_position_embeddings
         self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
@@ -619,7 +620,7 @@ class VanillaTransformerForConditionalGeneration(
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
-        """Note whether the call itself bounds the new tokens, which the next method must keep."""
+        """Record whether the call limits the new tokens; the next method keeps that limit."""
         prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
         given, own = kwargs.get("max_new_tokens") is not None, self.generation_config.max_new_tokens
         prepared.bounded_by_call = given or prepared.max_new_tokens not in (None, own)  # type: ignore[attr-defined]
@@ -632,7 +633,7 @@ class VanillaTransformerForConditionalGeneration(
         """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
         own = generation_config.max_new_tokens
         if own is not None and not getattr(generation_config, "bounded_by_call", False):
-            if not kwargs["has_default_max_length"]:  # our bound would override the caller's
+            if not kwargs["has_default_max_length"]:  # the caller's max_length
                 generation_config.max_new_tokens = None
                 generation_config.bounded_by_call = True  # type: ignore[attr-defined]
             else:

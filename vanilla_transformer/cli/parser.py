@@ -157,9 +157,9 @@ def _configure_logging() -> None:
     package.setLevel(logging.INFO if is_first_process() else logging.WARNING)
 
 
-def _short(text: str, most: int = 300) -> str:
+def _short(text: str) -> str:
     """Return the text, shortened to what fits an error message."""
-    return text if len(text) <= most else f"{text[:most]} ..."
+    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 def _line_for(error: Exception) -> str | None:

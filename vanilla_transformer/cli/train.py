@@ -98,7 +98,7 @@ def _train(options: argparse.Namespace) -> int:
     if is_first_process():
         print_scores(metrics["scores"])
         _print_samples(metrics.get("samples", {}))
-        print(f"Model, curves, samples and metrics are in {output_dir}. Next:")
+        print(f"The model and its metrics are in {output_dir}. Next:")
         print(f"  {_program()} translate {output_dir} FILE")
         if recipe.generated:
             print(_NEXT.format(program=_program()))
@@ -113,11 +113,11 @@ def _program() -> str:
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
-def _print_samples(samples: Mapping[str, Sequence["Sample"]], count: int = 3) -> None:
+def _print_samples(samples: Mapping[str, Sequence["Sample"]]) -> None:
     """Print the first samples; metrics of earlier versions have none."""
     from ..train.report import sample_text
 
-    chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:count]
+    chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:3]
     if chosen:
         print("\n\n".join(["", *map(sample_text, chosen), ""]))
 

@@ -395,7 +395,7 @@ class PairCollator:
 
     Args:
         pad_token_id: id that pads `input_ids`.
-        label_pad_id: id that pads `labels`; the loss ignores these positions.
+        label_pad_id: id that pads `labels`; the model's loss leaves out only -100.
         pad_to_multiple_of: number that widths are a multiple of. None for no rounding.
         vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
             with an assertion that does not name them. None for no check.

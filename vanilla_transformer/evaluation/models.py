@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import encode, length_sorted_batches, pad_ids, translate
+from ..batch_translation import decode, encode, length_sorted_batches, pad_ids, translate
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..storage.metrics import Perplexity, TestTexts
-from ..target_tokenizer import target_ids, target_tokenizer
+from ..target_tokenizer import target_ids
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 
 if TYPE_CHECKING:
@@ -173,9 +173,7 @@ def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
     """
     rows = np.asarray(ids)
     rows = np.where(rows < 0, tokenizer.pad_token_id, rows)
-    return target_tokenizer(tokenizer).batch_decode(
-        rows.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
+    return decode(tokenizer, torch.from_numpy(rows))
 
 
 def trainer_metrics(

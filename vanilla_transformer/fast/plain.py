@@ -125,25 +125,21 @@ def change_of(module: nn.Module) -> str | None:
         hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
         if any(getattr(hook, "__module__", None) not in _HARMLESS for hook in hooks):
             return " has hooks"
-    if not _method_names(kind.__mro__).isdisjoint(module.__dict__):
-        for name in module.__dict__.keys() & _method_names(kind.__mro__):
-            own = module.__dict__[name]
-            # A program that wraps `forward` may later restore it by assigning the method itself.
-            is_method = getattr(own, "__func__", None) is getattr(kind, name)
-            if not is_method and not isinstance(own, TemporaryForward):
-                return f" has a {name} of its own"
+    for name in module.__dict__.keys() & _method_names(kind.__mro__):
+        own = module.__dict__[name]
+        # A program that wraps `forward` may later restore it by assigning the method itself.
+        is_method = getattr(own, "__func__", None) is getattr(kind, name)
+        if not is_method and not isinstance(own, TemporaryForward):
+            return f" has a {name} of its own"
     for name, parameter in module._parameters.items():
         if parameter is not None and type(parameter) is not nn.Parameter:
             return f" holds its {name} as a {type(parameter).__name__}"
     if isinstance(module, nn.Linear) and module._parameters.keys() != {"weight", "bias"}:
         return " computes its weight"
-    return _attention_change(module) if isinstance(module, MultiHeadAttention) else None
-
-
-def _attention_change(attention: MultiHeadAttention) -> str | None:
-    chosen = attention.config._attn_implementation
-    if attention_of(chosen) not in (EAGER, SDPA):
-        return f" computes its attention by {chosen!r}"
+    if isinstance(module, MultiHeadAttention):
+        chosen = module.config._attn_implementation
+        if attention_of(chosen) not in (EAGER, SDPA):
+            return f" computes its attention by {chosen!r}"
     return None
 
 

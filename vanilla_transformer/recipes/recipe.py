@@ -88,8 +88,8 @@ def _option(
         config: fields of `VanillaTransformerConfig` that it sets, all to the same value. The
             paper's value then comes from the preset.
         argument: field of `VanillaTransformerTrainingArguments` that it sets.
-        strategy: training argument that says what `argument` counts: "steps", or "no" if it is 0.
-            Without a recipe it may also be "epoch".
+        strategy: the training argument that belongs to `argument`. A recipe sets it to "steps", or
+            to "no" if the option is 0; a user's own arguments may say "epoch".
         inherited: whether it describes the model or its tokenizer, which `init_from` provides.
         paper: the paper's value; None if the paper has no such setting.
         big: the paper's value for the big model, if it differs.
@@ -673,8 +673,10 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
         name_or_path: name or path, such as `demo` or `my/recipe.yaml`.
         overrides: values that override the file's; strings are converted to the option's type. A
             preset replaces all that the file says about the model; `init_from` replaces that and
-            the tokenizer. Other training pairs discard what the file says about its own pairs,
-            and one way to set the learning rate replaces the other.
+            the tokenizer. Other training pairs replace the file's own, with their source, licence
+            and data set options; if they are of another kind (files instead of a data set), the
+            file's columns go too, and with them its validation and test files. One way to set the
+            learning rate replaces the other.
 
     Returns:
         The recipe, with every value checked.
@@ -751,15 +753,17 @@ def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[s
     if len(given) > 1:
         raise RequestError(f"got {' and '.join(given)}; give one of them.")
     if given and overrides[given[0]] != values.get(given[0]):
-        # What a recipe says about its own pairs does not hold for these. Only the columns do, if
-        # both are files; else the other files, which have them too, could not be read.
+        # Source, licence and data set options describe the recipe's own pairs. Its columns are kept
+        # only if the new pairs are of the same kind. Its validation and test files cannot be read
+        # without those columns, so they go with them.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
         columns = [name for name in ("source_column", "target_column") if values.get(name)]
         if columns and values.get(given[0]) is None:
             files = [f"{split}_file" for split in ("validation", "test")]
             of_columns = columns + [name for name in files if values.get(name)]
             left_out = ", ".join(f"{n} {values[n]}" for n in of_columns if n not in overrides)
-            logger.info("The recipe's own values are not used with other pairs: %s.", left_out)
+            if left_out:
+                logger.info("The recipe's own values are not used with other pairs: %s.", left_out)
             untrue |= {*of_columns}
         values = {name: value for name, value in values.items() if name not in untrue}
     values = {**values, **overrides}

@@ -22,7 +22,7 @@ from ..storage.markdown import markdown_table
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
-from .evaluating import overridden, recipe_and_test_sets
+from .evaluating import overridden, recipe_and_test_sets, search_of
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
@@ -88,11 +88,10 @@ class _Run:
     seconds: float = 0.0
 
     def translate(self, sources: list[str], batch_tokens: int) -> list[str]:
-        beams = self.recipe.num_beams
-        found = translate(
-            self.model, self.tokenizer, sources, batch_tokens=batch_tokens, num_beams=beams
+        search = search_of(self.recipe, self.model)
+        return list(
+            translate(self.model, self.tokenizer, sources, batch_tokens=batch_tokens, **search)
         )
-        return list(found)
 
 
 def compare_runs(
@@ -141,7 +140,7 @@ def compare_runs(
                 "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
                 "megabytes": _megabytes(Path(run.name)),
                 "num_beams": run.recipe.num_beams,
-                "search": _search_of(run.model),
+                "search": _search_of(run),
                 "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs
@@ -241,13 +240,13 @@ def _translate_by_turns(
                 bar.update(len(part))
 
 
-def _search_of(model: PreTrainedModel) -> dict[str, object]:
-    """Return the settings of the model's generation config that matter with several beams."""
-    search = model.generation_config
-    alpha = search.length_penalty
+def _search_of(run: _Run) -> dict[str, object]:
+    """Return the settings of a run's search that matter with several beams."""
+    saved, given = run.model.generation_config, search_of(run.recipe, run.model)
+    alpha = given.get("length_penalty", saved.length_penalty)
     return {
         "length_penalty": LENGTH_PENALTY_OF_THE_PAPER if alpha is None else alpha,
-        "early_stopping": search.early_stopping is True,
+        "early_stopping": given.get("early_stopping", saved.early_stopping) is True,
     }
 
 

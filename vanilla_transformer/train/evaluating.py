@@ -129,8 +129,8 @@ def recipe_and_test_sets(
         # Which pairs are held out depends on their texts.
         if other := sorted({"pair", "source_column", "target_column"} & overrides.keys()):
             raise RequestError(
-                f"Got {', '.join(other)}, with which other pairs of {run} would be held out for "
-                "the test, most of them training pairs; give --test-file too."
+                f"Got {', '.join(other)}. This would hold out other pairs of {run} for the test, and "
+                "the model was trained on most of them; give --test-file too."
             )
         _, _, test = held_out(recipe_of_pairs, training_pairs(recipe_of_pairs))
         sets = {"test": test}
@@ -168,6 +168,18 @@ def _add_samples(run: Path, samples: dict[str, list[Sample]]) -> None:
     logger.info("Added samples to %s, %d of each test set.", run / METRICS, count)
 
 
+def search_of(recipe: Recipe, model: PreTrainedModel) -> dict[str, Any]:
+    """Return the arguments of a run's search: the recipe's beams, and what the model lacks."""
+    search: dict[str, Any] = {"num_beams": recipe.num_beams}
+    if recipe.num_beams > 1 and model.generation_config.length_penalty is None:
+        # A model that was saved for one beam has no settings of a wider search.
+        if recipe.length_penalty is not None:
+            search["length_penalty"] = recipe.length_penalty
+        if recipe.stop_search_early:
+            search["early_stopping"] = True
+    return search
+
+
 def score_test_set(
     recipe: Recipe,
     model: PreTrainedModel,
@@ -177,12 +189,6 @@ def score_test_set(
 ) -> TestTexts:
     """Translate a test set as the recipe says; return its scores and its texts."""
     _, language = recipe.languages
-    search: dict[str, Any] = {"num_beams": recipe.num_beams}
-    shipped = model.generation_config.length_penalty
-    if recipe.num_beams > 1 and shipped is None and recipe.length_penalty is not None:
-        # A model that was saved for one beam has no settings of a wider search.
-        search["length_penalty"] = recipe.length_penalty
-        search["early_stopping"] = recipe.stop_search_early
     result = evaluate_model(
         model,
         tokenizer,
@@ -192,7 +198,7 @@ def score_test_set(
         kinds=test_set.kinds,
         batch_tokens=batch_tokens,
         progress=sys.stderr.isatty(),
-        **search,
+        **search_of(recipe, model),
     )
     result["num_beams"] = recipe.num_beams
     return {**result, "sources": test_set.sources, "references": test_set.targets}

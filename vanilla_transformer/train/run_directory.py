@@ -66,7 +66,7 @@ def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
             "--output-dir, or the original values."
         )
-    complete = (run / METRICS).is_file() or not checkpoints(run / CHECKPOINTS)
+    complete = (run / METRICS).is_file()
     if differences and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
             f"{run} is complete, and without a whole checkpoint it cannot continue "
@@ -256,19 +256,20 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
         ValueError: if a file changed since the run began, or the model of `init_from` is missing.
     """
     recorded = recorded_data(run)
-    if not _trained(run) and (
+    trained = _trained(run)
+    if not trained and (
         not (run / RECIPE).is_file() or load_recipe(str(run / RECIPE)).differences(recipe)
     ):
         recorded = {}  # it belongs to another attempt
     identity = data_identity(recipe, revision=recorded.get("revision"))
     identity["held_out_pairs"] = recipe.held_out_pairs
-    if _trained(run):
+    if trained:
         identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
     if recipe.init_from is not None:
-        known = _trained(run)
-        identity[INIT_FROM] = recorded.get(INIT_FROM) if known else identify_model(recipe.init_from)
+        before = recorded.get(INIT_FROM)
+        identity[INIT_FROM] = before if trained else identify_model(recipe.init_from)
     changed = _changed_files(identity, recorded)
-    if changed and _trained(run):
+    if changed and trained:
         places = ("dataset" if name == "dataset" else f"{name}_file" for name in changed)
         names = ", ".join(getattr(recipe, place) for place in places)
         raise RequestError(

@@ -37,7 +37,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, SaveStr
 from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
-from ..beam_search import default_beams
+from ..beam_search import default_beams, longest_sequence
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
@@ -239,10 +239,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.processing_class,
             self.args.bpe_dropout,
             seed=self.args.seed,
-            # Sinusoids have no largest length; a learned table has.
-            max_length=(
-                config.max_position_embeddings if config.position_encoding == "learned" else None
-            ),
+            max_length=longest_sequence(self.model),
         )
 
     def get_eval_dataloader(self, eval_dataset: "Dataset | None" = None) -> DataLoader:
@@ -840,7 +837,8 @@ class _RunControl(TrainerCallback):
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        if stopped_early(state.log_history, args.early_stopping_patience):
+        training = self.trainer.progress.is_running  # else the user calls `evaluate`
+        if training and stopped_early(state.log_history, args.early_stopping_patience):
             if state.is_world_process_zero:
                 count = args.early_stopping_patience
                 logger.info(
