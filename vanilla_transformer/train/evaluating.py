@@ -129,8 +129,8 @@ def recipe_and_test_sets(
         # Which pairs are held out depends on their texts.
         if other := sorted({"pair", "source_column", "target_column"} & overrides.keys()):
             raise RequestError(
-                f"Got {', '.join(other)}. This would hold out other pairs of {run} for the test, and "
-                "the model was trained on most of them; give --test-file too."
+                f"Got {', '.join(other)}. This would hold out other pairs of {run} for the test, "
+                "and the model was trained on most of them; give --test-file too."
             )
         _, _, test = held_out(recipe_of_pairs, training_pairs(recipe_of_pairs))
         sets = {"test": test}
