@@ -56,11 +56,11 @@ COMMANDS = {
     ),
     "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
     "students": (
-        "students.py TEACHER STUDENT_0 STUDENT_1 --test-file test.jsonl.gz --pair en-de --rounds 2",
+        "students.py TEACHER STUDENT_0 STUDENT_1 STUDENT_2 --test-file test.jsonl.gz --pair en-de "
+        "--rounds 2",
         "TEACHER is a run of `multi30k_en_de`, 6,800 updates on one thread; the "
-        "students, two seeds, were trained on its translations by `student` with "
-        "`--bpe-dropout 0.1 --learning-rate-factor 0.7`, one thread each for 64 minutes, some "
-        "7,200 updates; see [the log](../LOG.md).",
+        "students, three seeds, were trained on its translations by `student`, one thread each "
+        "for some 7,200 updates; see [the log](../LOG.md).",
     ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
