@@ -490,7 +490,8 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"
                 raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")
-            if b"\0" in raw:
+            # A stray NUL is no reason to stop; text in UTF-16 has one in every other byte.
+            if raw.count(b"\0") > len(raw) / 4:
                 raise RequestError(f"{name}, line {number}, {IS_NO_TEXT}")
             try:
                 yield raw.decode("utf-8")
