@@ -56,12 +56,8 @@ def _functions(owner: object) -> dict[str, object]:
 _OWNERS: list[type | ModuleType] = [_MODELING, *_OURS, *_TORCH]
 _AS_IMPORTED = {owner: _functions(owner) for owner in _OWNERS}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
-_AS_IMPORTED[nn.functional] = {
-    name: vars(nn.functional)[name]
-    for name in (
-        *("dropout", "embedding", "layer_norm", "linear", "relu", "scaled_dot_product_attention"),
-    )
-}
+_CALLED = ("dropout", "embedding", "layer_norm", "linear", "relu", "scaled_dot_product_attention")
+_AS_IMPORTED[nn.functional] = {name: vars(nn.functional)[name] for name in _CALLED}
 
 
 def is_plain(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForConditionalGeneration]:

@@ -773,7 +773,7 @@ class _Signals:
             raise KeyboardInterrupt
         self.received = signum
         logger.warning(
-            "%s: the training stops after this update and a checkpoint; repeat it to stop at once.",
+            "%s: stopping after this update, with a checkpoint; repeat it to stop at once.",
             signal.Signals(signum).name,
         )
 
