@@ -65,7 +65,8 @@ def batch_of(model):
 
 def require(name):
     """Skip the test if the packages of an engine are not installed."""
-    for package in {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}[name]:
+    packages = {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}
+    for package in packages.get(name, []):
         pytest.importorskip(package, reason="comes with an extra")
 
 

@@ -90,26 +90,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
 
 
-def _to_marian(options: argparse.Namespace) -> object:
-    from ..convert.exporters.marian import export_marian
-
-    return export_marian(options.directory, options.output)
-
-
-def _to_ctranslate2(options: argparse.Namespace) -> object:
-    from ..convert.exporters.ctranslate2 import export_ctranslate2
-
-    quantization = options.quantization or "float32"
-    return export_ctranslate2(options.directory, options.output, quantization=quantization)
-
-
-def _to_onnx(options: argparse.Namespace) -> object:
-    from ..convert.exporters.onnx import export_onnx
-
-    return export_onnx(options.directory, options.output)
-
-
-FORMATS = {"marian": _to_marian, "ctranslate2": _to_ctranslate2, "onnx": _to_onnx}
+# For each format: the options of its exporter.
+FORMATS: dict[str, tuple[str, ...]] = {"marian": (), "ctranslate2": ("quantization",), "onnx": ()}
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export marian runs/multi30k_en_de exports/marian
@@ -147,12 +129,8 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _import(options: argparse.Namespace) -> int:
     module = importlib.import_module(f"..convert.importers.{options.system}", __package__)
-    given = {name: getattr(options, name) for name in options.names}
-    imported = getattr(module, f"import_{options.system}")(
-        options.path,
-        options.output,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    convert = getattr(module, f"import_{options.system}")
+    imported = convert(options.path, options.output, **_given(options, options.names))
     for note in imported.notes:
         print(note)
     print(options.output)
@@ -179,5 +157,12 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _export(options: argparse.Namespace) -> int:
     if options.quantization and options.format != "ctranslate2":
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
-    print(FORMATS[options.format](options))
+    module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
+    convert = getattr(module, f"export_{options.format}")
+    print(convert(options.directory, options.output, **_given(options, FORMATS[options.format])))
     return 0
+
+
+def _given(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, object]:
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

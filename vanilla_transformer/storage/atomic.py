@@ -150,6 +150,7 @@ def check_new_folder(output: Path) -> None:
 def folder_written_aside(output: Path) -> Iterator[Path]:
     """Create a folder with what the block writes to the yielded path; an error creates nothing.
 
+    The block creates the folder at that path, for example by `save_pretrained`.
     Parent folders are created, and removed again after an error. An empty folder stays, since it
     may be a mount point, a link, or the current directory of a shell; it gets the files at the end.
 
