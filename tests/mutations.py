@@ -1441,8 +1441,8 @@ MUTATIONS = [
     ),
     Mutation(
         "recipes/recipe.py",
-        'None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("dropout",)',
-        'None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("attention_dropout",)',
+        '"P_drop of Section 5.4", _MODEL, config=("dropout",)',
+        '"P_drop of Section 5.4", _MODEL, config=("attention_dropout",)',
         "test_recipes.py::test_each_option_sets_the_field_or_argument_it_is_named_after",
     ),
     Mutation(

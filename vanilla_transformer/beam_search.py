@@ -420,10 +420,8 @@ def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) ->
     if suppressed is None:
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
-        names = ("pad", "bos", "unk", "decoder_start")
-        ids = (getattr(model.config, f"{name}_token_id", None) for name in names)
         ends = _end_ids(model)
-        suppressed = [number for number in ids if number is not None and number not in ends]
+        suppressed = [n for n in model.config.ids_outside_of_text() if n not in ends]
     return sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
 
 

@@ -14,7 +14,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .errors import RequestError, quoted
-from .ranges import BELOW_ONE, SIZES, Range
+from .ranges import FIELDS
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def ids_outside_of_text(self) -> list[int]:
         """Return the ids of padding, start and unknown tokens, but none that ends a sentence."""
         ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        ids = (self.pad_token_id, self.bos_token_id, self.unk_token_id)
+        starts = (self.bos_token_id, self.decoder_start_token_id)
+        ids = (self.pad_token_id, *starts, self.unk_token_id)
         return sorted({number for number in ids if number is not None and number not in ends})
 
     def get_text_config(
@@ -291,9 +292,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         explicit.decoder_vocab_size = self.vocab_size
         return explicit.get_text_config(decoder=decoder, encoder=encoder)
 
-    def validate_sizes(self) -> None:
-        """Refuse sizes that no model can have."""
-        for field, allowed in SIZES.items():
+    def validate_numbers(self) -> None:
+        """Refuse sizes and rates that no model can have."""
+        for field, allowed in FIELDS.items():
             value = getattr(self, field)
             if value is not None:
                 allowed.check(**{field: value})
@@ -330,18 +331,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"position_encoding={quoted(self.position_encoding)} is unknown; choose one of "
                 f"{', '.join(POSITION_ENCODINGS)}."
             )
-        self.validate_sizes()  # transformers calls the validators in alphabetical order
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
             raise RequestError(
                 f"d_model={self.d_model} is odd, but sinusoidal positions pair a sine with a "
                 f"cosine (Section 3.5); try {self.d_model + 1}, or position_encoding='learned'."
             )
-
-    def validate_rates(self) -> None:
-        """Refuse probabilities outside [0, 1) and an epsilon that divides by zero."""
-        for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
-            BELOW_ONE.check(**{field: getattr(self, field)})
-        Range(0, 1, whole=False, above=True).check(layer_norm_eps=self.layer_norm_eps)
 
     def validate_special_ids(self) -> None:
         """Refuse special ids outside the vocabulary, and a missing start or padding id."""

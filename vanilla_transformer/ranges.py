@@ -66,15 +66,18 @@ EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to inp
 NUM_BEAMS = Range(1, 1000)
 # For 40,000 tokens, ((5 + L) / 6)^10 is near the largest float32.
 LENGTH_PENALTY = Range(0, 10, whole=False)
-# Limits on fields of the config, far beyond any trained model: a larger value is a slip, or is
-# meant to exhaust the memory.
+# Limits on sizes, far beyond any trained model: a larger value is a slip, or is meant to exhaust
+# the memory.
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
-SIZES = {
+FIELDS = {  # of the config
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
     **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"), _WIDTH),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _WIDTH),
     **dict.fromkeys(("vocab_size", "decoder_vocab_size", "max_position_embeddings"), _ENTRIES),
     "position_offset": Range(0, 10_000_000),
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), BELOW_ONE),
+    "label_smoothing": BELOW_ONE,
+    "layer_norm_eps": Range(0, 1, whole=False, above=True),  # 0 would divide by zero
 }
 
 __all__ = [
@@ -82,8 +85,8 @@ __all__ = [
     "COUNT",
     "COUNT_OR_ZERO",
     "EXTRA_TOKENS",
+    "FIELDS",
     "LENGTH_PENALTY",
     "NUM_BEAMS",
-    "SIZES",
     "Range",
 ]

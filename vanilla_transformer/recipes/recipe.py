@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError, quoted
-from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, LENGTH_PENALTY, NUM_BEAMS, SIZES, Range
+from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
 from ..storage.reading import as_yaml, read_yaml
 
 if typing.TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _option(
         big: the paper's value for the big model, if it differs.
     """
     if config:
-        allowed = SIZES.get(config[0], allowed)
+        allowed = FIELDS.get(config[0], allowed)
     metadata = {
         "help": help,
         "group": group,
@@ -162,21 +162,15 @@ class Recipe:
         config=("encoder_ffn_dim", "decoder_ffn_dim"),
         inherited=True,
     )
-    dropout: float | None = _option(
-        None, "P_drop of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("dropout",)
-    )
+    dropout: float | None = _option(None, "P_drop of Section 5.4", _MODEL, config=("dropout",))
     attention_dropout: float | None = _option(
-        None,
-        "dropout on the attention weights",
-        _MODEL,
-        allowed=BELOW_ONE,
-        config=("attention_dropout",),
+        None, "dropout on the attention weights", _MODEL, config=("attention_dropout",)
     )
     activation_dropout: float | None = _option(
-        None, "dropout after the ReLU", _MODEL, allowed=BELOW_ONE, config=("activation_dropout",)
+        None, "dropout after the ReLU", _MODEL, config=("activation_dropout",)
     )
     label_smoothing: float | None = _option(
-        None, "eps_ls of Section 5.4", _MODEL, allowed=BELOW_ONE, config=("label_smoothing",)
+        None, "eps_ls of Section 5.4", _MODEL, config=("label_smoothing",)
     )
     position_encoding: str | None = _option(
         None,
