@@ -395,8 +395,8 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "if number is not None and number not in ends]",
-        "if number is not None]",
+        "ids_outside_of_text() if n not in ends]",
+        "ids_outside_of_text()]",
         "test_beam_search.py::test_end_token_may_be_the_start_token",
     ),
     Mutation(
@@ -1149,7 +1149,7 @@ MUTATIONS = [
     # Plain `generate` of a barely trained model.
     Mutation(
         "modeling_vanilla_transformer.py",
-        "generation_config.max_new_tokens = min(own, longest)",
+        "generation_config.max_new_tokens = min(most, longest)",
         "pass",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
@@ -2377,6 +2377,30 @@ MUTATIONS = [
         "num_items.long() if isinstance(num_items, torch.Tensor) else num_items",
         "num_items",
         "test_checkpoints.py::test_tokens_are_counted_beyond_what_float32_holds",
+    ),
+    Mutation(
+        "configuration_vanilla_transformer.py",
+        "value if own else None",
+        "value",
+        "test_configuration.py::test_ids_of_another_vocabulary_are_not_guessed",
+    ),
+    Mutation(
+        "beam_search.py",
+        "        check_ends(never, _end_ids(model))\n",
+        "        pass\n",
+        "test_beam_search.py::test_a_generation_config_must_let_sentences_end",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "labels is None or not self.training or not return_dict",
+        "labels is None or not self.training",
+        "test_modeling.py::test_a_tuple_in_training_holds_the_logits_in_their_place",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "check_generation(prepared, kwargs, is_own=generation_config is None)",
+        "pass",
+        "test_beam_search.py::test_a_generation_config_must_let_sentences_end",
     ),
     Mutation(
         "configuration_vanilla_transformer.py",

@@ -102,7 +102,7 @@ def test_invalid_or_conflicting_arguments_are_refused(tmp_path, settings, said):
 
 
 def test_metric_functions_and_search_options_are_refused(tmp_path):
-    for name in ("compute_metrics", "preprocess_logits_for_metrics"):
+    for name in ("compute_metrics", "preprocess_logits_for_metrics", "compute_loss_func"):
         with pytest.raises(ValueError, match=f"got {name}; .* Use Seq2SeqTrainer"):
             make_trainer(tmp_path, given={name: print})
     with pytest.raises(ValueError, match="got num_beams, max_length; BLEU is greedy"):

@@ -376,6 +376,18 @@ def test_padding_start_and_unknown_are_never_produced(batch, beam):
     assert {t for s in range(7) for t in tokens_of(allowed, s)} & NEVER
 
 
+def test_a_generation_config_must_let_sentences_end(batch):
+    """As when the end is set after the model was made, so that it is still among the suppressed."""
+    model = make_model()
+    model.config.eos_token_id = model.generation_config.eos_token_id = START
+    for search in (functools.partial(beam_search, model), model.generate):
+        with pytest.raises(ValueError, match=r"suppress_tokens=\[0, 1, 3\] hold the end .* \[1\]"):
+            search(batch[0])
+        search(batch[0], suppress_tokens=[START], max_new_tokens=3)  # a call may
+    model.generation_config.suppress_tokens = model.config.ids_outside_of_text()
+    assert beam_search(model, *batch).finished[:, 0].any()
+
+
 def test_end_token_may_be_the_start_token(batch):
     model = make_model(decoder_start_token_id=END)  # as in fairseq
     model.generation_config.suppress_tokens = None
@@ -716,5 +728,5 @@ def test_a_model_with_nonfinite_outputs_is_refused(batch, beam):
     with pytest.raises(RequestError, match="outputs are not finite"):
         beam_search(model, *batch, num_beams=beam)
     model = make_model()
-    model.generation_config.suppress_tokens = list(range(32))  # no token is allowed
-    assert (beam_search(model, *batch, num_beams=beam).scores == -math.inf).all()
+    found = beam_search(model, *batch, num_beams=beam, suppress_tokens=list(range(32)))  # no token
+    assert (found.scores == -math.inf).all()

@@ -201,6 +201,26 @@ def test_unusual_but_possible_fields_are_accepted(fields):
     assert all(getattr(config, name) == value for name, value in fields.items())
 
 
+@pytest.mark.parametrize(
+    ("ids", "found", "never"),
+    [
+        ({}, (1, 3), [0, 1, 3]),
+        ({"decoder_start_token_id": 2}, (1, 3), [0, 1, 3]),  # padding and end are ours
+        ({"eos_token_id": 1, "decoder_start_token_id": 0}, (None, None), [0]),  # as in T5
+        ({"pad_token_id": 9, "eos_token_id": 0, "decoder_start_token_id": 9}, (None, None), [9]),
+        ({"eos_token_id": 1, "unk_token_id": 3}, (None, 3), [0, 3]),
+        ({"bos_token_id": None, "unk_token_id": None}, (None, None), [0, 1]),
+    ],
+)
+def test_ids_of_another_vocabulary_are_not_guessed(tmp_path, ids, found, never):
+    """There 1 and 3 may be words, which would never be produced."""
+    config = VanillaTransformerConfig(vocab_size=10, **ids)
+    config.save_pretrained(tmp_path)
+    for same in (config, VanillaTransformerConfig.from_pretrained(tmp_path)):
+        assert (same.bos_token_id, same.unk_token_id) == found
+        assert same.ids_outside_of_text() == never
+
+
 def test_a_bad_assignment_is_refused_when_saved(tmp_path):
     config = VanillaTransformerConfig()
     config.d_model = 500

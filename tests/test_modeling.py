@@ -107,6 +107,17 @@ def test_flex_attention_equals_eager(variant):
         assert_close(model(**batch()).logits, eager)
 
 
+def test_a_tuple_in_training_holds_the_logits_in_their_place():
+    model = tiny_model(dropout=0.0)
+    inputs = batch() | {"labels": batch()["decoder_input_ids"]}
+    expected = model(**inputs).logits
+    named = model.train()(**inputs)
+    loss, logits, *_ = model(**inputs, return_dict=False)
+    assert named.logits is None
+    assert_close(loss, named.loss)
+    assert_close(logits, expected)
+
+
 @variants
 def test_attentions_and_hidden_states(variant):
     model = tiny_model(**VARIANTS[variant])

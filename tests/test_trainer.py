@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from copies import copy_of_this_process
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback
+from transformers import MarianConfig, MarianMTModel, TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.storage.environment import resolve_precision
@@ -485,12 +485,25 @@ def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
 
 
 def test_data_that_is_missing_or_without_lengths_is_named(tmp_path):
-    trainer = make_trainer(tmp_path, train=copy_task(9).remove_columns(["source_length"]))
-    with pytest.raises(ValueError, match=r"'target_length'\]; give .* from tokenize_pairs"):
-        trainer.train()
+    for data, got in (
+        (copy_task(9).remove_columns(["source_length"]), r"'target_length'\]"),
+        (Dataset.from_dict({"en": ["a"], "de": ["b"]}), r"columns \['en', 'de'\]"),
+        (copy_task(9).to_iterable_dataset(), "type IterableDataset"),
+    ):
+        with pytest.raises(ValueError, match=f"{got}; give a data set of pairs from tokenize"):
+            make_trainer(tmp_path, train=data)
+    trainer = make_trainer(tmp_path)
     trainer.eval_dataset = None
     with pytest.raises(ValueError, match="got no data set; give"):
         trainer.evaluate()
+
+
+def test_models_of_other_classes_are_refused(tmp_path):
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 9}
+    sizes |= {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "pad_token_id": 0}
+    config = MarianConfig(**sizes, decoder_start_token_id=0)
+    with pytest.raises(ValueError, match=r"got a MarianMTModel; .* Use Seq2SeqTrainer"):
+        make_trainer(tmp_path, model=MarianMTModel(config))
 
 
 def test_several_evaluation_sets_are_refused_when_the_trainer_is_made(tmp_path):

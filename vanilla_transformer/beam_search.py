@@ -48,7 +48,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
-from .input_checks import check_mask
+from .input_checks import check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
@@ -416,13 +416,17 @@ def _end_ids(model: PreTrainedModel) -> list[int]:
 
 
 def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) -> list[int]:
-    """Return the ids that are never produced; an end symbol only if `suppress_tokens` names it."""
-    if suppressed is None:
+    """Return the ids that are never produced; all ends of a sentence only if the call says so."""
+    of_call = suppressed is not None
+    if not of_call:
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
         ends = _end_ids(model)
         suppressed = [n for n in model.config.ids_outside_of_text() if n not in ends]
-    return sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
+    never = sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
+    if not of_call:
+        check_ends(never, _end_ids(model))
+    return never
 
 
 def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:

@@ -75,6 +75,7 @@ _ELSEWHERE = {
     "layer_norm_epsilon": "layer_norm_eps",
     "tie_embeddings": "tie_word_embeddings",
 }
+_NOT_GIVEN = -1  # no id; replaced in __post_init__
 
 
 @strict
@@ -123,9 +124,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         use_cache: Whether the decoder keeps its keys and values while generating.
         is_encoder_decoder: Always true; transformers requires it.
         pad_token_id: Fills short rows of ids; masks hide it. Labels are filled with -100 instead.
-        bos_token_id: `<s>`, from which the decoder starts.
+        bos_token_id: `<s>`, from which the decoder starts, never produced. If it is not given: 1
+            with this package's padding and end, 0 and 2, and None with another vocabulary's.
         eos_token_id: `</s>`, which ends source and target.
-        unk_token_id: `<unk>`, never produced.
+        unk_token_id: `<unk>`, never produced. If it is not given: 3 or None, likewise.
         decoder_start_token_id: First input of the decoder; `<s>`.
         attention_heads: Sets both encoder_attention_heads and decoder_attention_heads.
         ffn_dim: Sets both encoder_ffn_dim and decoder_ffn_dim.
@@ -173,9 +175,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     use_cache: bool = True
     is_encoder_decoder: bool = True
     pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
+    bos_token_id: int | None = _NOT_GIVEN
     eos_token_id: int | list[int] | None = 2
-    unk_token_id: int | None = 3
+    unk_token_id: int | None = _NOT_GIVEN
     decoder_start_token_id: int | None = 1
 
     def __new__(cls, *args: Any, **fields: Any) -> "VanillaTransformerConfig":
@@ -186,6 +188,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def __post_init__(self, **others: Any) -> None:
         """Store names that are no fields, as transformers does, unless they look misspelt."""
         _check_names(others)
+        # In another vocabulary, 1 and 3 may be words, which must not be suppressed.
+        own = self.pad_token_id == 0 and 2 in self._ends()
+        for name, value in {"bos_token_id": 1, "unk_token_id": 3}.items():
+            if getattr(self, name) == _NOT_GIVEN:
+                setattr(self, name, value if own else None)
         super().__post_init__(**others)
 
     @classmethod
@@ -276,10 +283,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     def ids_outside_of_text(self) -> list[int]:
         """Return the ids of padding, start and unknown tokens, but none that ends a sentence."""
-        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
         starts = (self.bos_token_id, self.decoder_start_token_id)
         ids = (self.pad_token_id, *starts, self.unk_token_id)
+        ends = self._ends()
         return sorted({number for number in ids if number is not None and number not in ends})
+
+    def _ends(self) -> list[int]:
+        ends = self.eos_token_id
+        return ends if isinstance(ends, list) else [] if ends is None else [ends]
 
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None

@@ -3,16 +3,26 @@
 
 Types and shapes are always checked. Values are checked on a CPU only, since reading them would
 stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Only
-`check_prefix_mask` reads a mask on any device, once in a call of `generate`. Nothing is checked
+`check_generation` reads a mask on any device, once in a call of `generate`. Nothing is checked
 while a graph is traced.
 
 Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 """
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
+from transformers import GenerationConfig
 
 from .errors import RequestError
+
+
+def check_one_input(ids: Tensor | None, embeds: Tensor | None, name: str) -> None:
+    """Refuse both ids and embeddings, and neither of them."""
+    if (ids is None) == (embeds is None):
+        got = "neither" if ids is None else "both"
+        raise RequestError(f"{name} got {got} of input_ids and inputs_embeds; give one.")
 
 
 def check_ids(
@@ -87,15 +97,41 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
         )
 
 
-def check_prefix_mask(mask: Tensor | None, cache: str | None) -> None:
-    """Refuse padding in the beginning of a translation, given to `generate` with a static cache.
+def check_generation(
+    settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
+) -> None:
+    """Refuse what `generate` cannot do: mask a prefix in a static cache, or end a sentence.
 
-    `generate` then makes the mask four-dimensional, and positions cannot be counted from that.
+    With a static cache `generate` makes the mask of a prefix four-dimensional, and positions cannot
+    be counted from that.
+
+    Args:
+        settings: The model's generation config, with the call's arguments.
+        call: The call's arguments.
+        is_own: Whether the generation config is the model's own, not the call's.
     """
-    if mask is not None and cache == "static" and not mask.all():
+    mask = call.get("decoder_attention_mask")
+    if isinstance(mask, Tensor) and settings.cache_implementation == "static" and not mask.all():
         raise RequestError(
             "decoder_attention_mask has padding, which a static cache does not support; call "
             "generate with another cache, or with beginnings of equal length."
+        )
+    if is_own and call.get("suppress_tokens") is None:
+        check_ends(settings.suppress_tokens, settings.eos_token_id)
+
+
+def check_ends(suppressed: object, ends: int | Sequence[int] | None) -> None:
+    """Refuse a generation config that suppresses all the ids that end a sentence.
+
+    A config that got the tokenizer's `eos_token_id` after the model was made may have done so.
+    """
+    ends = [ends] if isinstance(ends, int) else ends
+    if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
+        raise RequestError(
+            f"The generation config's suppress_tokens={list(suppressed)} hold the end of a "
+            f"sentence, {list(ends)}, so that none could end. Give the config the tokenizer's ids "
+            "before you make the model, or set model.generation_config.suppress_tokens = "
+            "model.config.ids_outside_of_text(). A single call may suppress the end."
         )
 
 
@@ -109,4 +145,11 @@ def _is_traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-__all__ = ["check_ids", "check_mask", "check_prefix_mask", "check_states"]
+__all__ = [
+    "check_ends",
+    "check_generation",
+    "check_ids",
+    "check_mask",
+    "check_one_input",
+    "check_states",
+]

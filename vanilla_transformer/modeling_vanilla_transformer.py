@@ -5,7 +5,8 @@ The file follows Section 3 of the paper: stacks of layers (3.1), attention (3.2)
 networks (3.3), positions (3.5), embeddings and softmax (3.4), and with them the whole model.
 
 Shapes: B batch, S source length, T target length, L length of the keys, h heads, d_k and d_v widths
-of a head's keys and values, d = d_model, V vocabulary. Users' masks are 1 at tokens, 0 at padding.
+of a head's keys and values, d = d_model, V vocabulary. Users' masks are 1 at tokens, 0 at padding;
+the layers' masks are described at Eq. 1. The memory is the encoder's output.
 """
 
 import math
@@ -34,7 +35,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
-from .input_checks import check_ids, check_mask, check_prefix_mask, check_states
+from .input_checks import check_generation, check_ids, check_mask, check_one_input, check_states
 from .loss import is_only_weight, smoothed_cross_entropy
 from .ranges import EXTRA_TOKENS
 
@@ -59,7 +60,7 @@ class Layer(GradientCheckpointingLayer):
     def residual(
         self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.LayerNorm
     ) -> Tensor:
-        """LayerNorm(x + Sublayer(x)); with norm_first x + Sublayer(LayerNorm(x))."""
+        """LayerNorm(x + Sublayer(x)), (B, T, d); with norm_first x + Sublayer(LayerNorm(x))."""
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
         return norm(x + self.dropout(sublayer(x)))  # the paper
@@ -72,7 +73,7 @@ class EncoderLayer(Layer):
         super().__init__(config, config.encoder_attention_heads, config.encoder_ffn_dim, None)
 
     def forward(self, x: Tensor, mask: Tensor | None, **kwargs: object) -> Tensor:
-        """Map the source's states, (B, S, d)."""
+        """Map the source's states, (B, S, d); the mask is (B, 1, S, S) or None."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
 
@@ -94,7 +95,7 @@ class DecoderLayer(Layer):
         memory_mask: Tensor | None,
         **kwargs: object,
     ) -> Tensor:
-        """Map the target's states, (B, T, d), attending to the encoder's output, (B, S, d)."""
+        """Map the target's states, (B, T, d), attending to the memory, (B, S, d), under masks."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         x = self.residual(
             x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0], self.cross_attn_norm
@@ -137,7 +138,7 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention (Section 3.2.2), in its three uses (Section 3.2.3).
 
     Queries come from x; keys and values from x too (self-attention, causal in the decoder), or
-    from the encoder's output (cross-attention).
+    from the memory (cross-attention).
     """
 
     def __init__(
@@ -163,9 +164,9 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)  # W^O
         # The authors draw Q, K and V as one Glorot-uniform matrix (in cross-attention K and V), so
         # that each of its parts has the smaller variance of the whole.
-        fused = (self.q_proj, self.k_proj, self.v_proj)[is_cross:]
-        fan_in, fan_out = config.d_model, sum(part.out_features for part in fused)
-        for part in fused:
+        parts = (self.k_proj, self.v_proj) if is_cross else (self.q_proj, self.k_proj, self.v_proj)
+        fan_in, fan_out = config.d_model, sum(part.out_features for part in parts)
+        for part in parts:
             gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
             part.init_gain = gain  # type: ignore[assignment]
 
@@ -180,12 +181,13 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Compute Concat(head_1, ..., head_h) W^O.
 
-        x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d). Returns
-        the output, (B, T, d), and the weights, (B, h, T, L), if the implementation has them.
+        x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d), where the
+        mask, (B, 1, T or 1, L), allows it. Returns the output, (B, T, d), and the weights,
+        (B, h, T, L), if the implementation has them.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
-        memory = memory if self.is_cross else x
-        key, value = self.keys_and_values(memory, past_key_values, layer_idx)
+        attended = memory if self.is_cross else x
+        key, value = self.keys_and_values(attended, past_key_values, layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -199,15 +201,15 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def keys_and_values(
-        self, memory: Tensor | None, cache: Any, layer: int | None = None
+        self, attended: Tensor | None, cache: Any, layer_idx: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache, from new positions only."""
-        layer = self.layer_idx if layer is None else layer
+        layer = self.layer_idx if layer_idx is None else layer_idx
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
             return cached.keys, cached.values
-        key = self.split_heads(self.k_proj(memory), self.d_k)
-        value = self.split_heads(self.v_proj(memory), self.d_v)
+        key = self.split_heads(self.k_proj(attended), self.d_k)
+        value = self.split_heads(self.v_proj(attended), self.d_v)
         if cache is None:
             return key, value
         if not self.is_cross:
@@ -248,8 +250,8 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
     # The sine of a large position needs more digits than float32 has.
     dtype = torch.float32 if positions.device.type == "mps" else torch.float64
     pairs = torch.arange(d_model // 2, dtype=dtype, device=positions.device)
-    pairs_per_cycle = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)
-    frequencies = torch.exp(pairs * (-math.log(10000.0) / pairs_per_cycle))  # (d / 2,)
+    steps = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)  # from 1 to 10000
+    frequencies = torch.exp(pairs * (-math.log(10000.0) / steps))  # (d / 2,)
     angles = positions[..., None].to(dtype) * frequencies  # (..., T, d / 2)
     if style == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (..., T, d)
@@ -275,8 +277,9 @@ class PositionalEncoding(nn.Module):
         """Encode positions of x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
-        same as padding on the right. Raises ValueError beyond the end of a learned table, unless
-        `past_length` is a tensor, as in static caches: reading it would stall the device.
+        same as padding on the right; with a mask of four dimensions, padding is counted too. Raises
+        ValueError beyond the end of a learned table, unless `past_length` is a tensor, as in static
+        caches: reading it would stall the device.
         """
         length = x.size(1)
         if attention_mask is not None and attention_mask.dim() == 2:
@@ -350,9 +353,7 @@ class Stack(VanillaTransformerPreTrainedModel):
     ) -> Tensor:
         """Add embeddings times sqrt(d_model) (Section 3.4) and positional encodings, (B, T, d)."""
         name = type(self).__name__
-        if (input_ids is None) == (inputs_embeds is None):
-            got = "neither" if input_ids is None else "both"
-            raise RequestError(f"{name} got {got} of input_ids and inputs_embeds; give one.")
+        check_one_input(input_ids, inputs_embeds, name)
         if inputs_embeds is None:
             check_ids(input_ids, self.embed_tokens.weight.size(0), f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
@@ -439,7 +440,8 @@ class Decoder(Stack):
         check_mask(source_mask, memory.size(0), memory.size(1), "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         kwargs["past_key_values"] = past_key_values
-        for index, layer in enumerate(self.layers):  # users may share layers, or leave some out
+        for index, layer in enumerate(self.layers):
+            # If users share layers or leave some out, a layer's own place in the cache is wrong.
             place = {} if getattr(layer, "layer_idx", index) == index else {"layer_idx": index}
             x = layer(x, mask, memory, memory_mask, **place, **kwargs)
         return DecoderOutput(last_hidden_state=self.norm(x), past_key_values=past_key_values)
@@ -450,6 +452,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
+        # If nothing is tied, no module reads it; checkpoints hold it all the same.
         self.shared = nn.Embedding(config.target_vocab_size, config.d_model)
         tied = ("encoder", "decoder") if config.share_encoder_decoder_embeddings else ("decoder",)
         self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in tied}
@@ -471,7 +474,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
                 stack.embed_tokens = value
             else:
                 stack.resize_token_embeddings(value.num_embeddings)
-        # A copy, if `value` is a stack's own table: saving leaves out all but one of equal tables.
+        # A copy, if `value` is a stack's own: of tables that share memory, one is saved.
         self.shared = value if tied else nn.Embedding.from_pretrained(value.weight.clone(), False)
 
     @can_return_tuple
@@ -539,7 +542,6 @@ class VanillaTransformerForConditionalGeneration(
         self.generation_config.max_new_tokens = config.max_position_embeddings
         self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
-    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -554,8 +556,9 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> Seq2SeqLMOutput:
+    ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Return next-token logits, and the loss if there are labels.
 
         Args:
@@ -569,9 +572,10 @@ class VanillaTransformerForConditionalGeneration(
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
             labels: Gold target ids, not shifted, (B, T), -100 where there is none.
             use_cache: Return `past_key_values` for the next step.
-            return_logits: Whether to compute the logits. None: yes, but not in training with
-                labels, where the loss avoids this largest of all tensors.
+            return_logits: Whether to compute the logits. None: not in training with labels, where
+                the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels in the whole update, if more than in this batch.
+            return_dict: False: return a tuple.
             **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
 
         Returns:
@@ -597,8 +601,9 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
-        if return_logits is None:
-            return_logits = labels is None or not self.training
+        return_dict = self.config.return_dict if return_dict is None else return_dict
+        if return_logits is None:  # a tuple without them would have others in their place
+            return_logits = labels is None or not self.training or not return_dict
         if return_logits or not is_only_weight(self.lm_head):  # else the loss reads the weight
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
@@ -608,7 +613,8 @@ class VanillaTransformerForConditionalGeneration(
                 x, table, labels, label_smoothing=eps, num_items=num_items_in_batch
             )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
+        output = Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
+        return output if return_dict else output.to_tuple()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return the decoder's input: the target offset by one position (Section 3.1), (B, T)."""
@@ -620,24 +626,25 @@ class VanillaTransformerForConditionalGeneration(
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
-        """Record whether the call limits the new tokens; the next method keeps that limit."""
+        """Record whether the call limits the new tokens, which the next method then respects."""
         prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
-        given, own = kwargs.get("max_new_tokens") is not None, self.generation_config.max_new_tokens
-        prepared.bounded_by_call = given or prepared.max_new_tokens not in (None, own)  # type: ignore[attr-defined]
-        check_prefix_mask(kwargs.get("decoder_attention_mask"), prepared.cache_implementation)
+        given, default = kwargs.get("max_new_tokens"), self.generation_config.max_new_tokens
+        bounded = given is not None or prepared.max_new_tokens not in (None, default)
+        prepared.bounded_by_call = bounded  # type: ignore[attr-defined]
+        check_generation(prepared, kwargs, is_own=generation_config is None)
         return prepared, rest
 
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
         """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
-        own = generation_config.max_new_tokens
-        if own is not None and not getattr(generation_config, "bounded_by_call", False):
+        most = generation_config.max_new_tokens
+        if most is not None and not getattr(generation_config, "bounded_by_call", False):
             if not kwargs["has_default_max_length"]:  # the caller's max_length
                 generation_config.max_new_tokens = None
                 generation_config.bounded_by_call = True  # type: ignore[attr-defined]
             else:
                 # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
                 longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
-                generation_config.max_new_tokens = min(own, longest)
+                generation_config.max_new_tokens = min(most, longest)
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]

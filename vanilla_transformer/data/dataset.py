@@ -257,16 +257,26 @@ def _left_out(report: Mapping[str, int], limits: Sequence[int | None]) -> str:
     return f"{too_long}{report['empty']} empty"
 
 
+def check_pairs(dataset: object) -> None:
+    """Refuse anything but a data set from `tokenize_pairs`."""
+    from datasets import Dataset
+
+    if not isinstance(dataset, Dataset):
+        found = "no data set" if dataset is None else f"data of type {type(dataset).__name__}"
+    elif {"source_length", "target_length"} <= set(dataset.column_names):
+        return
+    else:
+        found = f"columns {dataset.column_names}"
+    raise RequestError(f"got {found}; give a data set of pairs from tokenize_pairs.")
+
+
 def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return source and target lengths in tokens, without reading the tokens.
 
     Raises:
         ValueError: there is no data set, or it is not from `tokenize_pairs`.
     """
-    names = getattr(dataset, "column_names", None)
-    if names is None or not {"source_length", "target_length"} <= set(names):
-        found = "no data set" if dataset is None else f"columns {names}"
-        raise RequestError(f"got {found}; give a data set of pairs from tokenize_pairs.")
+    check_pairs(dataset)
     columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
 

@@ -40,7 +40,7 @@ from ..batch_translation import translate
 from ..beam_search import default_beams, longest_sequence
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import PairCollator, pair_lengths
+from ..data.dataset import PairCollator, check_pairs, pair_lengths
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores, evaluate_model
 from ..fast import release
@@ -136,12 +136,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         target_language: str | None = None,
         **kwargs: Any,
     ) -> None:
-        for name in ("compute_metrics", "preprocess_logits_for_metrics"):
+        for name in ("compute_metrics", "preprocess_logits_for_metrics", "compute_loss_func"):
             if kwargs.get(name) is not None:
                 raise RequestError(
-                    f"got {name}; this trainer reports perplexity and greedy BLEU of "
-                    "validation_pairs. Use Seq2SeqTrainer for other metrics."
+                    f"got {name}; this trainer has the loss of Section 5.4, and reports perplexity "
+                    "and greedy BLEU of validation_pairs. Use Seq2SeqTrainer for others."
                 )
+        if getattr(getattr(model, "config", None), "model_type", None) != "vanilla_transformer":
+            raise RequestError(
+                f"got a {type(model).__name__}; this trainer trains models of this package. Use "
+                "Seq2SeqTrainer for others."
+            )
         if isinstance(kwargs.get("eval_dataset"), dict):
             raise RequestError(
                 "got several evaluation sets; give one as eval_dataset, which early stopping "
@@ -188,13 +193,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _check_ends(self) -> None:
         """Warn if the targets do not end with the model's end symbol, which stops the search."""
-        if self.train_dataset is None or len(self.train_dataset) == 0:
+        if self.train_dataset is None:
+            return
+        check_pairs(self.train_dataset)
+        if len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
             logger.warning(
                 "The first target ends with id %d, but the model's eos_token_id is %s: "
-                "translations may run on to their limit. Give the config the tokenizer's id.",
+                "translations may run on to their limit. Make the model with a config that has the "
+                "tokenizer's ids.",
                 *(int(labels[-1]), end),
             )
 
