@@ -1618,7 +1618,7 @@ MUTATIONS = [
     # Comparing runs, scoring pairs, averaging from the command line.
     Mutation(
         "evaluation/likelihood.py",
-        "attention_mask=mask.to(model.device),",
+        "attention_mask=mask.to(device),",
         "attention_mask=None,",
         "test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
@@ -2389,6 +2389,12 @@ MUTATIONS = [
         "        check_ends(never, _end_ids(model))\n",
         "        pass\n",
         "test_beam_search.py::test_a_generation_config_must_let_sentences_end",
+    ),
+    Mutation(
+        "train/run.py",
+        "args.ddp_find_unused_parameters = not model.config.tie_word_embeddings",
+        "args.ddp_find_unused_parameters = False",
+        "test_two_processes.py::test_two_processes_train_a_model_without_ties",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",

@@ -17,6 +17,8 @@ import test_loss
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from copies import copy_of_this_process
+from safetensors.torch import load_file
+from test_engines import save
 from test_runs import tiny_recipe
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import TrainerCallback
@@ -173,6 +175,9 @@ def train_by_command(directory):
     with output.open("w") as stream, contextlib.redirect_stdout(stream):
         recipe, run = directory / "recipe" / "tiny.yaml", directory / "recipe" / "run"
         assert main(["train", str(recipe), "--output-dir", str(run), *words]) == 0
+    # Without ties, the shared table has no gradient, for which DDP would wait.
+    words += ["--init-from", str(directory / "untied" / "run"), "--learning-rate", "1e-3"]
+    assert main(["train", str(recipe), "--output-dir", str(directory / "continued"), *words]) == 0
 
 
 def work(directory):
@@ -234,6 +239,7 @@ def finished(tmp_path_factory):
     directory = tmp_path_factory.mktemp("two")
     several_updates(directory / "one", processes=1, last=3)  # in mid-epoch
     tiny_recipe(directory / "recipe", num_samples=3)
+    save(directory / "untied", tie_word_embeddings=False)
     launch(directory, 2, work)
     return directory
 
@@ -309,6 +315,15 @@ def test_only_the_first_of_two_processes_writes_the_run(finished):
     assert Progress.load(checkpoint).batches_per_update == 2
     states = sorted(path.name for path in checkpoint.glob("rng_state*"))
     assert states == ["rng_state_0.pth", "rng_state_1.pth"]
+
+
+def test_two_processes_train_a_model_without_ties(finished):
+    metrics = json.loads((finished / "continued" / "metrics.json").read_text())
+    assert metrics["devices"] == 2
+    weights = load_file(finished / "continued" / "model.safetensors")
+    unread = weights["model.shared.weight"]
+    read = sum(weight.numel() for weight in weights.values()) - unread.numel()
+    assert metrics["parameters"] == read
 
 
 def test_accelerate_reads_the_shipped_configuration():

@@ -26,6 +26,7 @@ from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.checkpoints import last_whole_checkpoint
 from vanilla_transformer.train.cpu_settings import as_its_user_made_it
+from vanilla_transformer.train.report import parameter_count
 from vanilla_transformer.train.run import training_arguments
 
 PARTS = ("train", "validation")
@@ -103,9 +104,7 @@ class Translation:
             eval_dataset=validation,
             processing_class=tokenizer,
         )
-        # An untied model keeps the shared table, but does not use it.
-        unused = 0 if model.config.tie_word_embeddings else model.model.shared.weight.numel()
-        facts = {"parameters": model.num_parameters() - unused, "seed": seed}
+        facts = {"parameters": parameter_count(model), "seed": seed}
         try:
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
             with as_its_user_made_it(model):

@@ -23,6 +23,7 @@ from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .evaluating import overridden, recipe_and_test_sets, search_of
+from .report import parameter_count
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
@@ -137,7 +138,7 @@ def compare_runs(
         "runs": [
             {
                 "name": run.name,
-                "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+                "parameters": parameter_count(run.model),
                 "megabytes": _megabytes(Path(run.name)),
                 "num_beams": run.recipe.num_beams,
                 "search": _search_of(run),

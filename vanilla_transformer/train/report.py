@@ -53,7 +53,7 @@ def training_facts(
     training_seconds = progress.seconds - progress.evaluation_seconds
     precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     return {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": parameter_count(model),
         "target_tokens": progress.target_tokens,
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
@@ -67,6 +67,12 @@ def training_facts(
         "versions": versions(),
         "git_commit": git_commit(),
     }
+
+
+def parameter_count(model: torch.nn.Module) -> int:
+    """Return how many parameters a model uses: without ties, nothing reads its shared table."""
+    unread = () if model.config.tie_word_embeddings else ("model.shared.weight",)  # type: ignore[union-attr]
+    return sum(p.numel() for name, p in model.named_parameters() if not name.endswith(unread))
 
 
 def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) -> dict[str, Any]:

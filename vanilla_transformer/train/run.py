@@ -157,7 +157,6 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         bf16=resolve_precision(recipe.precision) == "bf16",
         dataloader_num_workers=2 if cuda else 0,
         dataloader_pin_memory=cuda,
-        ddp_find_unused_parameters=False,
         ddp_timeout=4 * 3600,  # the other ranks wait while the first prepares the data
         disable_tqdm=not sys.stderr.isatty(),
         report_to=recipe.report_to or "none",
@@ -340,6 +339,8 @@ def _train(
     if args.should_save and (data.test_sets or len(texts)):
         installed_bleu_tokenizer(recipe.languages[1])  # fail now, not after the training
     model = _model(recipe, len(tokenizer), start, data.sizes)
+    # Without ties, nothing reads the shared table, so that it gets no gradient.
+    args.ddp_find_unused_parameters = not model.config.tie_word_embeddings
     for name, pairs in {"validation": texts, **data.test_sets}.items():
         _check_lengths(model, tokenizer, name, pairs)
     trainer = VanillaTransformerTrainer(
