@@ -73,7 +73,8 @@ def words(folder, target=("der", "Hu@@", "nd", "!", "mit"), output="ours"):
     config = VanillaTransformerConfig(
         **{"vocab_size": 8, "decoder_vocab_size": 4 + len(target)},
         share_encoder_decoder_embeddings=False,
-        **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0},
+        **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "unk_token_id": 3},
+        decoder_start_token_id=0,
         **SIZES,
     )
     paths, templates = (folder / "source.txt", folder / "target.txt"), ("bos $A eos",) * 2

@@ -28,7 +28,7 @@ _SETTINGS = (
 
 def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Return the tokenizer of targets: the tokenizer itself unless there are two vocabularies."""
-    written = tokenizer.init_kwargs.get(TARGET_TOKENIZER)
+    written = getattr(tokenizer, "init_kwargs", {}).get(TARGET_TOKENIZER)
     if written is not None:
         return _read_tokenizer(written, type(tokenizer.backend_tokenizer).from_str)
     if type(tokenizer).__name__ != "FSMTTokenizer":

@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
 from ..storage.reading import read_json
-from ..target_tokenizer import writes_start
+from ..target_tokenizer import target_tokenizer, writes_start
 from .cache import REPORTS, ArrowFile, cached
 from .readers import PairReader, kind_of, read_pairs
 
@@ -224,7 +224,7 @@ def tokenize_pairs(
     Raises:
         ValueError: other columns, no pair within the limits, or a tokenizer for sources only.
     """
-    if _reads_sources_only(tokenizer):
+    if target_tokenizer(tokenizer) is not tokenizer:
         raise RequestError(
             f"{type(tokenizer).__name__} reads sources only, because its model's targets have a "
             "vocabulary of their own; make labels with target_ids of "
@@ -279,11 +279,6 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     check_pairs(dataset)
     columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
-
-
-def _reads_sources_only(tokenizer: PreTrainedTokenizerBase) -> bool:
-    named = "target_tokenizer" in getattr(tokenizer, "init_kwargs", {})
-    return named or type(tokenizer).__name__ == "FSMTTokenizer"
 
 
 def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:

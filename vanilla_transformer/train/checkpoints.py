@@ -177,14 +177,7 @@ class Progress:
             "training_seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "target_tokens": self.target_tokens,
-            "data": self.data,
-            "matmul_precision": self.matmul_precision,
-            "world_size": self.world_size,
-            "batches_per_update": self.batches_per_update,
-            "precision": self.precision,
-            "batch_tokens": self.batch_tokens,
-            "order_seed": self.order_seed,
-            "hardware": self.hardware,
+            **{name: getattr(self, name) for name in _CONDITIONS},
         }
         known = {name: value for name, value in totals.items() if value is not None}
         write_json(checkpoint / PROGRESS, known)
