@@ -149,12 +149,19 @@ def test_folder_with_files_is_refused_and_kept(name, export, run, tmp_path):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, capsys, file):
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("config.json", "holds no trained model (no config.json); give a run directory"),
+        ("tokenizer.json", "holds no tokenizer.json; name a directory with"),
+        ("tokenizer_config.json", "holds no tokenizer_config.json; name a directory with"),
+    ],
+)
+def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, capsys, file, said):
     (run / file).unlink()
     assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith(f"vanilla-transformer: {run} holds no {file}; name a directory with")
+    assert line.startswith(f"vanilla-transformer: {run} {said}")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -21,6 +21,7 @@ from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.storage.saved_model import (
+    copy_tokenizer,
     load_saved_model,
     load_saved_tokenizer,
     own_file,
@@ -107,6 +108,10 @@ def set_config(**changes):
 
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
+    "only an adapter": (
+        lambda run: (run / "config.json").rename(run / "adapter_config.json"),
+        "holds only an adapter; merge it",
+    ),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
@@ -201,6 +206,14 @@ def test_code_in_a_model_directory_is_not_run(run, monkeypatch):
     change_json(run / "config.json", model_type="mystery")
     with pytest.raises(ValueError, match="code that comes with a model is not run"):
         load_saved_model(run)
+
+
+def test_a_copied_tokenizer_has_the_vocabulary_of_sentencepiece(tmp_path):
+    for name in ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"):
+        (tmp_path / name).write_text(name)
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        copy_tokenizer(tmp_path, tmp_path / "copy")
+        assert (tmp_path / "copy" / name).read_text() == name
 
 
 def test_config_files_cannot_choose_code_or_replace_methods(run, monkeypatch):

@@ -14,6 +14,7 @@ import hostile_values
 import numpy as np
 import pytest
 import torch
+from accelerate import cpu_offload
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -39,6 +40,8 @@ from vanilla_transformer.batch_translation import (
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
 from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.evaluation import log_probabilities
+from vanilla_transformer.evaluation.models import negative_log_likelihoods
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.word_alignment import word_alignment, word_numbers
@@ -457,6 +460,25 @@ def test_generation_config_full_of_defaults_keeps_the_papers_search(tokenizer, m
             setattr(model.generation_config, name, value)
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert list(translate(model, tokenizer, TEXTS)) == expected
+
+
+def test_an_offloaded_model_translates_and_scores_like_the_model(tokenizer):
+    model = make_model(len(tokenizer))
+    pairs = [("a dog", "b"), ("two men", "cd")]
+
+    def answers():
+        scores = [found.log_probability for found in log_probabilities(model, tokenizer, pairs)]
+        rows = [{"input_ids": [4, 2], "labels": [5, 6, 2]}]
+        loss = list(negative_log_likelihoods(model, rows))
+        return list(translate(model, tokenizer, ["a dog"], max_new_tokens=5)), scores, loss
+
+    expected = answers()
+    cpu_offload(model, "cpu")
+    assert model.device.type == "meta"
+    texts, scores, losses = answers()
+    assert texts == expected[0]
+    assert scores == pytest.approx(expected[1])
+    assert losses == [pytest.approx(loss) for loss in expected[2]]
 
 
 def test_compiled_model_is_searched_like_the_model(model, tokenizer):

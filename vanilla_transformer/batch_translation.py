@@ -115,6 +115,11 @@ def length_sorted_batches(
         start += size
 
 
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Return where a model takes its inputs; if accelerate offloads it, its weights are nowhere."""
+    return torch.device("cpu") if model.device.type == "meta" else model.device
+
+
 def pad_ids(rows: Sequence[Collection[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Pad rows on the right with the value; return the batch and its mask, both (B, longest)."""
     lengths = torch.tensor([len(row) for row in rows])
@@ -402,9 +407,8 @@ def _stream(
                 indices = [filled[position] for position in batch]
                 rows = [sources[index] for index in indices]
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id)
-                found = generate_ids(
-                    model, ids.to(model.device), mask.to(model.device), **generation_kwargs
-                )
+                device = input_device(model)
+                found = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
                 for index, translations in zip(
                     indices, _translations(tokenizer, rows, found), strict=True
                 ):

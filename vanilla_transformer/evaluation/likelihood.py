@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import encode, length_sorted_batches, pad_ids
+from ..batch_translation import encode, input_device, length_sorted_batches, pad_ids
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..target_tokenizer import target_ids
@@ -125,11 +125,12 @@ def _log_probabilities(
     inputs, _ = pad_ids(
         [[config.decoder_start_token_id, *row[:-1]] for row in targets], config.pad_token_id
     )
+    device = input_device(model)
     with evaluation_mode(model):
         logits = model(
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            decoder_input_ids=inputs.to(model.device),
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            decoder_input_ids=inputs.to(device),
         ).logits
     rows = []
     for row, target in zip(logits, targets, strict=True):  # one at a time: no second (B, T, V)

@@ -14,7 +14,14 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import decode, encode, length_sorted_batches, pad_ids, translate
+from ..batch_translation import (
+    decode,
+    encode,
+    input_device,
+    length_sorted_batches,
+    pad_ids,
+    translate,
+)
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..storage.metrics import Perplexity, TestTexts
@@ -236,17 +243,18 @@ def _negative_log_likelihood(
         return 0.0, 0
     ids, mask = pad_ids(sources, model.config.pad_token_id)
     labels, _ = pad_ids(targets, IGNORED)
+    device = input_device(model)
     options: dict[str, object] = {}
     if model.config.model_type == "vanilla_transformer":
         options["return_logits"] = False  # our own models need no (B, T, V) logits
     elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
         shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]
-        options["decoder_input_ids"] = shifted.to(model.device)
+        options["decoder_input_ids"] = shifted.to(device)
     with evaluation_mode(model):
         loss = model(
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            labels=labels.to(model.device),
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            labels=labels.to(device),
             **options,
         ).loss
     return loss.item() * tokens, tokens

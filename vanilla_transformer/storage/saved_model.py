@@ -50,8 +50,8 @@ TOKENIZER_FILES = (
     "vocab-tgt.json",
     "target_vocab.json",
     "merges.txt",
-    "source.spm",
-    "target.spm",
+    *("source.spm", "target.spm"),  # of SentencePiece, like the following
+    *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
 )
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
@@ -249,6 +249,11 @@ def nothing_trained(directory: Path, missing: str) -> RequestError:
         return RequestError(
             f"{directory} holds no trained model yet, because its training did not end; repeat the "
             f"command that started it, or give a checkpoint in {directory / CHECKPOINTS}."
+        )
+    if (directory / "adapter_config.json").is_file():
+        return RequestError(
+            f"{directory} holds only an adapter; merge it into its model, with peft's "
+            "AutoPeftModelForSeq2SeqLM.from_pretrained(...).merge_and_unload(), and save that."
         )
     return RequestError(f"{directory} holds no trained model (no {missing}); give a run directory.")
 

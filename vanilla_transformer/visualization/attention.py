@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import generate_ids
+from ..batch_translation import generate_ids, input_device
 from ..beam_search import evaluation_mode, returned_attention_weights
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
@@ -137,7 +137,8 @@ def attention_weights(
     Raises:
         ValueError: the model's attention returns no weights.
     """
-    inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(model.device)
+    device = input_device(model)
+    inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
     with evaluation_mode(model), torch.no_grad():
         if target is None:
             found = generate_ids(
@@ -146,7 +147,7 @@ def attention_weights(
             labels = found.sequences[:, 0, 1:]  # without the start symbol
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
-        labels = labels.to(model.device)
+        labels = labels.to(device)
         decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]
         with returned_attention_weights(model):
             out = model(

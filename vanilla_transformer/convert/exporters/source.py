@@ -10,7 +10,7 @@ from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import check_new_folder
 from ...storage.reading import read_json
-from ...storage.saved_model import VOCABULARY_FILES, load_saved_model
+from ...storage.saved_model import VOCABULARY_FILES, load_saved_model, nothing_trained
 
 
 def check_folders(
@@ -29,7 +29,10 @@ def check_folders(
     vocabulary = next(
         (name for name in VOCABULARY_FILES if (source / name).is_file()), VOCABULARY_FILES[0]
     )
-    for name in ("config.json", "tokenizer_config.json", vocabulary):
+    if not (source / "config.json").is_file():
+        raise nothing_trained(source, "config.json")
+    read_json(source / "config.json")
+    for name in ("tokenizer_config.json", vocabulary):
         if not (source / name).is_file():
             raise RequestError(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
