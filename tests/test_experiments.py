@@ -7,14 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from test_readme import BLOCK
 from test_runs import own_cache  # noqa: F401, fixture
+from torch.nn import LayerNorm, RMSNorm
 
 import attention
 import figures
 import table_3
+import vanilla_transformer
 from experiment import Experiment, _listed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.visualization.figure import new_figure
@@ -164,12 +168,31 @@ def test_attention_formulas_follow_the_paper():
         assert torch.allclose(heads[b, t, h], expected @ value[b, h, : t + 1], atol=1e-5)
 
 
+def run_block(wanted, names):
+    """Run a block of the page with the names that earlier ones have defined."""
+    page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
+    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == wanted]
+    exec(block, names)
+    return names
+
+
+def test_block_subclass(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run_block("subclass", {"vt": vanilla_transformer, "torch": torch})
+    model = found["model"].eval()
+    norms = [type(child) for child in model.modules() if isinstance(child, (RMSNorm, LayerNorm))]
+    assert norms == [RMSNorm] * (6 * 2 + 6 * 3)
+    saved = load_file("runs/rms/model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in saved.items())
+    ids = torch.tensor([[5, 6, 2]])
+    searched = vanilla_transformer.beam_search(model, ids, max_new_tokens=4)
+    translated = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=4)
+    assert torch.equal(translated.sequences[..., 1:], searched.sequences)
+
+
 def test_block_change_one_formula():
     """Compare the page's formula, which has no scale, with the package's own at scale 1."""
-    page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
-    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "change_one_formula"]
-    found: dict[str, object] = {}
-    exec(block, found)
+    found = run_block("change_one_formula", {})
     model = found["model"].eval()
     inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
     logits = model(**inputs).logits

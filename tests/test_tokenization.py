@@ -106,6 +106,7 @@ def test_special_tokens_have_ids_0_to_3(trained, loaded):
         assert (*ids, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
 
 
+@pytest.mark.byte_level
 def test_vocabulary_always_contains_all_bytes(trained):
     """So any byte string can be encoded; the first 260 ids do not depend on training text."""
     smallest = train_tokenizer(["a"], vocab_size=260, show_progress=False)
@@ -179,6 +180,7 @@ def test_truncation_and_padding_do_not_affect_later_calls_or_saving(trained, tmp
     assert AutoTokenizer.from_pretrained(tmp_path)(text).input_ids == whole
 
 
+@pytest.mark.byte_level
 def test_vocabulary_is_the_same_in_every_process():
     """Each process orders sets and hash maps in its own way."""
     tokenizer = train_tokenizer(["ein Mann", "a man"] * 3, vocab_size=266, show_progress=False)
@@ -200,6 +202,7 @@ def test_empty_training_text_is_rejected(texts):
         train_tokenizer(texts, vocab_size=300, show_progress=False)
 
 
+@pytest.mark.byte_level
 def test_vocabulary_smaller_than_the_bytes_is_rejected():
     with pytest.raises(ValueError, match=r"vocab_size=259; allowed are sizes from 260"):
         train_tokenizer(["a"], vocab_size=259, show_progress=False)

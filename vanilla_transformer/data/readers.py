@@ -327,7 +327,8 @@ def _require_file(path: Path) -> None:
         raise RequestError(
             f"{path} is a folder, a pipe or a device; give a file, which can be read twice."
         )
-    raise FileNotFoundError(f"got {str(path)!r}; there is no such file.")
+    where = "" if path.is_absolute() else f" in {Path.cwd()}"
+    raise FileNotFoundError(f"got {str(path)!r}; there is no such file{where}.")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
