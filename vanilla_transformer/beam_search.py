@@ -153,32 +153,7 @@ def beam_search(
     early_stopping = _checked_early_stopping(early_stopping)
     start, pad, *ends = _special_ids(model)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
-    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
-    if sources is None:
-        raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
-    if not isinstance(sources, Tensor):
-        raise RequestError(f"The sources are a {type(sources).__name__}; give a torch.Tensor.")
-    shape = tuple(sources.shape)
-    if len(shape) != (2 if encoder_outputs is None else 3) or 0 in shape:
-        raise RequestError(
-            f"The sources have the shape {shape}; allowed are ids, (sentences, tokens), or the "
-            "encoder's output, (sentences, tokens, d_model), at least one of each. Use ids[None] "
-            "for a single sentence."
-        )
-    check_mask(attention_mask, shape[0], shape[1], "attention_mask")
-    if attention_mask is not None and attention_mask.dim() != 2:
-        raise RequestError(
-            f"attention_mask has the shape {tuple(attention_mask.shape)}; a search takes a mask "
-            f"of the shape {shape[:2]}: 1 for each token and 0 for padding."
-        )
-    mask = attention_mask
-    if mask is not None and mask.device.type == "cpu" and not mask.any(1).all():
-        number = int(mask.any(1).int().argmin()) + 1
-        raise RequestError(
-            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
-        )
-    if mask is None:
-        mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
+    mask = _source_mask(input_ids, encoder_outputs, attention_mask)
     with evaluation_mode(model), torch.inference_mode():
         limits = _limits(model, mask.bool().long(), *bounds)  # (B,)
         decoder = _decoder(
@@ -396,6 +371,39 @@ def attention_of(implementation: str) -> tuple[object, object]:
     eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
     return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask
+
+
+def _source_mask(
+    input_ids: Tensor | None, encoder_outputs: BaseModelOutput | None, attention_mask: Tensor | None
+) -> Tensor:
+    """Check the sources and their mask; return the mask, or ones if there is none, (B, S)."""
+    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
+    if sources is None:
+        raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
+    if not isinstance(sources, Tensor):
+        raise RequestError(f"The sources are a {type(sources).__name__}; give a torch.Tensor.")
+    shape = tuple(sources.shape)
+    if len(shape) != (2 if encoder_outputs is None else 3) or 0 in shape:
+        raise RequestError(
+            f"The sources have the shape {shape}; allowed are ids, (sentences, tokens), or the "
+            "encoder's output, (sentences, tokens, d_model), at least one of each. Use ids[None] "
+            "for a single sentence."
+        )
+    check_mask(attention_mask, shape[0], shape[1], "attention_mask")
+    if attention_mask is not None and attention_mask.dim() != 2:
+        raise RequestError(
+            f"attention_mask has the shape {tuple(attention_mask.shape)}; a search takes a mask "
+            f"of the shape {shape[:2]}: 1 for each token and 0 for padding."
+        )
+    mask = attention_mask
+    if mask is not None and mask.device.type == "cpu" and not mask.any(1).all():
+        number = int(mask.any(1).int().argmin()) + 1
+        raise RequestError(
+            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
+        )
+    if mask is None:
+        mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
+    return mask
 
 
 def _special_ids(model: PreTrainedModel) -> list[int]:
