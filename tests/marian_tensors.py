@@ -1,6 +1,6 @@
 """Conversion of Marian's tensors back to ours, for tests of the export."""
 
-from vanilla_transformer.convert.tensor_names import marian_columns, tensor_map
+from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
 
 
 def from_marian_tensors(state_dict, config):

@@ -1161,7 +1161,7 @@ MUTATIONS = [
         "test_cli_translate.py::test_document_is_translated_by_sentence_and_keeps_its_lines",
     ),
     Mutation(
-        "data/splitting.py",
+        "data/sentence_splitting.py",
         'space = "" if _base(language) in _WITHOUT_SPACES else " "',
         'space = " "',
         "test_cli_translate.py::test_sentences_are_joined_by_a_space_except_in_zh_and_ja",

@@ -12,7 +12,7 @@ from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.exporters.marian import to_marian
-from vanilla_transformer.convert.tensor_names import tensor_map
+from vanilla_transformer.convert.marian_names import tensor_map
 from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer, EncoderLayer
 
 VOCAB_SIZE = 50

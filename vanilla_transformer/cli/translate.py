@@ -216,7 +216,7 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
                 f"--{name} works on single sentences, and --split-sentences makes several of a "
                 "line; leave one of them out."
             )
-    from ..data.splitting import split_sentences
+    from ..data.sentence_splitting import split_sentences
 
     if options.pair:
         source, target = make_recipe({"pair": options.pair}).languages
@@ -237,7 +237,7 @@ def _joined(
     """Return the translations of a row; those of its sentences are joined."""
     if languages is None or not answers:
         return answers[0] if answers else []
-    from ..data.splitting import join_sentences
+    from ..data.sentence_splitting import join_sentences
 
     return [(join_sentences((best.text for best, *_ in answers), languages[1]), None)]
 
@@ -342,7 +342,7 @@ class _Sources:
             return []
         if self.languages is None:
             return [row.text]
-        from ..data.splitting import split_sentences
+        from ..data.sentence_splitting import split_sentences
 
         return split_sentences(row.text, self.languages[0])
 

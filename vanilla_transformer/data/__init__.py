@@ -13,7 +13,7 @@ from .dataset import (
 )
 from .readers import read_pairs
 from .selection import clean_pairs, hold_out, pair_report
-from .splitting import join_sentences, split_sentences
+from .sentence_splitting import join_sentences, split_sentences
 from .tokenizer import train_tokenizer
 
 __all__ = [

@@ -23,7 +23,7 @@ from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import copy_tokenizer
-from ..tensor_names import (
+from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
     SHARED_FIELDS,

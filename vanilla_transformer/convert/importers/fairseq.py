@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
-from ..tensor_names import tensor_map
+from ..marian_names import tensor_map
 from .safe_files import listed, state_dict
 from .state_dict import (
     Imported,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers import FSMTConfig
 
-from ..tensor_names import tensor_map
+from ..marian_names import tensor_map
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
 from .state_dict import (
     Imported,

@@ -1,6 +1,6 @@
 """Import of transformers' MarianMT and OPUS-MT directories; the inverse of the Marian export.
 
-Marian's network is the paper's with the sinusoids' columns in another order (tensor_names.py).
+Marian's network is the paper's with the sinusoids' columns in another order (marian_names.py).
 OPUS-MT models use swish, an output bias, and a decoder that starts from `<pad>`. Their
 SentencePiece tokenizer is kept unchanged.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import MarianConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ..tensor_names import (
+from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
     SHARED_FIELDS,
