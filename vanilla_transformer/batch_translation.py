@@ -116,7 +116,7 @@ def length_sorted_batches(
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Return where a model takes its inputs; if accelerate offloads it, its weights are nowhere."""
+    """Return the device for inputs; parameters that accelerate has offloaded are on `meta`."""
     return torch.device("cpu") if model.device.type == "meta" else model.device
 
 

@@ -424,16 +424,15 @@ def _end_ids(model: PreTrainedModel) -> list[int]:
 
 
 def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) -> list[int]:
-    """Return the ids that are never produced; all ends of a sentence only if the call says so."""
-    of_call = suppressed is not None
+    """Return the ids that are never produced; only a call may forbid all ends of a sentence."""
+    of_call, ends = suppressed is not None, _end_ids(model)
     if not of_call:
         suppressed = model.generation_config.suppress_tokens
     if suppressed is None:
-        ends = _end_ids(model)
         suppressed = [n for n in model.config.ids_outside_of_text() if n not in ends]
     never = sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
     if not of_call:
-        check_ends(never, _end_ids(model))
+        check_ends(never, ends)
     return never
 
 

@@ -452,7 +452,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
-        # If nothing is tied, no module reads it; checkpoints hold it all the same.
+        # If nothing is tied, no module reads this table; it stays for old checkpoints.
         self.shared = nn.Embedding(config.target_vocab_size, config.d_model)
         tied = ("encoder", "decoder") if config.share_encoder_decoder_embeddings else ("decoder",)
         self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in tied}

@@ -155,7 +155,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.quantization and options.format != "ctranslate2":
+    if options.quantization and "quantization" not in FORMATS[options.format]:
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
     module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
     convert = getattr(module, f"export_{options.format}")
