@@ -271,9 +271,21 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
-        "gradients[index] = gradient.div_(num_items).to(tensor.dtype)",
-        "gradients[index] = gradient.to(tensor.dtype)",
+        "None if g is None else g.div_(num_items)",
+        "g",
         "test_loss.py::test_value_and_gradient_equal_the_plain_formula",
+    ),
+    Mutation(
+        "loss.py",
+        "if torch.is_grad_enabled() and not traced:",
+        "if False:",
+        "test_loss.py::test_gradients_can_be_differentiated_again",
+    ),
+    Mutation(
+        "loss.py",
+        "None if g is None else g.div_(num_items)",
+        "None if g is None else g.div_(num_items).to(hidden.dtype)",
+        "test_loss.py::test_scale_of_a_gradscaler_fits_a_model_in_float16",
     ),
     Mutation(
         "loss.py",

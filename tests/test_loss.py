@@ -226,6 +226,40 @@ def test_torch_func_differentiates_the_loss(label_smoothing):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_gradients_can_be_differentiated_again(label_smoothing):
+    """As by a gradient penalty, or for a product of Hessian and vector."""
+    hidden, weight, labels = sample(tokens=6, width=3, vocab_size=5, ignored=(2,))
+
+    def loss_of(function):
+        return lambda *tensors: function(*tensors, labels, label_smoothing=label_smoothing)
+
+    def total_gradient(function):
+        gradient = torch.func.grad(function, argnums=1)
+        return lambda weight, hidden: (gradient(hidden, weight) ** 2).sum()
+
+    found = []
+    for function in (loss_of(smoothed_cross_entropy), loss_of(plain)):
+        first = torch.autograd.grad(function(hidden, weight), (hidden, weight), create_graph=True)
+        penalty = sum((gradient**2).sum() for gradient in first)
+        found.append([*first, *torch.autograd.grad(penalty, (hidden, weight))])
+        found[-1].append(
+            torch.func.grad(total_gradient(function))(weight.detach(), hidden.detach())
+        )
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_scale_of_a_gradscaler_fits_a_model_in_float16():
+    hidden, weight, labels = sample(tokens=200, dtype=torch.float32, ignored=())
+    expected = value_and_gradients(plain(hidden, weight, labels), hidden, weight)
+    hidden, weight = (x.detach().half().requires_grad_() for x in (hidden, weight))
+    loss = smoothed_cross_entropy(hidden, weight, labels) * 2.0**16
+    for a, b in zip(value_and_gradients(loss, hidden, weight), expected, strict=True):
+        # float16 has 11 bits
+        assert (a.float() / 2**16 - b).abs().max() <= 0.004 * b.abs().max()
+
+
 def test_loss_compiles_as_one_graph():
     hidden, weight, labels = sample()
     compiled = torch.compile(smoothed_cross_entropy, backend="aot_eager", fullgraph=True)

@@ -486,6 +486,28 @@ def test_resizing_a_model_that_names_its_target_vocabulary_keeps_the_config_vali
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).lm_head.out_features == 40
 
 
+def test_decoder_with_more_layers_than_the_config_says_keeps_a_cache():
+    model = tiny_model().eval()
+    layers = model.model.decoder.layers
+    model.model.decoder.layers = torch.nn.ModuleList([*layers, layers[0]])
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}
+    cached = model(**inputs)
+    plain = model(**inputs, use_cache=False)
+    assert plain.past_key_values is None
+    torch.testing.assert_close(cached.logits, plain.logits)
+
+
+def test_an_untied_source_takes_the_table_it_is_given():
+    model = tiny_model(tie_word_embeddings=False).eval()
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}
+    target, table = model.model.decoder.embed_tokens, torch.nn.Embedding(31, 16)
+    before = model(**inputs).logits
+    model.set_input_embeddings(table)
+    assert model.get_input_embeddings() is table
+    assert model.model.decoder.embed_tokens is target
+    assert not torch.allclose(model(**inputs).logits, before)
+
+
 def test_resizing_a_model_with_two_vocabularies_is_refused():
     model = tiny_model(share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
     with pytest.raises(ValueError, match="vocabulary of its own"):

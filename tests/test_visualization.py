@@ -142,6 +142,13 @@ def state(model):
     return modes, model.config._attn_implementation, model.generation_config.to_dict()
 
 
+def test_layers_that_users_added_are_drawn(model, tokenizer):
+    layers = model.model.decoder.layers
+    model.model.decoder.layers = torch.nn.ModuleList([*layers, layers[0]])
+    a = attention_weights(model, tokenizer, SOURCE, TARGET)
+    assert len(a.cross) == len(a.decoder) == len(layers) + 1 == len(a.encoder) + 1
+
+
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_weights_restores_the_models_state(model, tokenizer, implementation):
     model.set_attn_implementation(implementation)

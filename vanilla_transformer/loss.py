@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as torch_module
 
 from .errors import RequestError
@@ -38,7 +37,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         labels: torch.Tensor,
-        num_items: torch.Tensor | int,
+        num_items: torch.Tensor,
         label_smoothing: float,
         ignore_index: int,
         chunk_size: int,
@@ -46,7 +45,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         """Return the loss of (N, d), (V, d) and (N,), and its gradients of the first two.
 
-        The gradients are outputs, so that torch.func can differentiate the loss.
+        The gradients are outputs, so that torch.func can differentiate the loss. They stay in
+        float32, since the scale of `GradScaler`, which comes later, does not fit into float16.
         """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
@@ -62,32 +62,42 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 chunk_size=chunk_size,
                 wanted=wanted,
             )
-        for index, (gradient, tensor) in enumerate(zip(gradients, (hidden, weight), strict=True)):
-            if gradient is not None:
-                gradients[index] = gradient.div_(num_items).to(tensor.dtype)
-        return loss / num_items, *gradients
+        return loss / num_items, *(None if g is None else g.div_(num_items) for g in gradients)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep the gradients."""
+        """Keep the gradients, and what they are computed from."""
+        hidden, weight, labels, num_items, ctx.label_smoothing, ctx.ignore_index, *_ = inputs
         gradients = output[1:]
         ctx.mark_non_differentiable(*(g for g in gradients if g is not None))
         ctx.set_materialize_grads(False)  # zeros for the gradients' gradients would cost memory
-        ctx.save_for_backward(*gradients)
+        ctx.save_for_backward(hidden, weight, labels, num_items, *gradients)
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, grad_output: torch.Tensor | None, *of_gradients: None
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients that `forward` computed, times `grad_output`."""
+        """Return the gradients that `forward` computed, times `grad_output`.
+
+        If they are to be differentiated again (`create_graph=True`, torch.func), they are computed
+        anew, from all logits at once.
+        """
         if grad_output is None:
             return (None,) * 8
-        gradients = ctx.saved_tensors
+        hidden, weight, labels, num_items, *gradients = ctx.saved_tensors
+        traced = torch.compiler.is_compiling()
+        if torch.is_grad_enabled() and not traced:
+            new = _differentiable_gradients(
+                hidden, weight, labels, num_items, ctx.label_smoothing, ctx.ignore_index
+            )
+            gradients = [None if g is None else n for g, n in zip(gradients, new, strict=True)]
         # It is usually 1. Reading it would stall any device but a CPU.
-        can_look = grad_output.device.type == "cpu" and not torch.compiler.is_compiling()
-        if not (can_look and grad_output == 1):
-            gradients = [None if g is None else g * grad_output.to(g.dtype) for g in gradients]
+        elif grad_output.device.type == "cpu" and not traced and grad_output == 1:
+            grad_output = None
+        for index, (gradient, of) in enumerate(zip(gradients, (hidden, weight), strict=True)):
+            if gradient is not None:
+                scaled = gradient if grad_output is None else gradient * grad_output
+                gradients[index] = scaled.to(of.dtype)
         return *gradients, None, None, None, None, None, None
 
 
@@ -137,6 +147,25 @@ def _loss_and_gradients(
         elif grad_table is not None:
             grad_table += grad_logits.t() @ (states * count.to(states.dtype))
     return loss, grad_hidden, grad_table
+
+
+def _differentiable_gradients(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    num_items: torch.Tensor,
+    label_smoothing: float,
+    ignore_index: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of (N, d) and (V, d) by operations that can be differentiated."""
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    with torch.autocast(hidden.device.type, enabled=False):
+        states, table = hidden.to(dtype), weight.to(dtype)
+        gold = nn.functional.one_hot(labels.clamp(min=0), table.size(0)).to(dtype)  # (N, V)
+        target = (1 - label_smoothing) * gold + label_smoothing / table.size(0)
+        counts = (labels != ignore_index)[:, None].to(dtype) / num_items  # (N, 1)
+        grad_logits = ((states @ table.t()).softmax(-1) - target) * counts
+        return grad_logits @ table, grad_logits.t() @ states
 
 
 def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -200,6 +229,7 @@ def smoothed_cross_entropy(
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
         num_items = (labels != ignore_index).sum().clamp(min=1)
+    num_items = torch.as_tensor(num_items)
     on_cpu = hidden.device.type == "cpu"
     if chunk_size is None:
         vocab_size = (hidden if weight is None else weight.t()).size(-1)

@@ -261,7 +261,7 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
 class PositionalEncoding(nn.Module):
     """Positional encodings (Section 3.5): sinusoids for any length, or a learned table (Table 3 E).
 
-    Sinusoids are not stored: a table would limit the length, and lose precision in bfloat16.
+    Sinusoids are computed in each call: a stored table would limit the length.
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
@@ -429,8 +429,7 @@ class Decoder(Stack):
         if encoder_hidden_states is None:
             raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         if use_cache and past_key_values is None:
-            own_and_cross = [DynamicCache(config=self.config) for _ in range(2)]
-            past_key_values = EncoderDecoderCache(*own_and_cross)
+            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
@@ -464,18 +463,17 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
-        """Replace the shared table; untied stacks keep their own, resized to its number of rows.
+        """Replace the shared table, or an untied source's; then the target's only changes its size.
 
         Raises ValueError if source and target have separate vocabularies.
         """
-        tied = self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings
-        for stack in (self.encoder, self.decoder):
-            if tied:
-                stack.embed_tokens = value
-            else:
-                stack.resize_token_embeddings(value.num_embeddings)
-        # A copy, if `value` is a stack's own: of tables that share memory, one is saved.
-        self.shared = value if tied else nn.Embedding.from_pretrained(value.weight.clone(), False)
+        if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
+            self.decoder.embed_tokens = self.shared = value
+        else:
+            self.decoder.resize_token_embeddings(value.num_embeddings)
+            # A copy: of tables that share memory, one is saved.
+            self.shared = nn.Embedding.from_pretrained(value.weight.clone(), False)
+        self.encoder.embed_tokens = value
 
     @can_return_tuple
     def forward(

@@ -7,8 +7,9 @@ once, the same product takes a quarter to two thirds of the time. The operators 
 
 A packed copy is used only as long as its parameters are unchanged. A search compares all of them
 before it begins, since a write through `.data` or NumPy does not raise their version counter. The
-comparison notices any single write; a write to a few entries of one row whose sum stays the same,
-such as two that trade places, can escape it. After such a write call `release(model)`.
+comparison notices any single write. A write that leaves the sum of every row as it was can escape
+it, such as two entries of a row that trade places, or two columns if many entries are equal. After
+such a write call `release(model)`.
 """
 
 import functools

@@ -94,7 +94,7 @@ class Attention:
 
 
 def _checked_number(name: str, index: int, count: int) -> int:
-    """Return what `_checked_index` does; errors count from 1, as users do."""
+    """Return an index from 0 that may be negative; the error counts from 1, as the pictures do."""
     if not -count <= index < count:
         number = index + 1 if index >= 0 else index
         raise RequestError(
@@ -154,8 +154,9 @@ def attention_weights(
                 **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
             )
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
-    layers = (model.config.encoder_layers, model.config.decoder_layers, model.config.decoder_layers)
-    if tuple(map(len, attentions)) != layers:
+    # Not the config's numbers: users may have left layers out, or have added some.
+    encoder, decoder = (len(side.layers) for side in (model.get_encoder(), model.get_decoder()))
+    if tuple(map(len, attentions)) != (encoder, decoder, decoder):
         raise RequestError(
             f"the model's attention ({model.config._attn_implementation}) returns no weights; "
             'choose another: model.set_attn_implementation("eager").'
