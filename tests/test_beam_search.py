@@ -570,11 +570,45 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"do_sample": True}, {"no_repeat_ngram_size": 2}, {"max_time": 3.0}]
+    "options",
+    [
+        {"do_sample": True},
+        {"no_repeat_ngram_size": 2},
+        {"max_time": 3.0},
+        {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5},
+        {"constraints": [1]},
+        {"prompt_lookup_num_tokens": 2},
+        {"dola_layers": "high"},
+        {"penalty_alpha": 0.5, "top_k": 4},
+        {"output_scores": True, "return_dict_in_generate": True},
+    ],
+    ids=lambda options: next(iter(options)),
 )
 def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
     with pytest.raises(ValueError, match="which the paper's search does not have"):
         model.generate(batch[0], custom_generate=paper_beam_search, **options)
+
+
+def test_generate_refuses_keys_and_values_that_the_search_would_drop(model, batch):
+    ids, mask = batch
+    cache = model(ids, mask, decoder_input_ids=torch.full((7, 1), START)).past_key_values
+    options = {"attention_mask": mask, "decoder_input_ids": torch.tensor([[START, 9]] * 7)}
+    with pytest.raises(ValueError, match=r"Got past_key_values .*, which the paper's search"):
+        model.generate(ids, past_key_values=cache, custom_generate=paper_beam_search, **options)
+
+
+def test_learned_prompts_are_left_to_generate(model, batch):
+    peft = pytest.importorskip("peft")
+    ids, mask = batch
+    kind = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
+    adapted = peft.get_peft_model(make_model(), kind).eval()
+    with pytest.raises(ValueError, match="puts a prompt before the text"):
+        beam_search(adapted, ids, mask)
+    options = {"input_ids": ids, "attention_mask": mask, "num_beams": 1}
+    with pytest.raises(ValueError, match=r"Got past_key_values .*, which the paper's search"):
+        adapted.generate(custom_generate=paper_beam_search, **options)
+    found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
+    assert torch.equal(found, adapted.generate(max_new_tokens=6, **options))
 
 
 @pytest.mark.parametrize(

@@ -254,10 +254,12 @@ def test_scale_of_a_gradscaler_fits_a_model_in_float16():
     hidden, weight, labels = sample(tokens=200, dtype=torch.float32, ignored=())
     expected = value_and_gradients(plain(hidden, weight, labels), hidden, weight)
     hidden, weight = (x.detach().half().requires_grad_() for x in (hidden, weight))
-    loss = smoothed_cross_entropy(hidden, weight, labels) * 2.0**16
+    # 200 tokens of a large update: without the scale, float16 would hold few digits of a gradient.
+    loss = smoothed_cross_entropy(hidden, weight, labels, num_items=10**6) * 2.0**16
     for a, b in zip(value_and_gradients(loss, hidden, weight), expected, strict=True):
         # float16 has 11 bits
-        assert (a.float() / 2**16 - b).abs().max() <= 0.004 * b.abs().max()
+        a = a.float() / 2**16 * 10**6 / 200
+        assert (a - b).abs().max() <= 0.004 * b.abs().max()
 
 
 def test_loss_compiles_as_one_graph():

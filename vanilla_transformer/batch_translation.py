@@ -25,7 +25,14 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from .beam_search import beam_search, default_beams, evaluation_mode, longest_sequence, with_start
+from .beam_search import (
+    adds_prompt,
+    beam_search,
+    default_beams,
+    evaluation_mode,
+    longest_sequence,
+    with_start,
+)
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .ranges import COUNT, EXTRA_TOKENS, NUM_BEAMS, Range
@@ -571,8 +578,7 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> I
 def _is_ours(model: Any) -> bool:
     """Return whether this is the package's model or a subclass, also if compiled or adapted."""
     model = getattr(model, "_orig_mod", model)  # by torch.compile
-    adapters = getattr(model, "active_peft_config", None)
-    if adapters is not None and not adapters.is_prompt_learning:  # `generate` must add the prompt
+    if getattr(model, "active_peft_config", None) is not None and not adds_prompt(model):
         model = model.get_base_model()
     # By name, since a model loaded with its code from the Hub has another class of this name.
     names = {f"{kind.__module__.split('.')[-1]}.{kind.__name__}" for kind in type(model).__mro__}

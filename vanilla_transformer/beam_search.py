@@ -134,12 +134,17 @@ def beam_search(
 
     Raises:
         ValueError: An argument, or a setting of the generation config, is out of range, a prefix
-            does not fit, or the model's outputs are not finite.
+            does not fit, the model has a learned prompt, or its outputs are not finite.
     """
     if getattr(model, "generation_config", None) is None:
         raise RequestError(
             f"Got a {type(model).__name__}, which does not predict tokens; load the model with "
             "AutoModelForSeq2SeqLM."
+        )
+    if adds_prompt(model):
+        raise RequestError(
+            "Got a model whose adapter puts a prompt before the text, which beam_search does not; "
+            "call generate or translate."
         )
     num_beams = default_beams(model) if num_beams is None else num_beams
     if length_penalty is None:
@@ -218,7 +223,15 @@ def paper_beam_search(
     config = generation_config
     parts = (*logits_processor, *stopping_criteria)
     foreign = {type(part).__name__ for part in parts if not _is_of(config, part)}
-    foreign |= {"do_sample"} if config.do_sample else set()
+    foreign |= {name for name, none in _FOREIGN.items() if getattr(config, name, None) not in none}
+    if config.return_dict_in_generate:
+        foreign |= {name for name in _FOREIGN_OUTPUTS if getattr(config, name, None)}
+    # As `generate` would call the model: an adapter may put a prefix in its cache.
+    prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]
+    first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
+    cache = first.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        foreign |= {"past_key_values (keys and values of earlier tokens)"}
     if foreign:
         raise RequestError(
             f"Got {', '.join(sorted(foreign))}, which the paper's search does not have; leave them "
@@ -259,6 +272,16 @@ def paper_beam_search(
     return with_start(model, found.sequences).flatten(0, 1)
 
 
+# Settings that `generate` turns into no processor or criterion, and their values without effect.
+_FOREIGN: dict[str, tuple[object, ...]] = {
+    "do_sample": (None, False),
+    "num_beam_groups": (None, 1),
+    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha"), (None,)),
+    **dict.fromkeys(("prompt_lookup_num_tokens", "dola_layers"), (None,)),
+}
+_FOREIGN_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+
+
 def _is_of(config: GenerationConfig, part: object) -> bool:
     """Return whether `generate` built a part of a search from settings that this search reads."""
     if type(part) is MaxLengthCriteria:
@@ -275,6 +298,12 @@ def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
     """Prepend the decoder's start symbol to sequences, (..., T) -> (..., T + 1)."""
     start, *_ = _special_ids(model)
     return torch.cat((sequences.new_full((*sequences.shape[:-1], 1), start), sequences), dim=-1)
+
+
+def adds_prompt(model: nn.Module) -> bool:
+    """Return whether an adapter puts a learned prompt before the text, as only `generate` does."""
+    adapter = getattr(model, "active_peft_config", None)
+    return adapter is not None and adapter.is_prompt_learning
 
 
 def default_beams(model: PreTrainedModel) -> int:
