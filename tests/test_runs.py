@@ -283,13 +283,24 @@ def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tm
     (copy / "metrics.json").unlink()
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
-    assert "begin at update 6, before the end of warm-up at update 10" in caplog.text
+    assert "begin at update 6, before the end of warm-up at 10" in caplog.text
     caplog.clear()
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), copy)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
     assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
     assert last["scores"] != metrics["scores"]
-    assert "warm-up" not in caplog.text
+    assert "may translate better" not in caplog.text
+
+
+@pytest.mark.parametrize(("last", "warns"), [(2.0, True), (2.2, False)])
+def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, finished, caplog):
+    recipe, _, _ = finished
+    history = [{"eval_perplexity": 1.0}, {"eval_perplexity": last}, {"loss": 1.0}]
+    results = {"validation": {"perplexity": 2.3}}
+    runs._warn_of_poor_mean(recipe, recipe.warmup_steps, history, results)
+    found = "a mean with validation perplexity 2.30, and the last evaluation in the training"
+    assert (f"{found} found 2.00; the last one alone may" in caplog.text) == warns
+    assert bool(caplog.records) == warns
 
 
 def test_wider_search_of_a_greedy_run_has_the_recipes_settings(finished, monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -430,14 +430,6 @@ def _finish(
         chosen = choose_end(recipe, averaged, tokenizer, data.validation_texts)
         averaged = averaged[-chosen["averaged"] :]
         length_penalty = chosen.get("length_penalty", length_penalty)
-    first = _step(averaged[0])
-    if chosen is None and len(averaged) > 1 and first < recipe.warmup_steps:
-        logger.warning(
-            "The averaged checkpoints begin at update %d, before the end of warm-up at update %d; "
-            "the last one alone may translate better: --checkpoints-to-average 1.",
-            first,
-            recipe.warmup_steps,
-        )
     average_checkpoints(averaged, run)
     _ship_search(recipe, length_penalty, run)
     state = read_json(final / "trainer_state.json")
@@ -448,6 +440,8 @@ def _finish(
     sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
     results = {name: score_test_set(recipe, model, tokenizer, sets[name], 4096) for name in sets}
+    if chosen is None and len(averaged) > 1:
+        _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
     samples = choose_samples(results, recipe.num_samples)
     if results:
         write_samples(run, samples)
@@ -468,6 +462,31 @@ def _finish(
         MODEL_FILES: model_files(run),
     }
     write_json(run / METRICS, metrics)
+
+
+def _warn_of_poor_mean(
+    recipe: Recipe,
+    first: int,
+    log_history: Sequence[Mapping[str, Any]],
+    results: Mapping[str, TestTexts],
+) -> None:
+    """Warn if the mean of the checkpoints from update `first` on may be worse than the last one."""
+    perplexities = [entry["eval_perplexity"] for entry in log_history if "eval_perplexity" in entry]
+    mean = results["validation"]["perplexity"] if perplexities and "validation" in results else 0.0
+    if first < recipe.warmup_steps:
+        trouble = f"begin at update {first}, before the end of warm-up at {recipe.warmup_steps}"
+    elif perplexities and mean > 1.05 * perplexities[-1]:
+        trouble = (
+            f"have a mean with validation perplexity {mean:.2f}, and the last evaluation in the "
+            f"training found {perplexities[-1]:.2f}"
+        )
+    else:
+        return
+    logger.warning(
+        "The averaged checkpoints %s; the last one alone may translate better: repeat the command "
+        "with --checkpoints-to-average 1.",
+        trouble,
+    )
 
 
 def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> None:
