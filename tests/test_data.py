@@ -796,4 +796,4 @@ def test_the_first_pair_is_logged(tmp_path, caplog):
     path.write_text("English\tGerman\none\teins\n", encoding="utf-8")
     with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
         load_pairs(path, source_language="en", target_language="de", cache_dir=tmp_path)
-    assert f"2 pairs from {path}; the first: 'English' -> 'German'." in caplog.text
+    assert f"2 pairs (en-de) from {path}; the first: 'English' -> 'German'." in caplog.text

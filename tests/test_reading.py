@@ -446,6 +446,39 @@ def test_header_may_follow_blank_lines(tmp_path, kind):
     assert read(path, source_column="English", target_column="German") == ONE_LINE
 
 
+@pytest.mark.parametrize(
+    ("header", "known", "other"),
+    [("id\ten\tGerman", "en", "de"), ("id\tTarget", "target", "source")],
+)
+def test_header_with_only_one_known_name_is_refused(tmp_path, header, known, other):
+    path = write(tmp_path / "pairs.tsv", f"{header}\n1\ta\tb\n".encode())
+    with pytest.raises(ValueError, match=f"pairs.tsv begins .* has '{known}' but not '{other}'"):
+        read(path)
+    read(path, source_column=1, target_column=2)
+
+
+def test_keys_of_objects_may_be_source_and_target(tmp_path):
+    lines = b'{"source": "a", "target": "b"}\n{"en": "c", "de": "d", "source": "x", "target": ""}\n'
+    assert read(write(tmp_path / "pairs.jsonl", lines)) == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl"])
+def test_line_ends_of_old_macs_are_refused(tmp_path, name):
+    path = write(tmp_path / name, b"a\tb\rc\td\r")
+    with pytest.raises(ValueError, match=r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"):
+        read(path)
+
+
+def test_folder_that_is_no_data_set_gives_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write(folder / "a.jsonl", b'{"en": "a", "de": "b"}\n')
+    write(folder / "b.jsonl", b'{"fr": "a"}\n')
+    with pytest.raises(ValueError, match=r"set cannot be read as a data set .*give a file"):
+        read(folder)
+
+
 def test_column_numbers_work_without_a_header(tmp_path):
     rows = [("1", source, "77", target) for source, target in ONE_LINE]  # as Tatoeba exports them
     path = write(tmp_path / "a.tsv", tsv(rows))

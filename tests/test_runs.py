@@ -292,6 +292,14 @@ def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tm
     assert "may translate better" not in caplog.text
 
 
+@pytest.mark.parametrize(("split", "warns"), [("train", True), ("test", False)])
+def test_scores_of_training_pairs_give_a_warning(split, warns, finished, caplog):
+    recipe, run, _ = finished
+    file = getattr(recipe, f"{split}_file")
+    evaluate_run(run, test_file=file)
+    assert (f"was trained on {file}, which makes the scores too high" in caplog.text) == warns
+
+
 @pytest.mark.parametrize(("last", "warns"), [(2.0, True), (2.2, False)])
 def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, finished, caplog):
     recipe, _, _ = finished

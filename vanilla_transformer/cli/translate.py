@@ -486,7 +486,7 @@ def _one_line(text: str) -> str:
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
     # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
     with errors_naming(name):
-        for number, raw in enumerate(read_lines(stream), start=1):
+        for number, raw in enumerate(read_lines(stream, name), start=1):
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"
                 raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")

@@ -113,7 +113,9 @@ def load_pairs(
         logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
-        logger.info("%d pairs from %s; the first: %s -> %s.", len(dataset), reader.name, *first)
+        languages = f"{source_language}-{target_language}"
+        text = "%d pairs (%s) from %s; the first: %s -> %s."
+        logger.info(text, len(dataset), languages, reader.name, *first)
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 
@@ -181,7 +183,8 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[st
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
         raise RequestError(
-            f"got no usable pair: {problem}. Check the languages and the file's format."
+            f"got no usable pair: {problem}. Check the languages and the file's format, or name "
+            "the columns (--source-column, --target-column)."
         )
     return {
         "rows": count,

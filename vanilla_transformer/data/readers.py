@@ -69,10 +69,12 @@ class _Columns:
     given: tuple[str | int, str | int] | None
 
     @property
-    def keys(self) -> tuple[str, str]:
-        """Keys of source and target in rows that are objects."""
-        source, target = self.given or self.languages
-        return str(source), str(target)
+    def names(self) -> list[tuple[str, str]]:
+        """Names of source and target, in the order in which they are looked for."""
+        if self.given is None:
+            return [self.languages, ("source", "target")]
+        source, target = self.given
+        return [(str(source), str(target))]
 
     def places(self, names: Sequence[str], where: str) -> tuple[int, int] | None:
         """Return the indices of the two columns among these names; None if no name is known."""
@@ -91,11 +93,26 @@ class _Columns:
     def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
         """Return the indices of columns named after the languages, or `source` and `target`."""
         names = [name.casefold() for name in names]
-        for source, target in (self.languages, ("source", "target")):
-            wanted = [source.casefold(), target.casefold()]
+        for wanted in self._known_names():
             if all(names.count(name) == 1 for name in wanted):
                 return names.index(wanted[0]), names.index(wanted[1])
         return None
+
+    def check_half_a_header(self, names: Sequence[str], where: str) -> None:
+        """Refuse a first row that names one of the two columns: it would be read as a pair."""
+        names = [name.casefold() for name in names]
+        for pair in self._known_names():
+            for name, other in (pair, pair[::-1]):
+                if name in names and other not in names:
+                    raise RequestError(
+                        f"{where} begins with {reprlib.repr(names)}, which has {name!r} but not "
+                        f"{other!r}; name both columns (--source-column, --target-column), by "
+                        "numbers from 1 if this is not a header."
+                    )
+
+    def _known_names(self) -> list[tuple[str, str]]:
+        source, target = (language.casefold() for language in self.languages)
+        return [(source, target), ("source", "target")]
 
     def selection(self, names: list[str], where: str) -> tuple[list[str], tuple[str, str]]:
         """Return the columns to read from a table with named columns, and the keys of its rows."""
@@ -104,12 +121,12 @@ class _Columns:
         else:
             named = any(isinstance(column, int) or column in names for column in self.given)
         if "translation" in names and not named:
-            return ["translation"], self.keys
+            return ["translation"], self.names[0]
         places = self.places(names, where)
         if places is None or max(places) >= len(names):
             raise RequestError(
-                f"got columns {names}; needed are 'translation' or {list(self.keys)}. Check the "
-                "languages, or name the columns (--source-column, --target-column)."
+                f"got columns {names}; needed are 'translation' or {list(self.names[0])}. Check "
+                "the languages, or name the columns (--source-column, --target-column)."
             )
         keys = names[places[0]], names[places[1]]
         return list(keys), keys
@@ -180,9 +197,9 @@ def read_pairs(
     counted and reported with their number, or refused with `strict`. Text is not changed; only the
     end of a line (LF or CRLF) and a byte order mark are removed.
 
-    Without `source_column` and `target_column`, the columns of a table are those named after the
-    two languages, or else `source` and `target`. If the first row of a `.tsv` or `.csv` file has
-    neither pair of names, the file has no header and its first two columns are used.
+    Without `source_column` and `target_column`, the columns or keys are those named after the two
+    languages, or else `source` and `target`. If the first row of a `.tsv` or `.csv` file has none
+    of these names, the file has no header and its first two columns are used.
 
     Args:
         source: one of
@@ -208,14 +225,14 @@ def read_pairs(
     Raises:
         FileNotFoundError: no such file.
         ValueError: a file of another kind, files that do not go together, or one column of the two;
-            while iterating: no such column, files of unequal length, a broken file, or, with
-            `strict`, a malformed line.
+            while iterating: no such column, half a header, files of unequal length, a broken file,
+            or, with `strict`, a malformed line.
     """
     columns = _Columns((source_language, target_language), _given(source_column, target_column))
 
     def read(skip: _Skip) -> Iterator[tuple[str, str]]:
         if kind == "json":
-            return _read_json_lines(Path(known), columns.keys, skip)
+            return _read_json_lines(Path(known), columns.names, skip)
         if kind == "table":
             return _read_table(Path(known), columns, skip)
         if kind == "parallel":
@@ -228,10 +245,18 @@ def read_pairs(
         dataset = known
         if kind == "hub":
             from datasets import load_dataset
+            from datasets.exceptions import DatasetGenerationError
 
-            dataset = load_dataset(
-                os.fspath(known), config, split=split, revision=revision, streaming=streaming
-            )
+            name = os.fspath(known)
+            try:
+                dataset = load_dataset(
+                    name, config, split=split, revision=revision, streaming=streaming
+                )
+            except DatasetGenerationError as error:
+                reason = str(error.__cause__ or error).strip().split("\n")[0]
+                raise RequestError(
+                    f"{name} cannot be read as a data set ({reason}); give a file with pairs."
+                ) from error
         rows = _dataset_rows(dataset, columns)
         return _read_rows(rows, lambda row: _pair_of_row(*row), "row", skip)
 
@@ -337,7 +362,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     is_gzip = path.suffix == ".gz"
     with errors_naming(path), gzip.open(path, "rb") if is_gzip else path.open("rb") as file:
         try:
-            for number, line in enumerate(read_lines(file), start=1):
+            for number, line in enumerate(read_lines(file, str(path)), start=1):
                 if number == 1 and line.startswith(_GZIP) and not is_gzip:
                     raise RequestError(f"{path} is a gzip file; give it a name that ends in .gz.")
                 if number == 1 and (line.startswith(_UTF_16) or b"\0" in line):
@@ -349,10 +374,12 @@ def _lines(path: Path) -> Iterator[bytes]:
             ) from error
 
 
-def _read_json_lines(path: Path, keys: tuple[str, str], skip: _Skip) -> Iterator[tuple[str, str]]:
+def _read_json_lines(
+    path: Path, names: Sequence[tuple[str, str]], skip: _Skip
+) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            yield _pair_of_row(_parsed(line), keys)
+            yield _pair_of_row(_parsed(line), names)
         except _MalformedError as error:
             skip(f"{path}:{number}", error)
 
@@ -366,7 +393,10 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
             continue
         if places is None:
             cells = [cell.strip() for cell in row]
-            places = columns.places(cells, str(path)) or (0, 1)
+            places = columns.places(cells, str(path))
+            if places is None:
+                columns.check_half_a_header(cells, str(path))
+                places = (0, 1)
             width = len(row) if is_csv else None
             if columns.named_by_themselves(cells) or str in map(type, columns.given or ()):
                 continue  # it is a header
@@ -479,7 +509,7 @@ def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[st
         )
 
 
-def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, tuple[str, str]]]:
+def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, list[tuple[str, str]]]]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
@@ -489,7 +519,7 @@ def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, tuple[s
             wanted, keys = columns.selection(table.schema_arrow.names, str(path))
             for batch in table.iter_batches(_ROWS, columns=wanted):
                 for row in batch.to_pylist():
-                    yield row, keys
+                    yield row, [keys]
         except (pa.ArrowInvalid, OSError) as error:
             reason = " ".join(str(error).split())
             raise RequestError(
@@ -509,14 +539,15 @@ def _read_rows(
 
 def _dataset_rows(
     dataset: Dataset | IterableDataset, columns: _Columns
-) -> Iterator[tuple[dict, tuple[str, str]]]:
-    keys = columns.keys
+) -> Iterator[tuple[dict, list[tuple[str, str]]]]:
+    names = columns.names
     if dataset.column_names is not None:  # a stream may not know them
         wanted, keys = columns.selection(dataset.column_names, "the data set")
+        names = [keys]
         dataset = dataset.select_columns(wanted)
     for batch in dataset.with_format(None).iter(_ROWS):
         for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True)), keys
+            yield dict(zip(batch, values, strict=True)), names
 
 
 def _decoded(line: bytes) -> str:
@@ -538,17 +569,18 @@ def _parsed(line: bytes) -> object:
         raise _MalformedError(f"not JSON ({error})") from None
 
 
-def _pair_of_row(row: object, keys: tuple[str, str]) -> tuple[str, str]:
+def _pair_of_row(row: object, names: Sequence[tuple[str, str]]) -> tuple[str, str]:
     sides = row.get("translation", row) if isinstance(row, dict) else None
-    if not isinstance(sides, dict) and isinstance(row, dict) and set(keys) <= row.keys():
+    if not isinstance(sides, dict) and isinstance(row, dict) and set(names[0]) <= row.keys():
         sides = row  # one of the two columns is named "translation"
     if not isinstance(sides, dict):
         raise _MalformedError('no object of the form {"translation": {...}}')
-    for key in keys:
+    source, target = next((pair for pair in names if set(pair) <= sides.keys()), names[0])
+    for key in (source, target):
         if key not in sides:
-            names = reprlib.repr(sorted(map(str, sides)))
-            raise _MalformedError(f"no {key!r} among {names}")
-    return _checked_pair(*(sides[key] for key in keys))
+            found = reprlib.repr(sorted(map(str, sides)))
+            raise _MalformedError(f"no {key!r} among {found}")
+    return _checked_pair(sides[source], sides[target])
 
 
 def _two_sides(pair: object) -> tuple[object, object]:

@@ -78,8 +78,8 @@ def train_tokenizer(
     backend.train_from_iterator(_checked(texts), trainer)
     if backend.get_vocab_size() < vocab_size:
         logger.warning(
-            "The text gave %d pieces instead of the %d asked for; set the model's vocab_size to "
-            "len(tokenizer).",
+            "The text gave %d pieces, not the %d asked for: a model of your own needs "
+            "vocab_size=len(tokenizer).",
             backend.get_vocab_size(),
             vocab_size,
         )

@@ -107,19 +107,29 @@ def as_yaml(values: Mapping[str, object]) -> str:
     return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
 
 
-def read_lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
+def read_lines(file: BinaryIO | io.BufferedIOBase, name: str) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
     A line longer than `LINE_BYTES` is cut, but stays longer than that, so that a caller can refuse
     it. The rest is never held in memory at once.
+
+    Raises:
+        ValueError: after the only line, if it has the line ends of old Macs in it; the message
+            begins with `name`.
     """
     mark = b"\xef\xbb\xbf"
+    count = 0
     while line := file.readline(LINE_BYTES + len(mark) + 2):
         if not line.endswith(b"\n"):
             while (rest := file.readline(LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
-        mark = b""
+        text = line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        yield text
+        mark, count = b"", count + 1
+    if count == 1 and b"\r" in text:
+        raise RequestError(
+            f"{name} ends its lines with CR alone, as old Macs did; convert them: tr '\\r' '\\n'."
+        )
 
 
 @contextmanager

@@ -120,6 +120,7 @@ def recipe_and_test_sets(
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if "test_file" in overrides:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
+        _warn_if_trained_on(recipe, run)
     recipe_of_pairs = pinned(recipe, recorded_data(run))
     sets = evaluation_sets(recipe_of_pairs)
     if not sets:
@@ -139,6 +140,18 @@ def recipe_and_test_sets(
             f"The recipe of {run} has no test or validation pairs; give --test-file."
         )
     return recipe, sets
+
+
+def _warn_if_trained_on(recipe: Recipe, run: Path) -> None:
+    """Warn if a file with test pairs is one that the run was trained on."""
+    began, now = recorded_data(run).get("files", {}), data_identity(recipe).get("files", {})
+    trained_on = {file["sha256"] for name in TRAINING_FILES & began.keys() for file in began[name]}
+    if any(file["sha256"] in trained_on for file in now.get("test", ())):
+        logger.warning(
+            "%s was trained on %s, which makes the scores too high; give other pairs.",
+            run,
+            recipe.test_file,
+        )
 
 
 def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
