@@ -237,7 +237,7 @@ def test_readme_states_the_length_penalty_of_each_headline_score():
     }
     assert {name for name, alpha in alphas.items() if alpha != 0.6} == {"multi30k_en_de"}
     told = " ".join(README.split())
-    assert f"length penalty of 0.6, but {alphas['multi30k_en_de']:g} for the captions" in told
+    assert f"penalty is the paper's 0.6, or {alphas['multi30k_en_de']:g} for the captions." in told
     assert f"its row in the results, {alphas['multi30k_en_de']:g} |" in told
 
 

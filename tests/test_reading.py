@@ -337,7 +337,7 @@ def test_unsupported_file_types_are_rejected_with_the_allowed_ones(tmp_path):
     for source in (path, str(path)):
         with pytest.raises(ValueError, match=r"a\.xlsx; allowed are \.jsonl.*two text files"):
             read_pairs(source, **LANGUAGES)
-    with pytest.raises(ValueError, match="got pairs from int"):
+    with pytest.raises(ValueError, match="got pairs of type int"):
         read_pairs(3, **LANGUAGES)
 
 

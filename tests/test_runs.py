@@ -306,7 +306,7 @@ def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, f
     history = [{"eval_perplexity": 1.0}, {"eval_perplexity": last}, {"loss": 1.0}]
     results = {"validation": {"perplexity": 2.3}}
     runs._warn_of_poor_mean(recipe, recipe.warmup_steps, history, results)
-    found = "a mean with validation perplexity 2.30, and the last evaluation in the training"
+    found = "mean with perplexity 2.30 on the validation pairs, and the last evaluation in training"
     assert (f"{found} found 2.00; the last one alone may" in caplog.text) == warns
     assert bool(caplog.records) == warns
 

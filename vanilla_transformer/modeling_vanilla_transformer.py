@@ -324,7 +324,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Change the size of the vocabulary, as in transformers, if there is only one."""
         if not self.config.share_encoder_decoder_embeddings:
-            raise RequestError("The source has a vocabulary of its own; both sizes are fixed.")
+            raise RequestError("Each language has a vocabulary of its own; both have fixed sizes.")
         self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
 

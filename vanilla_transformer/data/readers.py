@@ -125,8 +125,9 @@ class _Columns:
         places = self.places(names, where)
         if places is None or max(places) >= len(names):
             raise RequestError(
-                f"got columns {names}; needed are 'translation' or {list(self.names[0])}. Check "
-                "the languages, or name the columns (--source-column, --target-column)."
+                f"got columns {names}; needed are 'translation' or "
+                f"{' or '.join(map(str, self.names))}. Check the languages, or name the columns "
+                "(--source-column, --target-column)."
             )
         keys = names[places[0]], names[places[1]]
         return list(keys), keys
@@ -306,7 +307,8 @@ def kind_of(source: PairSource) -> str:
     if isinstance(source, Iterable):
         return "pairs"
     raise RequestError(
-        f"got pairs from {type(source).__name__}; allowed are files, names and pairs."
+        f"got pairs of type {type(source).__name__}; give a file, the name of a data set on the "
+        "Hub, a data set, or an iterable of pairs."
     )
 
 

@@ -477,8 +477,8 @@ def _warn_of_poor_mean(
         trouble = f"begin at update {first}, before the end of warm-up at {recipe.warmup_steps}"
     elif perplexities and mean > 1.05 * perplexities[-1]:
         trouble = (
-            f"have a mean with validation perplexity {mean:.2f}, and the last evaluation in the "
-            f"training found {perplexities[-1]:.2f}"
+            f"have a mean with perplexity {mean:.2f} on the validation pairs, and the last "
+            f"evaluation in training found {perplexities[-1]:.2f}"
         )
     else:
         return

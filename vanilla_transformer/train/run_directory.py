@@ -126,7 +126,7 @@ def check_shared(run: Path) -> None:
     """
     if not (run / HOLDER).is_file():
         raise RequestError(
-            f"the first process does not train in {run} as seen from {platform.node()}. Read that "
+            f"{platform.node()} does not see the first process's training in {run}. Read that "
             "process's error, if any, or give an --output-dir that all machines share."
         )
 

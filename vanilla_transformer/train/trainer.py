@@ -782,7 +782,8 @@ class _Signals:
             raise KeyboardInterrupt
         self.received = signum
         logger.warning(
-            "%s: stopping after this update, with a checkpoint; repeat it to stop at once.",
+            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
+            "at once.",
             signal.Signals(signum).name,
         )
 
