@@ -152,6 +152,7 @@ def test_unknown_preset_names_the_known_ones():
             {"decoder_vocab_size": 3, "share_encoder_decoder_embeddings": False},
             "unk_token_id=3 is not an id .* decoder_vocab_size=3",
         ),
+        ({"is_encoder_decoder": False}, "the model always has both stacks; leave it out"),
         ({"activation_function": "relu6"}, "'relu6' is unknown; choose one of relu, gelu"),
         ({"d_model": 10**9}, "d_model=1000000000; it must be a whole number from 1 to 65536"),
         ({"encoder_layers": 10**7}, "encoder_layers=10000000; it must be .* from 1 to 1000"),

@@ -319,6 +319,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     f"{fitting}, or give the config both d_k and d_v."
                 )
 
+    def validate_stacks(self) -> None:
+        """Refuse a model without one of its two stacks."""
+        if not self.is_encoder_decoder:
+            raise RequestError(
+                f"is_encoder_decoder={quoted(self.is_encoder_decoder)}: the model always has both "
+                "stacks; leave it out."
+            )
+
     def validate_vocabularies(self) -> None:
         """Refuse one table for two vocabularies of different sizes."""
         if self.share_encoder_decoder_embeddings and self.target_vocab_size != self.vocab_size:
