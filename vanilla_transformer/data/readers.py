@@ -254,7 +254,7 @@ def read_pairs(
                     name, config, split=split, revision=revision, streaming=streaming
                 )
             except DatasetGenerationError as error:
-                reason = str(error.__cause__ or error).strip().split("\n")[0]
+                reason = " ".join(str(error.__cause__ or error).split())[:200]
                 raise RequestError(
                     f"{name} cannot be read as a data set ({reason}); give a file with pairs."
                 ) from error
