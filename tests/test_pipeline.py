@@ -442,6 +442,13 @@ def test_generation_config_options_the_search_lacks_go_to_generate(tokenizer, na
     assert list(translate(model, tokenizer, TEXTS)) == by_argument
 
 
+@pytest.mark.parametrize(("name", "value"), [("num_beam_groups", 2), ("penalty_alpha", 0.5)])
+def test_generation_config_that_asks_for_another_search_gets_it(tokenizer, name, value):
+    model = make_model(len(tokenizer))
+    setattr(model.generation_config, name, value)
+    assert list(beyond_paper_search(model, {})) == [f"{name} of the generation config"]
+
+
 @pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id"])
 def test_forced_token_with_id_0_excludes_the_papers_search(tokenizer, monkeypatch, name):
     model = make_model(len(tokenizer))

@@ -1207,7 +1207,9 @@ def test_scores_may_be_written_next_to_a_model_that_is_not_a_run(copied, tmp_pat
 
 
 def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match=r"first process does not train in .* all machines share"):
+    with pytest.raises(
+        ValueError, match=r"does not see the first process's training in .* all machines share"
+    ):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)

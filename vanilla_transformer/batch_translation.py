@@ -31,6 +31,7 @@ from .beam_search import (
     default_beams,
     evaluation_mode,
     longest_sequence,
+    other_searches,
     with_start,
 )
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -62,7 +63,6 @@ _SEARCH_ALONE = ("prefix", "return_alignments")
 _NO_CHANGE = {"do_sample": False, "use_cache": True}
 # Settings of a generation config that change what a beam search finds, and that ours lacks.
 _FOREIGN = (
-    "do_sample",
     "min_new_tokens",
     "min_length",
     "no_repeat_ngram_size",
@@ -569,7 +569,8 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> I
         if name not in SEARCH_OPTIONS and value is not None and _NO_CHANGE.get(name) is not value:
             yield name
     config = model.generation_config
-    foreign = [name for name in _FOREIGN if getattr(config, name, None)]
+    foreign = other_searches(config)
+    foreign += [name for name in _FOREIGN if getattr(config, name, None)]
     foreign += [name for name in _FOREIGN_IDS if getattr(config, name, None) is not None]
     foreign += [name for name in _FOREIGN_FACTORS if getattr(config, name, None) not in (None, 1)]
     yield from (f"{name} of the generation config" for name in foreign)

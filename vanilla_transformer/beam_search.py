@@ -223,9 +223,9 @@ def paper_beam_search(
     config = generation_config
     parts = (*logits_processor, *stopping_criteria)
     foreign = {type(part).__name__ for part in parts if not _is_of(config, part)}
-    foreign |= {name for name, none in _FOREIGN.items() if getattr(config, name, None) not in none}
+    foreign |= {*other_searches(config)}
     if config.return_dict_in_generate:
-        foreign |= {name for name in _FOREIGN_OUTPUTS if getattr(config, name, None)}
+        foreign |= {name for name in _OTHER_OUTPUTS if getattr(config, name, None)}
     # As `generate` would call the model: an adapter may put a prefix in its cache.
     prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]
     first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
@@ -272,14 +272,22 @@ def paper_beam_search(
     return with_start(model, found.sequences).flatten(0, 1)
 
 
-# Settings that `generate` turns into no processor or criterion, and their values without effect.
-_FOREIGN: dict[str, tuple[object, ...]] = {
-    "do_sample": (None, False),
-    "num_beam_groups": (None, 1),
-    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha"), (None,)),
-    **dict.fromkeys(("prompt_lookup_num_tokens", "dola_layers"), (None,)),
-}
-_FOREIGN_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+_OTHER_SEARCHES = (
+    "do_sample",
+    "constraints",
+    "force_words_ids",
+    "penalty_alpha",
+    "prompt_lookup_num_tokens",
+    "dola_layers",
+)
+_OTHER_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+
+
+def other_searches(config: GenerationConfig) -> list[str]:
+    """Return the settings of a generation config that ask `generate` for another kind of search."""
+    found = [name for name in _OTHER_SEARCHES if getattr(config, name, None)]
+    groups = getattr(config, "num_beam_groups", None)
+    return found if groups in (None, 1) else [*found, "num_beam_groups"]
 
 
 def _is_of(config: GenerationConfig, part: object) -> bool:

@@ -463,7 +463,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
-        """Replace the shared table, or an untied source's; then the target's only changes its size.
+        """Replace the shared table; if untied, replace the source's and resize the target's.
 
         Raises ValueError if source and target have separate vocabularies.
         """

@@ -114,8 +114,8 @@ def load_pairs(
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         languages = f"{source_language}-{target_language}"
-        text = "%d pairs (%s) from %s; the first: %s -> %s."
-        logger.info(text, len(dataset), languages, reader.name, *first)
+        read = (len(dataset), languages, reader.name)
+        logger.info("%d pairs (%s) from %s; the first: %s -> %s.", *read, *first)
     logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 

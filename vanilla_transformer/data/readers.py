@@ -69,10 +69,15 @@ class _Columns:
     given: tuple[str | int, str | int] | None
 
     @property
+    def known(self) -> list[tuple[str, str]]:
+        """Names that need not be given, in the order in which they are looked for."""
+        return [self.languages, ("source", "target")]
+
+    @property
     def names(self) -> list[tuple[str, str]]:
-        """Names of source and target, in the order in which they are looked for."""
+        """Names of source and target in rows that are objects, in this order."""
         if self.given is None:
-            return [self.languages, ("source", "target")]
+            return self.known
         source, target = self.given
         return [(str(source), str(target))]
 
@@ -93,7 +98,8 @@ class _Columns:
     def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
         """Return the indices of columns named after the languages, or `source` and `target`."""
         names = [name.casefold() for name in names]
-        for wanted in self._known_names():
+        for pair in self.known:
+            wanted = [name.casefold() for name in pair]
             if all(names.count(name) == 1 for name in wanted):
                 return names.index(wanted[0]), names.index(wanted[1])
         return None
@@ -101,18 +107,15 @@ class _Columns:
     def check_half_a_header(self, names: Sequence[str], where: str) -> None:
         """Refuse a first row that names one of the two columns: it would be read as a pair."""
         names = [name.casefold() for name in names]
-        for pair in self._known_names():
-            for name, other in (pair, pair[::-1]):
+        for pair in self.known:
+            source, target = (name.casefold() for name in pair)
+            for name, other in ((source, target), (target, source)):
                 if name in names and other not in names:
                     raise RequestError(
                         f"{where} begins with {reprlib.repr(names)}, which has {name!r} but not "
                         f"{other!r}; name both columns (--source-column, --target-column), by "
                         "numbers from 1 if this is not a header."
                     )
-
-    def _known_names(self) -> list[tuple[str, str]]:
-        source, target = (language.casefold() for language in self.languages)
-        return [(source, target), ("source", "target")]
 
     def selection(self, names: list[str], where: str) -> tuple[list[str], tuple[str, str]]:
         """Return the columns to read from a table with named columns, and the keys of its rows."""
