@@ -919,3 +919,19 @@ def test_caller_may_pass_a_cache():
     out = model(**batch(), past_key_values=cache, use_cache=True)
     assert out.past_key_values is cache
     assert cache.get_seq_length() == 5
+
+
+def test_caller_may_pass_a_cache_of_the_target_alone(reverser):
+    model, inputs, _ = reverser
+    cache = DynamicCache()
+    target = torch.tensor([[1, 4, 7]]).expand(len(inputs["input_ids"]), -1)
+    expected = model(**inputs, decoder_input_ids=target).logits
+    for index in range(3):
+        step = model(
+            **inputs, decoder_input_ids=target[:, index : index + 1], past_key_values=cache
+        )
+        assert_close(step.logits[:, 0], expected[:, index])
+    expected = model.generate(**inputs, num_beams=4)
+    assert torch.equal(
+        model.generate(**inputs, num_beams=4, past_key_values=DynamicCache()), expected
+    )

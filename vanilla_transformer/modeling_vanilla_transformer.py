@@ -430,6 +430,8 @@ class Decoder(Stack):
             raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        elif past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
         own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
