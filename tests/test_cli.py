@@ -19,6 +19,7 @@ from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.cli import translate as cli_translate
 from vanilla_transformer.cli.translate import whole_number
 from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
@@ -361,6 +362,26 @@ def test_translate_names_the_line_that_is_not_utf8(monkeypatch, capsys, trained)
     assert f"{path}, line 2, is not UTF-8" in line
 
 
+def test_a_batch_system_that_stops_translate_loses_nothing(monkeypatch, capsys, trained, tmp_path):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("ein Hund\n" * 70)
+    translations = iter(range(70))
+
+    def stop_at_the_last(*arguments):
+        if next(translations) == 69:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return iter(["ein Hund\n"])
+
+    monkeypatch.setattr(cli_translate, "_translation_lines", stop_at_the_last)
+    handler = signal.getsignal(signal.SIGTERM)
+    arguments = ["translate", str(trained / "run"), str(source), "--output", str(target)]
+    assert main(arguments) == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is handler
+    kept = tmp_path / "out.txt.partial"
+    assert f"so far, 69 lines, is in {kept}." in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [source, kept]
+
+
 def test_translate_keeps_what_it_had_written_before_an_error(
     monkeypatch, capsys, trained, tmp_path
 ):
@@ -372,7 +393,7 @@ def test_translate_keeps_what_it_had_written_before_an_error(
     (tmp_path / "out.txt.partial").write_text("the user's")
     assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2
     kept = tmp_path / "out.txt.partial-2"
-    assert f"What was translated so far is in {kept}." in capsys.readouterr().err
+    assert f"What was translated so far, 64 lines, is in {kept}." in capsys.readouterr().err
     assert kept.read_text(encoding="utf-8").count("\n") == 64
     assert target.read_text() == "an older translation"
     assert (tmp_path / "out.txt.partial").read_text() == "the user's"

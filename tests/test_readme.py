@@ -148,6 +148,17 @@ def test_block_translate_cli(reader):
     assert (reader / "attention.png").stat().st_size > 1000
 
 
+def test_block_continue_translation(reader):
+    sources = "".join(f"{number} hours\n\n" for number in range(3))
+    (reader / "source.txt").write_text(sources, encoding="utf-8")
+    command = ".venv/bin/vanilla-transformer translate runs/demo-en-de source.txt"
+    whole = run(command, reader)
+    first = "".join(whole.splitlines(keepends=True)[:3])
+    (reader / "target.txt.partial").write_text(first, encoding="utf-8")
+    run(BLOCKS["continue_translation"], reader)
+    assert (reader / "target.txt").read_text(encoding="utf-8") == whole
+
+
 @pytest.fixture(scope="module")
 def own(reader):
     """Return the folder with the reader's own pairs and a model trained on them in runs/mine."""

@@ -9,9 +9,13 @@ import errno
 import functools
 import logging
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from .. import __version__, register
@@ -57,13 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        return _run(arguments)
+        with _stopped_by_sigterm():
+            return _run(arguments)
     except BrokenPipeError:  # whoever reads the output has stopped, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        return 128 + (interruption.args or (signal.SIGINT,))[0]
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback
             raise
@@ -71,6 +76,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"vanilla-transformer: {line}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, which batch systems send, stop a command as Ctrl-C does: nothing is lost."""
+
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt(signum)
+
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -573,7 +573,9 @@ def _output(name: str | None) -> Iterator[TextIO]:
             if aside != path and aside.stat().st_size:
                 kept = _free_name(path)
                 aside.replace(kept)
-                print(f"What was translated so far is in {kept}.", file=sys.stderr)
+                lines = kept.read_bytes().count(b"\n")
+                said = f"What was translated so far, {lines:,} lines, is in {kept}."
+                print(said, file=sys.stderr)
             raise
 
 
