@@ -132,6 +132,10 @@ DAMAGE = {
     "beams as truth": (set_generation(num_beams=True), "'num_beams' in run/generation_config.json"),
     "no number": (set_generation(length_penalty=math.nan), "generation_config.json holds nan"),
     "an odd dtype": (set_config(dtype="nn"), "says dtype='nn'; allowed are float16, bfloat16"),
+    "a class of the user": (
+        set_config(architectures=["WithRotary"]),
+        "was saved by the class 'WithRotary', which is not run here",
+    ),
     "too many layers": (set_config(encoder_layers=900), "config.json describes 901 layers, but"),
     "too wide a layer": (set_config(encoder_ffn_dim=60_000), "mismatched weights, such as"),
 }

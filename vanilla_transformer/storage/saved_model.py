@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -30,7 +31,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .reading import read_json
 from .run_files import CHECKPOINTS, RECIPE
@@ -116,6 +117,7 @@ def load_saved_model(
     generation = read_generation_config(directory)
     tensors = _read_weights(directory)
     kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
+    _check_class(directory, kind, config)
     _check_fit(directory, kind, config, tensors)
     # Given all this, transformers opens no file of the directory.
     model, report = kind.from_pretrained(
@@ -385,6 +387,19 @@ def _read_config(directory: Path) -> PreTrainedConfig:
 def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
     """Return all tensors of a directory by name, checked to be finite."""
     return {name: tensor for path in weight_files(directory) for name, tensor in read_tensors(path)}
+
+
+def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTrainedConfig) -> None:
+    """Refuse a model that was saved by a user's class, which may compute something else."""
+    known = vars(sys.modules[kind.__module__])
+    for name in config.architectures or ():
+        if name not in known:
+            raise RequestError(
+                f"{directory} was saved by the class {quoted(name)}, which is not run here, and "
+                f"which may compute something else than {kind.__name__}; load it in Python by "
+                f"that class's from_pretrained. If both compute the same, write {kind.__name__} in "
+                "its place under architectures in config.json."
+            )
 
 
 def _check_fit(
