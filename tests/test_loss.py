@@ -139,6 +139,12 @@ def test_ignore_index_can_be_changed():
     torch.testing.assert_close(ours, expected)
 
 
+def test_a_negative_label_is_an_error_as_in_torch():
+    hidden, weight, labels = sample()
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        smoothed_cross_entropy(hidden, weight, labels.where(labels != -100, -1))
+
+
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_num_items_divides_the_sum(as_tensor):
     hidden, weight, labels = sample()

@@ -52,11 +52,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
         with torch.autocast(device_type, enabled=False):
-            counts = labels[:, None] != ignore_index  # (N, 1)
+            labels = labels[:, None]
+            counts = labels != ignore_index  # (N, 1)
             loss, *gradients = _loss_and_gradients(
                 hidden,
                 weight.to(matmul_dtype),
-                labels[:, None].clamp(min=0),
+                labels.where(counts, 0),
                 counts.to(torch.promote_types(hidden.dtype, torch.float32)),
                 label_smoothing=label_smoothing,
                 chunk_size=chunk_size,
@@ -161,9 +162,10 @@ def _differentiable_gradients(
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     with torch.autocast(hidden.device.type, enabled=False):
         states, table = hidden.to(dtype), weight.to(dtype)
-        gold = nn.functional.one_hot(labels.clamp(min=0), table.size(0)).to(dtype)  # (N, V)
+        counted = labels != ignore_index
+        gold = nn.functional.one_hot(labels.where(counted, 0), table.size(0)).to(dtype)  # (N, V)
         target = (1 - label_smoothing) * gold + label_smoothing / table.size(0)
-        counts = (labels != ignore_index)[:, None].to(dtype) / num_items  # (N, 1)
+        counts = counted[:, None].to(dtype) / num_items  # (N, 1)
         grad_logits = ((states @ table.t()).softmax(-1) - target) * counts
         return grad_logits @ table, grad_logits.t() @ states
 
