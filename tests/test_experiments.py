@@ -122,6 +122,14 @@ def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch
         squares()
     assert "3 in" in (said := capsys.readouterr().err)
     assert "was measured with another train file; give that one" in said
+    with pytest.raises(SystemExit):  # also if nothing is left to measure
+        squares("--rows", "3")
+    path.unlink()
+    with pytest.raises(SystemExit):
+        squares("--rows", "3")
+    assert f"there is no train file {path}" in capsys.readouterr().err
+    monkeypatch.setattr(Squares, "files", lambda self: {"train": None, "validation": None})
+    squares("--rows", "3")  # none is given, and none is needed
 
 
 # --------------------------------------------------------------------------- variants of the model
@@ -202,6 +210,19 @@ def test_block_change_one_formula():
         if hasattr(module, "scaling"):
             module.scaling = 1.0
     assert torch.allclose(model(**inputs).logits, logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["of the page", "dot-product", "additive"])
+def test_changed_formulas_stay_finite_in_float16(kind):
+    formula = run_block("change_one_formula", {})["dot_product"]
+    formula = attention.KINDS.get(kind, formula)
+    module = torch.nn.Module().eval()
+    module.v = torch.full((1, 4), -9.0, dtype=torch.float16)
+    query = torch.full((1, 1, 2, 4), 3.0, dtype=torch.float16)
+    mask = torch.full((1, 1, 2, 2), torch.finfo(torch.float16).min, dtype=torch.float16)
+    out, _ = formula(module, query, -query, query, mask, 1.0)
+    assert out.dtype == torch.float16
+    assert out.isfinite().all()
 
 
 def test_scores_and_gradients_follow_the_papers_footnote():

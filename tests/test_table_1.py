@@ -29,8 +29,8 @@ def table_1_rows(tmp_path_factory):
     rows, page = run_tiny(table_1.Table1(), tmp_path_factory.mktemp("table_1"))
     # 2 n² d = 3 n d² at n = 1.5 d; with projections a convolution of width 3 is always cheaper.
     assert "| self-attention, convolutional | 24 = 1.5 d |" in page
-    assert "| self-attention, projected, recurrent | 32 = 2.0 d |" in page
-    assert "| self-attention, projected, convolutional | never, from 16 on |" in page
+    assert "| projected self-attention, recurrent | 32 = 2.0 d |" in page
+    assert "| projected self-attention, convolutional | never, from 16 on |" in page
     return rows
 
 
@@ -39,7 +39,7 @@ def test_multiply_adds_match_the_formulas_and_the_papers_exponents(table_1_rows)
     for name, facts in table_1_rows.items():
         costs = [*facts["by_n"], *facts["by_d"]]
         assert all(cost["multiply_adds"] == cost["formula"] for cost in costs), name
-        if name != "self-attention, projected":
+        if name != "projected self-attention":
             powers = table_1._powers(facts, settings, "multiply_adds")
             assert powers == pytest.approx(table_1.KINDS[name].exponents, abs=1e-6), name
     assert table_1_rows["self-attention"]["by_n"][0]["multiply_adds"] == 2 * 16 * 16 * 16
@@ -51,8 +51,8 @@ def test_path_lengths_match_the_formulas(table_1_rows):
     paths = {name: facts["path"] for name, facts in table_1_rows.items()}
     assert paths["self-attention"] == [1, 1, 1]
     assert paths["recurrent"] == [4, 8, 16]
-    assert paths["convolutional, dilated"] == [2, 2, 3]  # log_3 n
-    assert paths["self-attention, restricted"] == [1, 2, 4]
+    assert paths["dilated convolutional"] == [2, 2, 3]  # log_3 n
+    assert paths["restricted self-attention"] == [1, 2, 4]
 
 
 def test_only_the_recurrent_layer_has_growing_sequential_depth(table_1_rows):
@@ -65,7 +65,7 @@ def test_only_the_recurrent_layer_has_growing_sequential_depth(table_1_rows):
 def test_only_full_self_attention_needs_quadratic_memory(table_1_rows):
     for name, facts in table_1_rows.items():
         first, *_, last = (cost["bytes"] for cost in facts["by_n"])  # n 16 and 64, d 16
-        quadratic = name in ("self-attention", "self-attention, projected")
+        quadratic = name in ("self-attention", "projected self-attention")
         assert (last / first > 4) == quadratic, name
     # Queries and keys are the input. Scores before and after softmax take 2 n², the output n d.
     assert table_1_rows["self-attention"]["by_n"][-1]["bytes"] == 4 * (2 * 64 * 64 + 64 * 16)
@@ -118,8 +118,8 @@ def test_findings_say_where_self_attention_pays_and_where_its_time_jumps():
 
     rows = {
         "self-attention": costs((1, 4, 16, 64), (1, 4, 32, 128)),
-        "self-attention, projected": costs((2, 8, 32, 128), (2, 8, 32, 128)),
-        "self-attention, fused": costs((1, 4, 16, 64), (1, 4, 16, 64)),
+        "projected self-attention": costs((2, 8, 32, 128), (2, 8, 32, 128)),
+        "fused self-attention": costs((1, 4, 16, 64), (1, 4, 16, 64)),
         "recurrent": costs((4, 8, 16, 32), (4, 8, 16, 32)),
     }
     settings = {"n": [64, 128, 256, 512], "d_of_n": 64, "d_k": 32, "batch": 1}

@@ -63,9 +63,11 @@ def additive(
     """
     hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
     scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as the eager one
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = nn.functional.dropout(scores.softmax(-1), p=dropout, training=module.training)
+    weights = scores.softmax(-1).to(value.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 

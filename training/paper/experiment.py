@@ -115,11 +115,15 @@ class Experiment(ABC):
         if unknown := [name for name in wanted if name not in names]:
             parser.error(f"--rows: got {', '.join(unknown)}; there are {', '.join(names)}.")
         missing = [name for name in wanted if name not in done]
-        given = self.files() if missing else {}
+        given = self.files() if wanted else {}
+        for part, file in given.items():
+            if file is not None and not file.is_file():
+                parser.error(f"there is no {part} file {file}.")
         files = {part: file and sha256(file) for part, file in given.items()}
-        for name in done if missing else ():
+        for name in done if wanted else ():
             for part, mark in done[name].get("files", {}).items():
-                if mark is not None and mark != files.get(part):
+                got = files.get(part)
+                if mark not in (None, got) and (missing or got is not None):
                     parser.error(
                         f"{name} in {path} was measured with another {part} file; give that one, "
                         "or another folder as --results."
@@ -137,6 +141,8 @@ class Experiment(ABC):
             left = sum(name not in done for name in wanted)
             logger.info("%s: %.0f s; rows left: %d.", name, origin["seconds"], left)
         self._show(path, done, settings)
+        if wanted and not missing:
+            logger.info("All rows were measured before; --results FOLDER measures them here.")
         logger.info("%s", path.with_suffix(".md"))
 
     def _script(self) -> Path:

@@ -188,14 +188,14 @@ KINDS = {
         lambda d, settings, depth: Convolution(d, settings),
         lambda n, settings: math.ceil((n - 1) / (settings["kernel"] - 1)),
     ),
-    "convolutional, dilated": _convolution(
+    "dilated convolutional": _convolution(
         "O(log_k n)",
         Convolution,
         lambda n, settings: next(  # L layers with dilations 1, k, k², ... see k^L positions
             layers for layers in itertools.count(1) if settings["kernel"] ** layers >= n
         ),
     ),
-    "self-attention, restricted": Kind(
+    "restricted self-attention": Kind(
         "O(r n d)",
         (1, 1),
         "O(1)",
@@ -205,8 +205,8 @@ KINDS = {
         lambda n, d, settings: 6 * settings["radius"] * n * d,
         lambda n, settings: math.ceil((n - 1) / settings["radius"]),
     ),
-    "self-attention, projected": _attention("2 n² d + 4 n d²", 4, "eager", projections=True),
-    "self-attention, fused": _attention("2 n² d", 0, "sdpa"),
+    "projected self-attention": _attention("2 n² d + 4 n d²", 4, "eager", projections=True),
+    "fused self-attention": _attention("2 n² d", 0, "sdpa"),
 }
 
 # ------------------------------------------------------------------------------- what is measured
@@ -334,11 +334,11 @@ class Table1(Experiment):
             "The cost of a layer that maps n vectors of width d to n other vectors.\n"
             "\n"
             "- **Self-attention** is this package's own module in eager mode, which computes the "
-            "n x n weights, with heads of width 64. Table 1 counts the attention alone. A layer of "
-            "the Transformer also projects queries, keys, values and outputs. The row 'projected' "
-            "adds these 4 n d² products, which make up most of its cost if n < 2 d. The row "
-            "'fused' computes the same attention with a kernel (sdpa) that never stores the n x n "
-            "weights.\n"
+            f"n x n weights, with heads of width {settings['d_k']}. Table 1 counts the attention "
+            "alone. A layer of the Transformer also projects queries, keys, values and outputs. "
+            "The row 'projected' adds these 4 n d² products, which make up most of its cost if "
+            "n < 2 d. The row 'fused' computes the same attention with a kernel (sdpa) that never "
+            "stores the n x n weights.\n"
             "- **Restricted self-attention** sees w positions on either side, r = 2 w + 1 in all. "
             "It is computed in blocks: each query is multiplied with 3 w keys, so we count 6 w n d "
             "instead of 2 r n d.\n"
@@ -359,8 +359,8 @@ class Table1(Experiment):
             rows.get(name)
             for name in (
                 "self-attention",
-                "self-attention, projected",
-                "self-attention, fused",
+                "projected self-attention",
+                "fused self-attention",
                 "recurrent",
             )
         )
