@@ -344,7 +344,7 @@ def test_positional_encoding_plot_shows_the_sinusoids():
 
 
 @pytest.mark.parametrize("style", ["sinusoidal", "tensor2tensor"])
-@pytest.mark.parametrize(("d_model", "length"), [(2, 1), (8, 5), (512, 2000)])
+@pytest.mark.parametrize(("d_model", "length"), [(2, 1), (8, 5), (512, 2000), (16, 90_000)])
 def test_positional_encoding_plot_has_curves_at_any_size(style, d_model, length):
     curves = plot_positional_encoding(d_model, length, style=style).axes[1]
     assert len(curves.lines) == 4
@@ -353,6 +353,11 @@ def test_positional_encoding_plot_has_curves_at_any_size(style, d_model, length)
 def test_dimension_beyond_the_model_is_rejected():
     with pytest.raises(ValueError, match="dimension=16; there are 0 to 15"):
         plot_positional_encoding(16, dimensions=[16])
+
+
+def test_an_unknown_style_of_positions_is_rejected():
+    with pytest.raises(ValueError, match="style='interleaved'; there are sinusoidal, tensor2tens"):
+        plot_positional_encoding(style="interleaved")
 
 
 # ------------------------------------------------------------------------------------ the figure

@@ -638,10 +638,7 @@ class ModelDecoder:
         """Return the heads' mean attention to the source at the last position, (B * w, S)."""
         weights = outputs.cross_attentions or ()
         if len(weights) != len(self.model.get_decoder().layers):
-            raise RequestError(
-                f"An attention of the model ({self.model.config._attn_implementation}) returns no "
-                'weights; for alignments take another: model.set_attn_implementation("eager").'
-            )
+            raise no_attention_weights(self.model)
         return weights[layer][:, :, -1].mean(1)
 
     def keep(self, order: Tensor) -> None:
@@ -655,6 +652,15 @@ class ModelDecoder:
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
         """See `Decoder`."""
         return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
+
+
+def no_attention_weights(model: PreTrainedModel) -> RequestError:
+    """Return the error for a model that does not return the attention weights of all its layers."""
+    return RequestError(
+        f"An attention of the model ({model.config._attn_implementation}) returns no weights; take "
+        'another: model.set_attn_implementation("eager"). Weights are recorded in modules of '
+        "MultiHeadAttention alone: if one of your own takes its place, make it a subclass."
+    )
 
 
 def weights_at(weights: Tensor, rows: Tensor) -> Tensor:

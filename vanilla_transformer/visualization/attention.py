@@ -14,7 +14,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import generate_ids, input_device
-from ..beam_search import evaluation_mode, returned_attention_weights
+from ..beam_search import evaluation_mode, no_attention_weights, returned_attention_weights
+from ..configuration_vanilla_transformer import POSITION_ENCODINGS
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
@@ -157,10 +158,7 @@ def attention_weights(
     # Not the config's numbers: users may have left layers out, or have added some.
     encoder, decoder = (len(side.layers) for side in (model.get_encoder(), model.get_decoder()))
     if tuple(map(len, attentions)) != (encoder, decoder, decoder):
-        raise RequestError(
-            f"the model's attention ({model.config._attn_implementation}) returns no weights; "
-            'choose another: model.set_attn_implementation("eager").'
-        )
+        raise no_attention_weights(model)
     reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
     (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
         words_and_mix(side, ids[0].tolist(), merge=merge_words)
@@ -359,9 +357,12 @@ def plot_positional_encoding(
         dimensions: dimensions to draw as curves. None means two sines that show about one and
             two waves, and their cosines.
     """
+    if style not in (styles := [name for name in POSITION_ENCODINGS if name != "learned"]):
+        raise RequestError(f"got style={style!r}; there are {', '.join(styles)}.")
     table = sinusoids(torch.arange(length), d_model, style=style).numpy()  # (length, d)
     if dimensions is None:
-        pairs = [d_model / 2 * math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]
+        waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # of 0 to 1
+        pairs = [min(d_model / 2 * wave, d_model // 2 - 1) for wave in waves]
         # Steps from a pair to the next, and from a sine to its cosine.
         layout = (2, 1) if style == "sinusoidal" else (1, d_model // 2)
         dimensions = [
