@@ -2258,7 +2258,7 @@ MUTATIONS = [
         "test_trainer.py::test_only_the_training_itself_counts_as_its_time",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
+        "generation_limits.py",
         ' and not getattr(generation_config, "bounded_by_call", False):',
         ":",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
@@ -2421,7 +2421,19 @@ MUTATIONS = [
         "test_modeling.py::test_a_tuple_in_training_holds_the_logits_in_their_place",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
+        "generation_limits.py",
+        'if limits == ["max_length"]:',
+        "if False:",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "generation_limits.py",
+        "not in (None, getattr(own, name))",
+        "is not None",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "generation_limits.py",
         "check_generation(prepared, kwargs, is_own=generation_config is None)",
         "pass",
         "test_beam_search.py::test_a_generation_config_must_let_sentences_end",

@@ -346,6 +346,9 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
         ({"max_length": 90}, 90),
         ({"max_new_tokens": 80}, 1 + 80),
         ({"max_new_tokens": 1024}, 1 + 1024),  # the default, but given
+        ({"max_new_tokens": 9, "max_length": 5}, 1 + 9),  # as in transformers
+        ({"min_new_tokens": 70}, 1 + 70),
+        ({"generation_config": GenerationConfig(max_new_tokens=80)}, 1 + 80),
     ):
         assert model.generate(ids, **never, **bound).size(1) == size, bound
     encoded = model.get_encoder()(ids)
@@ -353,6 +356,14 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
     model.generation_config.max_new_tokens = 7
     assert model.generate(ids, **never).size(1) == 1 + 7
     assert model.generation_config.max_new_tokens == 7
+    # The trainer of transformers writes the host's default into the model's config.
+    model.generation_config.max_new_tokens, model.generation_config.max_length = 1024, 20
+    assert model.generate(ids, **never).size(1) == 1 + length + 50
+    assert model.generate(ids, **never, max_length=9).size(1) == 9
+    copied = copy.deepcopy(model.generation_config)
+    assert model.generate(ids, **never, generation_config=copied).size(1) == 1 + length + 50
+    model.generation_config.max_new_tokens = None
+    assert model.generate(ids, **never).size(1) == 20
 
 
 def test_generation_defaults_survive_saving(tmp_path):

@@ -15,13 +15,7 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationConfig,
-    GenerationMixin,
-    PreTrainedModel,
-)
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -35,9 +29,9 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
-from .input_checks import check_generation, check_ids, check_mask, check_one_input, check_states
+from .generation_limits import LimitedGenerationMixin
+from .input_checks import check_ids, check_mask, check_one_input, check_states
 from .loss import is_only_weight, smoothed_cross_entropy
-from .ranges import EXTRA_TOKENS
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -524,7 +518,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
 
 class VanillaTransformerForConditionalGeneration(
-    VanillaTransformerPreTrainedModel, GenerationMixin
+    VanillaTransformerPreTrainedModel, LimitedGenerationMixin
 ):
     """The whole Transformer of Figure 1: encoder, decoder, and the softmax over the vocabulary."""
 
@@ -622,29 +616,3 @@ class VanillaTransformerForConditionalGeneration(
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = start
         return shifted.masked_fill(shifted == -100, pad)
-
-    def _prepare_generation_config(
-        self, generation_config: GenerationConfig | None, **kwargs: Any
-    ) -> tuple[GenerationConfig, dict[str, Any]]:
-        """Record whether the call limits the new tokens, which the next method then respects."""
-        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
-        given, default = kwargs.get("max_new_tokens"), self.generation_config.max_new_tokens
-        bounded = given is not None or prepared.max_new_tokens not in (None, default)
-        prepared.bounded_by_call = bounded  # type: ignore[attr-defined]
-        check_generation(prepared, kwargs, is_own=generation_config is None)
-        return prepared, rest
-
-    def _prepare_generated_length(
-        self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
-    ) -> GenerationConfig:
-        """Default to a bound of the longest source + 50 tokens (Section 6.1)."""
-        most = generation_config.max_new_tokens
-        if most is not None and not getattr(generation_config, "bounded_by_call", False):
-            if not kwargs["has_default_max_length"]:  # the caller's max_length
-                generation_config.max_new_tokens = None
-                generation_config.bounded_by_call = True  # type: ignore[attr-defined]
-            else:
-                # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
-                longest = kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS
-                generation_config.max_new_tokens = min(most, longest)
-        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]

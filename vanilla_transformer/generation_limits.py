@@ -1,0 +1,52 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""`generate` of transformers with the paper's limit on the length, source + 50 (Section 6.1).
+
+Only a limit that the call sets replaces it. The trainer of transformers writes 20, the host's
+default, into the `max_length` of the model's own generation config, which must cut nothing.
+"""
+
+from typing import Any
+
+from transformers import GenerationConfig, GenerationMixin
+
+from .input_checks import check_generation
+from .ranges import EXTRA_TOKENS
+
+
+class LimitedGenerationMixin(GenerationMixin):
+    """Generation with the paper's limit, and with refusals of what it cannot do."""
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """Record whether the call limits the length, which the next method then respects."""
+        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
+        own: Any = self.generation_config
+        limits = [
+            name
+            for name in ("max_new_tokens", "max_length")
+            if kwargs.get(name) is not None
+            # A copy of the model's own config, as pipelines pass it, sets nothing.
+            or getattr(generation_config, name, None) not in (None, getattr(own, name))
+        ]
+        prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]
+        if limits == ["max_length"]:
+            prepared.max_new_tokens = None
+        check_generation(prepared, kwargs, is_own=generation_config is None)
+        return prepared, rest
+
+    def _prepare_generated_length(
+        self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
+    ) -> GenerationConfig:
+        """Default to a bound of the longest source + 50 tokens, or the minimum that was given."""
+        most = generation_config.max_new_tokens
+        if most is not None and not getattr(generation_config, "bounded_by_call", False):
+            # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
+            least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)
+            longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
+            generation_config.max_new_tokens = min(most, longest)
+            kwargs["has_default_max_length"] = True  # no warning about the config's max_length
+        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]
+
+
+__all__ = ["LimitedGenerationMixin"]
