@@ -1166,7 +1166,7 @@ MUTATIONS = [
     ),
     # Plain `generate` of a barely trained model.
     Mutation(
-        "modeling_vanilla_transformer.py",
+        "generation_limits.py",
         "generation_config.max_new_tokens = min(most, longest)",
         "pass",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
