@@ -158,10 +158,10 @@ def test_malformed_lines_are_counted_and_skipped_or_rejected(tmp_path, line, com
 
 
 def test_all_malformed_lines_are_counted_and_the_first_five_kept(tmp_path):
-    path = write(tmp_path / "a.jsonl", b"x\n" * 50 + json_lines(PAIRS))
+    path = write(tmp_path / "a.jsonl", b"x\n" * 50 + json_lines(PAIRS * 10))
     reader = read_pairs(path, **LANGUAGES)
     for _ in range(2):  # each pass counts from zero
-        assert list(reader) == PAIRS
+        assert list(reader) == PAIRS * 10
         assert reader.num_malformed == 50
         assert [int(complaint.split(":")[1]) for complaint in reader.examples] == [1, 2, 3, 4, 5]
 
@@ -401,10 +401,55 @@ def test_tsv_files_have_no_quoting(tmp_path):
     assert read(write(tmp_path / "a.tsv", tsv(pairs))) == pairs
 
 
-def test_csv_uses_semicolons_if_the_first_line_has_no_comma(tmp_path):
-    pairs = [("a; b", "c"), ("d, e", "f")]
-    path = write(tmp_path / "a.csv", comma_separated([("en", "de"), *pairs], delimiter=";"))
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("header", [[], [("en", "de")], [("en", "de", "a comment, by")]])
+def test_delimiter_of_a_csv_is_the_one_of_most_rows(tmp_path, delimiter, header):
+    pairs = [("Hello, a; b", "c"), ("Two, d, e", "f"), ("Three", "drei; 3"), ("one tab\t", "1")]
+    rows = [*header, *([*pair, ""][: len(header[0]) if header else 2] for pair in pairs)]
+    path = write(tmp_path / "a.csv", comma_separated(rows, delimiter=delimiter))
     assert read(path) == pairs
+
+
+def test_quoted_tsv_files_are_refused_and_read_as_csv(tmp_path):
+    pairs = [('He said "Two"', "b"), ("c", "d\te")]
+    rows = comma_separated([("en", "de"), *pairs], delimiter="\t", quoting=csv.QUOTE_ALL)
+    with pytest.raises(
+        ValueError, match=r"a\.tsv has quotes around its cells.* rename it to \.csv"
+    ):
+        read(write(tmp_path / "a.tsv", rows))
+    assert read(write(tmp_path / "a.csv", rows)) == pairs
+
+
+def test_a_file_with_more_malformed_lines_than_pairs_is_refused(tmp_path):
+    path = write(tmp_path / "a.tsv", b"a\tb\n" * 9 + b"one\n" * 10)
+    with pytest.raises(
+        ValueError, match=r"10 lines of .*a\.tsv are malformed, and only 9 are pairs"
+    ):
+        read(path)
+    path = write(tmp_path / "a.tsv", b"a\tb\n" * 10 + b"one\n" * 10 + b"\n" * 9)
+    assert len(read(path)) == 10
+
+
+def test_a_tab_within_a_cell_is_malformed(tmp_path):
+    path = write(tmp_path / "a.tsv", b"a\tb\nc\tx\td\ne\tf\t\n")
+    reader = read_pairs(path, **LANGUAGES)
+    assert list(reader) == [("a", "b"), ("e", "f")]
+    assert reader.examples == [
+        f"{path}:2: 3 columns, but the first row has 2; no cell may hold a tab"
+    ]
+
+
+def test_a_first_column_of_numbers_is_refused(tmp_path):
+    path = write(tmp_path / "a.tsv", b"1276\tLet's go!\t77\tGehen wir!\n")  # as Tatoeba exports
+    with pytest.raises(ValueError, match="seems to hold numbers; give --source-column and"):
+        read(path)
+    assert read(path, source_column=2, target_column=4) == [("Let's go!", "Gehen wir!")]
+    assert read(write(tmp_path / "b.tsv", b"12\tzw\xc3\xb6lf\n")) == [("12", "zw\u00f6lf")]
+
+
+def test_a_json_array_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.json holds a JSON array; one object per line"):
+        read(write(tmp_path / "a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de": "d"}]\n'))
 
 
 @pytest.mark.parametrize("before", [b"\r\n", b"sep=;\r\n", b"\n \n"])
@@ -420,6 +465,7 @@ def test_delimiter_is_that_of_the_first_line_with_text(tmp_path, before):
     [
         (("id", "de", "en"), {}),
         (("id", "DE", " En "), {}),
+        (("id", "de-AT", "en_GB"), {}),
         (("id", "target", "source"), {}),
         (("id", "German", "English"), {"source_column": "English", "target_column": "German"}),
         (("id", "de", "en"), {"source_column": "3", "target_column": 2}),
@@ -477,6 +523,11 @@ def test_folder_that_is_no_data_set_gives_a_clear_error(tmp_path, monkeypatch):
     write(folder / "b.jsonl", b'{"fr": "a"}\n')
     with pytest.raises(ValueError, match=r"set cannot be read as a data set .*give a file"):
         read(folder)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    write(texts / "a.en", b"a")
+    with pytest.raises(ValueError, match=r"texts holds no files that can .* give SOURCE,TARGET"):
+        read(texts)
 
 
 def test_column_numbers_work_without_a_header(tmp_path):
@@ -565,10 +616,10 @@ def test_columns_named_after_the_languages_come_before_a_text_named_translation(
 
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
     row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(1000))
-    path = write(tmp_path / "a.csv", b"a,b\n" + row)
+    path = write(tmp_path / "a.csv", b"a,b\n" * 2000 + row)
     reader = read_pairs(path, **LANGUAGES)
-    assert list(reader) == [("a", "b")]
-    assert reader.examples[0].startswith(f"{path}:2: the row is longer than 1 MiB")
+    assert list(reader) == [("a", "b")] * 2000
+    assert reader.examples[0].startswith(f"{path}:2001: the row is longer than 1 MiB")
 
 
 def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):

@@ -12,10 +12,11 @@ import os
 import re
 import reprlib
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 _ROWS = 1000
+_HEAD, _HEAD_BYTES = 20, 10_000  # lines, and bytes of each, that tell how a table is written
 _JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 _TABLE_SUFFIXES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _SUFFIXES = (*_JSON_SUFFIXES, *_TABLE_SUFFIXES, ".parquet")
@@ -98,15 +100,22 @@ class _Columns:
     def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
         """Return the indices of columns named after the languages, or `source` and `target`."""
         names = [name.casefold() for name in names]
+        without_regions = [re.split("[-_]", name)[0] for name in names]  # en-US, de_DE
         for pair in self.known:
             wanted = [name.casefold() for name in pair]
-            if all(names.count(name) == 1 for name in wanted):
-                return names.index(wanted[0]), names.index(wanted[1])
+            for found in (names, without_regions):
+                if all(found.count(name) == 1 for name in wanted):
+                    return found.index(wanted[0]), found.index(wanted[1])
         return None
 
-    def check_half_a_header(self, names: Sequence[str], where: str) -> None:
-        """Refuse a first row that names one of the two columns: it would be read as a pair."""
-        names = [name.casefold() for name in names]
+    def check_first_row(self, cells: Sequence[str], where: str) -> None:
+        """Refuse a first row that would be read as a pair, but has half a header or a number."""
+        if len(cells) > 2 and cells[0].isdecimal():
+            raise RequestError(
+                f"{where} begins with {reprlib.repr(list(cells))}, so its first column seems to "
+                "hold numbers; give --source-column and --target-column, by numbers from 1."
+            )
+        names = [name.casefold() for name in cells]
         for pair in self.known:
             source, target = (name.casefold() for name in pair)
             for name, other in ((source, target), (target, source)):
@@ -161,11 +170,17 @@ class PairReader:
         for pair in self.read(self._skip):
             count += 1
             yield pair
+        unlike_pairs = self.num_malformed - self.num_empty
         if self._undecoded >= 10 and self._undecoded > count / 10:
             raise RequestError(
                 f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
                 f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it; save it as "
                 "UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
+            )
+        if unlike_pairs >= 10 and unlike_pairs > count:
+            raise RequestError(
+                f"{unlike_pairs} lines of {self.name} are malformed, and only {count} are pairs; "
+                f"the first: {self.examples[0]}. Is it in another format than its name says?"
             )
 
     def _skip(self, place: str, error: Exception) -> None:
@@ -209,8 +224,8 @@ def read_pairs(
         source: one of
             - a JSON Lines file (`.jsonl`, `.json`, either with `.gz`), one
               `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` per line;
-            - a table: `.tsv` (tabs, no quotes) or `.csv` (commas, or semicolons if the first line
-              has no comma; quoted as by spreadsheets), either with `.gz`, or `.parquet`;
+            - a table: `.tsv` (tabs, no quotes) or `.csv` (commas, semicolons or tabs; quoted as by
+              spreadsheets), either with `.gz`, or `.parquet`;
             - a tuple of two text files, plain or `.gz`, with one sentence per line;
             - the name of a data set on the Hub, or a folder that `datasets.load_dataset` reads;
             - a `datasets` data set with a column `translation` or one column per side;
@@ -230,7 +245,7 @@ def read_pairs(
         FileNotFoundError: no such file.
         ValueError: a file of another kind, files that do not go together, or one column of the two;
             while iterating: no such column, half a header, files of unequal length, a broken file,
-            or, with `strict`, a malformed line.
+            more malformed lines than pairs, or, with `strict`, a malformed line.
     """
     columns = _Columns((source_language, target_language), _given(source_column, target_column))
 
@@ -249,7 +264,7 @@ def read_pairs(
         dataset = known
         if kind == "hub":
             from datasets import load_dataset
-            from datasets.exceptions import DatasetGenerationError
+            from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 
             name = os.fspath(known)
             try:
@@ -259,7 +274,13 @@ def read_pairs(
             except DatasetGenerationError as error:
                 reason = " ".join(str(error.__cause__ or error).split())[:200]
                 raise RequestError(
-                    f"{name} cannot be read as a data set ({reason}); give a file with pairs."
+                    f"{name} cannot be read as a data set ({reason}); all its files need the same "
+                    "columns, with names, or give a file with pairs."
+                ) from error
+            except DataFilesNotFoundError as error:
+                raise RequestError(
+                    f"{name} holds no files that can be read as a data set, such as .jsonl, .csv "
+                    "or .parquet; join text files with cat, and give SOURCE,TARGET."
                 ) from error
         rows = _dataset_rows(dataset, columns)
         return _read_rows(rows, lambda row: _pair_of_row(*row), "row", skip)
@@ -383,6 +404,11 @@ def _read_json_lines(
     path: Path, names: Sequence[tuple[str, str]], skip: _Skip
 ) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(_lines(path), start=1):
+        if number == 1 and line.lstrip().startswith(b"["):
+            raise RequestError(
+                f"{path} holds a JSON array; one object per line is needed: "
+                f"jq -c '.[]' {path} > pairs.jsonl."
+            )
         try:
             yield _pair_of_row(_parsed(line), names)
         except _MalformedError as error:
@@ -400,18 +426,18 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
             cells = [cell.strip() for cell in row]
             places = columns.places(cells, str(path))
             if places is None:
-                columns.check_half_a_header(cells, str(path))
+                columns.check_first_row(cells, str(path))
                 places = (0, 1)
-            width = len(row) if is_csv else None
+            width = len(row)
             if columns.named_by_themselves(cells) or str in map(type, columns.given or ()):
                 continue  # it is a header
         try:
             if len(row) <= max(places):
                 raise _MalformedError(f"{len(row)} columns; needed are {max(places) + 1}")
-            if width is not None and any(cell.strip() for cell in row[width:]):
+            if any(cell.strip() for cell in row[width:]):
+                remedy = "quote a cell that holds a comma" if is_csv else "no cell may hold a tab"
                 raise _MalformedError(
-                    f"{len(row)} columns, but the first row has {width}; quote a cell that holds "
-                    "a comma"
+                    f"{len(row)} columns, but the first row has {width}; {remedy}"
                 )
             yield _checked_pair(*(row[place] for place in places))
         except _MalformedError as error:
@@ -419,7 +445,15 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
 
 
 def _tsv_rows(path: Path, skip: _Skip) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_lines(path), start=1):
+    lines = _lines(path)
+    head = list(islice(lines, _HEAD))
+    ends = {end for line in map(bytes.strip, head) if line for end in (line[:1], line[-1:])}
+    if len(head) > 1 and ends == {b'"'}:
+        raise RequestError(
+            f"{path} has quotes around its cells, and a .tsv is read without quoting; rename it to "
+            ".csv, which may have tabs too."
+        )
+    for number, line in enumerate(chain(head, lines), start=1):
         try:
             yield number, _decoded(line).split("\t")
         except _MalformedError as error:
@@ -484,16 +518,22 @@ class _RowLines:
 def _delimiter(lines: Iterator[bytes]) -> tuple[list[bytes], int, str]:
     """Return the lines read to find the delimiter, the number of the first one, and the delimiter.
 
-    The line `sep=;` that Excel writes, and blank lines before it, are left out.
+    It is the one that divides most of the first rows into equally many columns. The line `sep=;`
+    that Excel writes, and blank lines before it, are left out.
     """
-    head: list[bytes] = []
-    for line in lines:
-        head.append(line)
-        if named := re.fullmatch(rb"sep=([,;])\s*", line):
-            return [], len(head) + 1, named[1].decode()
-        if line.strip():
-            return head, 1, ";" if b"," not in line and b";" in line else ","
-    return head, 1, ","
+    head = list(islice(lines, _HEAD))
+    first = next((number for number, line in enumerate(head) if line.strip()), 0)
+    if head and (named := re.fullmatch(rb"sep=([,;\t])\s*", head[first])):
+        return head[first + 1 :], first + 2, named[1].decode()
+    texts = [line[:_HEAD_BYTES].decode("utf-8", "replace") for line in head]
+
+    def equal_rows(delimiter: str) -> int:
+        widths: Counter[int] = Counter()
+        with suppress(csv.Error):  # a stray quote opened a cell that is too long
+            widths.update(map(len, csv.reader(texts, delimiter=delimiter)))
+        return max((rows for width, rows in widths.items() if width > 1), default=0)
+
+    return head, 1, max(",;\t", key=equal_rows)
 
 
 def _read_parallel(source: Path, target: Path, skip: _Skip) -> Iterator[tuple[str, str]]:
