@@ -292,6 +292,12 @@ def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, col
     assert not target.exists()
 
 
+def test_a_table_without_tabs_is_refused_as_one(run, tmp_path, capsys):
+    (tmp_path / "table.csv").write_text("id,source\n1,ein\n")
+    line = error_of(capsys, "translate", run, tmp_path / "table.csv", "--tsv", "source")
+    assert "table.csv, line 1, has no tab, and so no column 'source'; --tsv is for" in line
+
+
 def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
     path = tmp_path / "source.txt"
     path.write_text("ein Hund\nein\tHund\nalt\tHaus\n")

@@ -70,6 +70,7 @@ def random_pairs(number=23):
     ("language", "name"),
     [
         ("de", "13a"), ("EN-us", "13a"), ("zh", "zh"), ("zh_Hans_CN", "zh"), ("zho_Hans", "zh"),
+        ("th", "char"), ("lao", "char"), ("my-MM", "char"),
         ("ZH-TW", "zh"), ("cmn", "zh"), ("ja", "ja-mecab"), ("jpn_Jpan", "ja-mecab"),
         ("ko", "ko-mecab"), ("zhuang", "13a"),
     ],

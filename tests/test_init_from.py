@@ -199,6 +199,19 @@ def test_learning_rate_for_training_from_scratch_warns(trained, tmp_path, caplog
     assert "--learning-rate 2e-4" in warning
 
 
+@pytest.mark.parametrize("pair", ["de-en", "en-de"])
+def test_other_languages_than_the_models_are_warned_about(
+    trained, tmp_path, caplog, initial_models, pair
+):
+    source, target = pair.split("-")
+    logging.getLogger("vanilla_transformer").propagate = True
+    languages = {"source_language": source, "target_language": target}
+    with pytest.raises(TrainingStarted):
+        run_recipe(continuing_recipe(tmp_path, trained, **languages), tmp_path / "run")
+    warnings = [text for text in caplog.messages if "translates de-en and this run" in text]
+    assert len(warnings) == (pair != "de-en")
+
+
 def test_folder_of_a_snapshot_may_be_the_initial_model(trained, tmp_path, initial_models):
     """It lies in the Hub's cache, but was given by its path."""
     snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")

@@ -124,7 +124,9 @@ def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monk
     monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     card_dir = tmp_path / "card"
-    assert cli.main([*arguments, "--card-dir", str(card_dir)]) == 0
+    output = tmp_path / "new" / "files"
+    arguments += ["--card-dir", str(card_dir), "--output", str(output)]
+    assert cli.main(arguments) == 0
     text = capsys.readouterr().out
     listed = dict(re.findall(r"^(\S+) +([\d,]+)$", text, flags=re.M))
     assert set(listed) == MODEL | TOKENIZER | CARD
@@ -133,7 +135,11 @@ def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monk
     assert f"{len(listed)} files, " in text
     assert "Nothing was pushed" in text
     assert {path.name for path in card_dir.iterdir()} == CARD
+    assert {path.name: f"{path.stat().st_size:,}" for path in output.iterdir()} == listed
+    assert AutoModelForSeq2SeqLM.from_pretrained(output).config.name_or_path == str(output)
     assert {path: path.read_bytes() for path in before} == before
+    assert cli.main(arguments) == 2
+    assert "files exists and is not an empty directory" in capsys.readouterr().err
     for path in card_dir.iterdir():
         assert b"somebody" not in path.read_bytes()
 

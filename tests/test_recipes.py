@@ -26,7 +26,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.data.tokenizer import check_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
-from vanilla_transformer.recipes.pairs import data_identity, training_pairs
+from vanilla_transformer.recipes.pairs import data_identity, named_files, training_pairs
 from vanilla_transformer.recipes.recipe import (
     CHANGEABLE,
     Recipe,
@@ -595,6 +595,15 @@ def test_error_for_an_unknown_recipe_suggests_the_nearest_name():
 
 def test_empty_recipe_equals_the_paper(tmp_path):
     assert load_recipe(write(tmp_path, "# nothing differs\n")) == Recipe()
+
+
+def test_names_of_files_may_hold_commas_and_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a, b.tsv").write_text("")
+    assert named_files("a, b.tsv") == [Path("a, b.tsv")]
+    assert named_files("~/a.en,~/a.de") == [tmp_path / "a.en", tmp_path / "a.de"]
+    assert named_files("~a.en,b.de") == [Path("~a.en"), Path("b.de")]
 
 
 def test_differences_name_the_fields():

@@ -39,6 +39,8 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
     command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
+    text = "also write all files into a folder, to deploy the model without the Hub"
+    command.add_argument("--output", metavar="FOLDER", help=text)
     command.set_defaults(run=_publish, command=command)
 
 
@@ -102,6 +104,8 @@ def _publish(options: argparse.Namespace) -> int:
     print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
     if options.card_dir:
         print(f"The card is in {Path(options.card_dir) / 'README.md'}.")
+    if options.output:
+        print(f"The files are in {options.output}.")
     if publication.commit is None:
         first = "" if options.space else "read the card, then "
         print(f"Nothing was pushed; {first}give --push.")
@@ -128,13 +132,14 @@ def _publish_model(options: argparse.Namespace) -> "Publication":
         revision=options.revision,
         token=options.token,
         card_dir=options.card_dir,
+        output=options.output,
     )
 
 
 def _publish_space(options: argparse.Namespace) -> "Publication":
     from ..publish.space import publish_space
 
-    for name in ("license", "data_license", "data_source", "revision", "card_dir"):
+    for name in ("license", "data_license", "data_source", "revision", "card_dir", "output"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise RequestError(f"got --{option} with --space; it is for the model, leave it out.")

@@ -297,6 +297,11 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
     for number, line in enumerate(_lines(stream, name), start=1):
         cells = line.split("\t")
         if isinstance(place, str):
+            if len(cells) == 1 and place != line:
+                raise RequestError(
+                    f"{name}, line 1, has no tab, and so no column {quoted(place)}; --tsv is for "
+                    "tables whose columns are separated by tabs."
+                )
             if place not in cells:
                 raise RequestError(
                     f"{name}, line 1, has no column {quoted(place)}; give one of "

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from sacremoses import MosesTokenizer
 
 # By ISO 639-1 and 639-3 code. Other languages have 13a, the default of sacreBLEU and WMT, which
-# takes a whole Chinese or Japanese clause for one word.
+# takes a whole clause for one word in scripts without spaces. For four of these (Thai, Lao, Khmer,
+# Burmese) sacreBLEU has no words, only characters.
 BLEU_TOKENIZERS = {
     **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+    **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"),
 }
 
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from ..batch_translation import translate
 from ..errors import RequestError
 from ..fast import plain_decoding
-from ..storage.atomic import file_written_aside, write_json
+from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CURVES, METRICS, MODEL_FILES
@@ -103,8 +103,9 @@ def publish(
     revision: str | None = None,
     token: str | None = None,
     card_dir: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
 ) -> Publication:
-    """Check a model, render its card, and push both in one commit.
+    """Check a model, render its card, and push both in one commit, or write them into a folder.
 
     Args:
         directory: run directory, averaged model or Marian export, with its tokenizer.
@@ -119,6 +120,8 @@ def publish(
         revision: branch, created if missing. None takes `main`.
         token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
         card_dir: directory for a copy of the card with pictures and metrics.
+        output: new or empty folder for all the files, as they would be pushed, to deploy the model
+            without the Hub.
 
     Returns:
         Files, form and commit.
@@ -134,6 +137,8 @@ def publish(
     check_model_files(source)
     _check_scored_weights(source)
     _check_card_dir(card_dir, source, metrics_run)
+    if output is not None:
+        check_new_folder(Path(output))
     form = _form(source, with_code=with_code)
     facts = card_facts(
         source,
@@ -153,6 +158,9 @@ def publish(
         render_card(facts).save(folder / "README.md")
         if card_dir is not None:
             _copy_card(folder, Path(card_dir))
+        if output is not None:
+            with folder_written_aside(Path(output)) as aside:
+                shutil.copytree(folder, aside)
         commit = None
         if push:
             commit = push_folder(

@@ -105,7 +105,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
     identity: dict[str, Any] = {}
     files = {}
     for split in _SPLITS:
-        paths = [Path(name) for name in (getattr(recipe, f"{split}_file") or "").split(",")]
+        paths = named_files(getattr(recipe, f"{split}_file") or "")
         if all(path.is_file() for path in paths):
             _files(recipe, split)  # raises if they are of another kind
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
@@ -179,6 +179,15 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         ) from error
 
 
+def named_files(name: str) -> list[Path]:
+    """Return the file of this name, or if there is none, the files between its commas.
+
+    `~/` is the home directory: of two files a shell replaces only the first one's.
+    """
+    parts = [name] if Path(name).is_file() else name.split(",")
+    return [Path(part).expanduser() if part.startswith("~/") else Path(part) for part in parts]
+
+
 def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
     """Return the file or files of a split; check that they exist and may hold pairs."""
     from ..data.readers import kind_of
@@ -186,7 +195,8 @@ def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
     name = getattr(recipe, f"{split}_file")
     if name is None:
         return None
-    files = tuple(name.split(",")) if "," in name else Path(name)
+    paths = named_files(name)
+    files = paths[0] if len(paths) == 1 else tuple(map(str, paths))
     try:
         kind_of(files)
     except (FileNotFoundError, RequestError) as error:

@@ -1,6 +1,8 @@
 """The model that a run starts from if its recipe sets `init_from`."""
 
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.recipe import Recipe
 from ..storage.hub_model import model_folder
-from ..storage.reading import read_json, sha256
+from ..storage.reading import read_json, read_yaml, sha256
+from ..storage.run_files import METRICS, RECIPE
 from ..storage.saved_model import TOKENIZER_FILES, load_saved_model, weight_files
+
+logger = logging.getLogger(__name__)
 
 
 def identify_model(name: str) -> dict[str, Any]:
@@ -77,6 +82,25 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
             "--output-dir."
         )
     return folder
+
+
+def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:
+    """Log a warning if the model of a folder was trained for other languages than the recipe's."""
+    values: Any = {}
+    with suppress(RequestError):  # a damaged file; the training needs neither
+        if (folder / RECIPE).is_file():
+            values = read_yaml(folder / RECIPE)
+        elif (folder / METRICS).is_file():
+            values = read_json(folder / METRICS).get("recipe")
+    values = values if isinstance(values, dict) else {}
+    languages = (values.get("source_language"), values.get("target_language"))
+    if None not in languages and languages != recipe.languages:
+        logger.warning(
+            "The model of init_from translates %s-%s and this run %s-%s: its vocabulary, and what "
+            "it has learned, may be of no use.",
+            *languages,
+            *recipe.languages,
+        )
 
 
 def load_initial_model(folder: Path, recipe: Recipe) -> VanillaTransformerForConditionalGeneration:

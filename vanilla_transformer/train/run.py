@@ -49,7 +49,7 @@ from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint, stopped_early
 from .choosing import choose_end
 from .evaluating import score_test_set
-from .initial_model import initial_folder, load_initial_model
+from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
     beside_the_recipe,
@@ -373,7 +373,9 @@ def _model(
         return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
     if start is not None:
         return load_initial_model(start, recipe)
-    model = load_initial_model(initial_folder(recipe.init_from, sizes[INIT_FROM]), recipe)
+    folder = initial_folder(recipe.init_from, sizes[INIT_FROM])
+    model = load_initial_model(folder, recipe)
+    warn_of_other_languages(folder, recipe)
     logger.info("Training starts from the weights and the tokenizer of %s.", recipe.init_from)
     if recipe.learning_rate is None:
         rate = peak_rate(
