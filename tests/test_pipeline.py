@@ -324,6 +324,15 @@ def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message
         list(translate(model, tokenizer, sentences, **options))
 
 
+def test_arguments_of_the_pipeline_of_transformers_4_are_refused(model, tokenizer):
+    pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+    message = (
+        "Got truncation, src_lang, which the translation pipeline of transformers 4 had; this one"
+    )
+    with pytest.raises(ValueError, match=message):
+        pipe("x", src_lang="en", truncation=True)
+
+
 def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     options = {"num_beams": 1, "max_new_tokens": 3}

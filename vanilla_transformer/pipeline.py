@@ -27,6 +27,11 @@ from .errors import RequestError
 from .word_alignment import word_alignment
 
 TASK = "translate"  # the library refuses the name "translation"
+# Names that `generate` would take for mistyped ones of its own.
+_OF_TRANSFORMERS_4 = (
+    *("truncation", "clean_up_tokenization_spaces", "return_tensors", "return_text"),
+    *("src_lang", "tgt_lang", "generate_kwargs"),
+)
 
 
 class VanillaTransformerTranslationPipeline(Pipeline):
@@ -77,6 +82,12 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return_alignments: bool | None = None,
         **generation_kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if old := [name for name in _OF_TRANSFORMERS_4 if generation_kwargs.get(name) is not None]:
+            raise RequestError(
+                f"Got {', '.join(old)}, which the translation pipeline of transformers 4 had; this "
+                "one takes batch_size, return_scores, return_alignments, prefix and the arguments "
+                "of generate. It refuses texts that are too long, and cuts none."
+            )
         asked = {"return_scores": return_scores, "return_alignments": return_alignments}
         asked = {name: value for name, value in asked.items() if value is not None}
         if generation_kwargs.get("prefix") is not None:
