@@ -2247,8 +2247,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "        self.trainer.progress.stop()\n",
-        "        pass\n",
+        "                self.progress.stop()\n",
+        "                pass\n",
         "test_trainer.py::test_only_the_training_itself_counts_as_its_time",
     ),
     Mutation(
@@ -2331,8 +2331,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/evaluating.py",
-        "recipe = dataclasses.replace(recipe, num_beams=default_beams(model))",
-        "pass",
+        'make_recipe({"num_beams": beams, **overrides})',
+        "make_recipe(overrides)",
         "test_runs.py::test_model_without_a_recipe_is_evaluated_with_its_own_beams",
     ),
     Mutation(

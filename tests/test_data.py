@@ -187,6 +187,11 @@ def test_malformed_lines_are_reported_each_time_and_refused_with_strict(load, tm
         load(path, strict=True)
 
 
+def test_equal_pairs_in_memory_have_reports_of_their_own(load):
+    assert pairs_of(load([("a", "b"), ("", ""), ("c", "d")])) == [("a", "b"), ("c", "d")]
+    assert pairs_of(load([("a", "b"), ("c", "d")], strict=True)) == [("a", "b"), ("c", "d")]
+
+
 def test_only_the_first_of_many_malformed_lines_are_named(load, tmp_path, caplog):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     path.write_text(path.read_text() + "x\n" * 5)

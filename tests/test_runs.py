@@ -1180,13 +1180,18 @@ def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
     test_file = run.parent / "test.jsonl"
     write_pairs(test_file, 3, 3)
     with pytest.raises(RequestError, match=r"test\.jsonl is a file that the scores would replace"):
-        check_output(test_file, sources=(f"{run}/../test.jsonl",))
+        check_output(test_file, sources=(run / ".." / "test.jsonl",))
     for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
-        check_output(path, sources=("",))
+        check_output(path, sources=(run.parent / "a.jsonl",))
     recipe = load_recipe(str(run / "recipe.yaml"))
     for path in (run / "metrics.json", recipe.test_file):
         assert main(["evaluate", str(run), "--output", str(path)]) == 2
         assert "is a file that the scores would replace" in capsys.readouterr().err
+    with_comma = tmp_path / "pairs, 2.jsonl"
+    write_pairs(with_comma, 3, 3)
+    arguments = ["--test-file", str(with_comma), "--output", str(with_comma)]
+    assert main(["evaluate", str(run), *arguments]) == 2
+    assert "pairs, 2.jsonl is a file that the scores would replace" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 

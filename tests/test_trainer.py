@@ -664,8 +664,20 @@ def test_non_finite_loss_ends_the_run(tmp_path):
     model = tiny_model()
     with torch.no_grad():
         model.model.shared.weight.fill_(math.nan)
+    trainer = make_trainer(tmp_path, model=model, logging_steps=1, disable_tqdm=False)
+    handlers = [*logging.getLogger("vanilla_transformer").handlers]
     with pytest.raises(ValueError, match="lower learning_rate_factor"):
-        make_trainer(tmp_path, model=model, logging_steps=1).train()
+        trainer.train()
+    # Nothing of the training goes on: its clock, its bar, and log lines above it.
+    assert not trainer.progress.is_running
+    assert trainer.outlook._bar is None
+    assert logging.getLogger("vanilla_transformer").handlers == handlers
+
+
+def test_empty_data_sets_are_refused_by_name(tmp_path):
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(ValueError, match="of at least one pair"):
+        trainer.evaluate(copy_task(4, seed=1).select([]))
 
 
 def test_trainers_label_smoothing_and_generation_are_rejected(tmp_path):

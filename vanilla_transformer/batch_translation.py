@@ -281,9 +281,9 @@ def translate_windows(
     """
     COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
     budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
-    bar = tqdm(total=total, unit="sentence", disable=not progress)
     if (prefix := generation_kwargs.get("prefix")) is not None:
         generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
+    bar = tqdm(total=total, unit="sentence", disable=not progress)
     return _stream(model, tokenizer, windows, budget, max_sentences, bar, generation_kwargs)
 
 

@@ -103,11 +103,12 @@ def _score(options: argparse.Namespace) -> int:
     from ..batch_translation import longest_source
     from ..data.readers import read_pairs
     from ..evaluation import check_pair, log_probabilities
+    from ..recipes.pairs import named_files
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 
-    files = options.pairs.split(",")
+    files = named_files(options.pairs)
     source, target = _languages(options.directory, options.pair, files)
-    place = Path(files[0]) if len(files) == 1 else tuple(files)
+    place = files[0] if len(files) == 1 else tuple(files)
     try:
         reader = read_pairs(
             place,
@@ -175,7 +176,7 @@ class _Pairs:
         self.complaints += 1
 
 
-def _languages(directory: str, pair: str | None, files: Sequence[str]) -> tuple[str, str]:
+def _languages(directory: str, pair: str | None, files: Sequence[Path]) -> tuple[str, str]:
     """Return the language codes, which are the keys in JSON Lines; text files need none."""
     from ..recipes.recipe import load_recipe, make_recipe
     from ..storage.run_files import RECIPE

@@ -59,6 +59,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -> None:
     """Refuse an --output that would replace a file of a run or model, or pairs of its recipe."""
+    from ..recipes.pairs import named_files
     from ..recipes.recipe import FILES, load_recipe
     from ..storage.run_files import RECIPE
     from ..train.run_directory import check_output
@@ -71,7 +72,7 @@ def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -
         if path.is_file():
             recipe = load_recipe(str(path))
             named += [getattr(recipe, field) for field in FILES]
-    sources = [name for names in named if names for name in names.split(",")]
+    sources = [path for names in named if names for path in named_files(names)]
     check_output(Path(options.output), sources=sources)
 
 

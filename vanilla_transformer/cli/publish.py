@@ -1,7 +1,6 @@
 """`vanilla-transformer publish`, and the options of `train` that publish the trained model."""
 
 import argparse
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,8 +91,6 @@ def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -
 
 
 def _publish(options: argparse.Namespace) -> int:
-    for library in ("httpx", "httpx2"):  # they log every request
-        logging.getLogger(library).setLevel(logging.WARNING)
     from ..publish.card import WITH_CODE
 
     publication = _publish_space(options) if options.space else _publish_model(options)

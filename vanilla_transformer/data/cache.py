@@ -97,7 +97,8 @@ def cached(
                 digest = sha256(aside / "data.arrow")
                 _write_report(aside, report, digest)
                 if key is None:
-                    folder = root / f"{name}-{digest[:32]}"
+                    mark = json.dumps([report, digest]).encode()
+                    folder = root / f"{name}-{hashlib.sha256(mark).hexdigest()[:32]}"
                 opened = _opened(folder, name) if key is None else None
                 if opened is None:
                     shutil.rmtree(folder, ignore_errors=True)

@@ -177,7 +177,7 @@ class PairReader:
                 f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it; save it as "
                 "UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
             )
-        if unlike_pairs >= 10 and unlike_pairs > count:
+        if unlike_pairs >= 10 and unlike_pairs > count > 0:  # none: the caller says more
             raise RequestError(
                 f"{unlike_pairs} lines of {self.name} are malformed, and only {count} are pairs; "
                 f"the first: {self.examples[0]}. Is it in another format than its name says?"

@@ -174,7 +174,9 @@ def card_facts(
     initial = _initial_model(metrics)
     if initial is not None and initial["repo"] is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
-    if recipe.get("dataset") and _is_local(recipe["dataset"]):  # name the file instead
+    # A run records the files of a local folder; runs of earlier versions did not.
+    local = "dataset" in (metrics["data"].get("files") or {})
+    if recipe.get("dataset") and (local or _is_local(recipe["dataset"])):  # name the file instead
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
     samples = samples_of_run(metrics, run or directory)

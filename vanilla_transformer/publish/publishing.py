@@ -275,6 +275,7 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
             "config.json."
         )
     if run is not None and published["scores_of_run"]:
+        _check_scored_weights(run)
         measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
         if not _close(measured, expected):
             raise RequestError(

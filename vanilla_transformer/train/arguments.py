@@ -63,9 +63,9 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     transformers, with the same meaning of every argument.
 
     Args:
-        batch_tokens: Source and target tokens, including padding, in a batch; replaces the batch
-            sizes of transformers. Each process contributes `gradient_accumulation_steps` batches to
-            an update.
+        batch_tokens: Most source tokens, and most target tokens, in a batch, with padding; replaces
+            the batch sizes of transformers. Each process contributes
+            `gradient_accumulation_steps` batches to an update.
         bpe_dropout: Probability of splitting a piece into the two it was merged from, drawn again
             for every batch by `BpeDropout`; rows become longer than `batch_tokens` accounts for.
         learning_rate: Peak rate of the schedule. None: Eq. 3's peak times `learning_rate_factor`.
@@ -78,7 +78,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         early_stopping_patience: Stop after so many evaluations without a lower `eval_loss`,
             including those before a resumption. None: never.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
-        checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted.
+        checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
+            at least two.
         disable_tqdm: False shows a progress bar up to the last update or minute. None: no bar; log
             lines show the progress.
     """

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..batch_translation import translate
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
-from ..evaluation import corpus_scores
+from ..evaluation import bleu_score
 from ..fast import release
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
@@ -59,7 +59,7 @@ def choose_end(
     def bleu(**search: Any) -> float:
         found = list(translate(model, tokenizer, sources, **search))
         _, language = recipe.languages
-        return round(corpus_scores(found, references, target_language=language)["bleu"], 3)
+        return round(bleu_score(found, references, target_language=language)["bleu"], 3)
 
     greedy: dict[int, float] = {}
     own = len(checkpoints)

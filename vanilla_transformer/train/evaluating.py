@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..beam_search import default_beams
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu
 from ..recipes.pairs import (
@@ -26,7 +25,12 @@ from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
 from ..storage.atomic import write_json
 from ..storage.metrics import Metrics, Sample, TestTexts, read_metrics
 from ..storage.run_files import METRICS, RECIPE
-from ..storage.saved_model import check_weights, load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import (
+    check_weights,
+    load_saved_model,
+    load_saved_tokenizer,
+    read_generation_config,
+)
 from .report import choose_samples, without_texts, write_samples
 from .run_directory import pinned, recorded_data
 
@@ -64,8 +68,6 @@ def evaluate_run(
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    if not (run / RECIPE).is_file() and "num_beams" not in overrides:
-        recipe = dataclasses.replace(recipe, num_beams=default_beams(model))
     _, language = recipe.languages
     for kind in bleu:  # fail before the long work if a package is not installed
         other_bleu(kind)(["a"], ["a"], target_language=language)
@@ -115,7 +117,8 @@ def recipe_and_test_sets(
     if (run / RECIPE).is_file():
         recipe = load_recipe(str(run / RECIPE), overrides)
     elif {"pair", "test_file"} <= overrides.keys():
-        recipe = make_recipe(overrides)
+        beams = read_generation_config(run).num_beams or Recipe.num_beams
+        recipe = make_recipe({"num_beams": beams, **overrides})
     else:
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if "test_file" in overrides:

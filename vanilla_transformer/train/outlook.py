@@ -99,7 +99,7 @@ class Outlook(TrainerCallback):
         if last < state.max_steps and not self.trainer.interrupted:
             self.trainer.warn_of_warmup(last)
 
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+    def close(self) -> None:
         """Close the bar."""
         self._held.close()
         self._bar = None

@@ -183,7 +183,7 @@ def model_files(run: Path) -> dict[str, dict[str, object]]:
     return digests(run, [name for name in _MODEL if (run / name).is_file()])
 
 
-def check_output(output: Path, *, sources: Iterable[str]) -> None:
+def check_output(output: Path, *, sources: Iterable[Path]) -> None:
     """Refuse to write scores over a file of a run or a model, or over the scored pairs.
 
     Writing metrics.json beside a model that was trained elsewhere is allowed.
@@ -191,7 +191,7 @@ def check_output(output: Path, *, sources: Iterable[str]) -> None:
     target = output.resolve()
     folder = target.parent
     of_run = folder if (folder / RECIPE).is_file() else folder.parent
-    taken = target in {Path(name).resolve() for name in sources}
+    taken = target in {path.resolve() for path in sources}
     if target.is_file() and target.name == METRICS:
         taken |= of_run == folder or "recipe" in read_json(target, remedy="give another --output")
     elif target.is_file():

@@ -42,7 +42,7 @@ from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, check_pairs, pair_lengths
 from ..errors import NotFiniteError, RequestError
-from ..evaluation import corpus_scores, evaluate_model
+from ..evaluation import bleu_score, evaluate_model
 from ..fast import release
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..publish.card import check_licenses
@@ -255,7 +255,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Return batches of similar length, dealt to the ranks without repeats."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         source_lengths, target_lengths = pair_lengths(dataset)
-        longest = max(source_lengths.max(), target_lengths.max())
+        longest = max(source_lengths.max(initial=0), target_lengths.max(initial=0))
         batches = TokenBatchSampler(
             source_lengths,
             target_lengths,
@@ -370,7 +370,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.matmul_precision = precision
         with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
             start = str(resume_from_checkpoint or "") or None
-            output = super().train(start, trial, ignore_keys_for_eval)
+            try:
+                output = super().train(start, trial, ignore_keys_for_eval)
+            finally:  # `on_train_end` is called only after a training without an error
+                self.progress.stop()
+                self.outlook.close()
         if self._signals.received:
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
@@ -524,7 +528,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Compute the cross-entropy, weighted by tokens instead of batches, and greedy BLEU."""
         loss = self._plain_loss(dataloader)
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-        if metric_key_prefix == "eval" and self.train_dataset is not None:
+        if metric_key_prefix == "eval" and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
@@ -651,7 +655,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         if not self.is_world_process_zero():
             return None
-        repo_id = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+        repo_id = self.args.hub_model_id
+        if repo_id is None:
+            raise RequestError("the arguments name no repository; give hub_model_id='user/name'.")
         # `publish` checks these two as well, but only after the scoring.
         check_repo_id(repo_id)
         check_licenses(license, data_license)
@@ -754,8 +760,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
             hypotheses = list(found)
         release(self.model)  # packed copies of weights become outdated as training continues
-        scores = corpus_scores(hypotheses, list(references), target_language=self.target_language)
-        return scores["bleu"]
+        language = self.target_language
+        return bleu_score(hypotheses, list(references), target_language=language)["bleu"]
 
 
 class _Signals:
@@ -809,9 +815,6 @@ class _RunControl(TrainerCallback):
         self.last_save = time.monotonic()
         self.stopped = False
         self.trainer.progress.start()
-
-    def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        self.trainer.progress.stop()
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two wrappers.
