@@ -293,6 +293,18 @@ def test_a_run_given_as_an_export_is_refused_with_the_command_to_export_it(tmp_p
         load_engine(name, run)
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("generation_config.json", {"num_beams": 4.5}), ("config.json", {"d_model": "x"})],
+)
+def test_damaged_settings_of_an_export_are_refused(exports, tmp_path, name, change):
+    copied = shutil.copytree(exports("onnx")[-1], tmp_path / "copied")
+    content = json.loads((copied / name).read_text(encoding="utf-8"))
+    (copied / name).write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match=next(iter(change))):
+        load_engine("onnx", copied)
+
+
 def test_unknown_engines_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no engine 'tensorrt'; choose one of ctranslate2, onnx"):
         load_engine("tensorrt", tmp_path)

@@ -18,10 +18,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..batch_translation import SourceLengthLimit, pad_ids
 from ..beam_search import NUM_BEAMS_OF_THE_PAPER
-from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..storage.reading import read_json
+from ..storage.saved_model import read_config, read_generation_config
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file that identifies an export
@@ -225,7 +225,7 @@ def never_produced(config: GenerationConfig) -> list[list[int]]:
 
 def _search_settings(directory: Path) -> GenerationConfig:
     """Read the generation config of an export; its beams are by default those of the model."""
-    settings = GenerationConfig.from_pretrained(directory)
+    settings = read_generation_config(directory)
     if settings.num_beams is None:
         settings.num_beams = NUM_BEAMS_OF_THE_PAPER
     return settings
@@ -263,7 +263,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         import onnxruntime
 
         directory = Path(directory)
-        super().__init__(VanillaTransformerConfig.from_pretrained(directory))
+        super().__init__(read_config(directory))
         self.generation_config = _search_settings(directory)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()

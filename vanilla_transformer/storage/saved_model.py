@@ -113,7 +113,7 @@ def load_saved_model(
         ValueError: something is missing, damaged, not finite, of another kind, or would run code.
     """
     directory = Path(directory)
-    config = _read_config(directory)
+    config = read_config(directory)
     generation = read_generation_config(directory)
     tensors = _read_weights(directory)
     kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
@@ -357,7 +357,12 @@ def read_generation_config(directory: Path) -> GenerationConfig:
         return GenerationConfig.from_dict(_without_code(found, GenerationConfig))
 
 
-def _read_config(directory: Path) -> PreTrainedConfig:
+def read_config(directory: Path) -> PreTrainedConfig:
+    """Return the configuration of a sequence-to-sequence model.
+
+    Raises:
+        ValueError: there is none, it is damaged, or it is of another kind.
+    """
     path = directory / "config.json"
     if not path.is_file():
         raise nothing_trained(directory, path.name)

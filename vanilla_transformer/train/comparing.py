@@ -14,6 +14,7 @@ from ..batch_translation import translate
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
+from ..evaluation.scores import bleu_metric
 from ..evaluation.significance import SystemScores
 from ..recipes.pairs import TextPairs
 from ..recipes.recipe import Recipe
@@ -185,7 +186,7 @@ def _compared(
     sources, references = test_set.sources, test_set.targets
     _, language = runs[0].recipe.languages
     # Fail before the long work if a package is missing or a reference is too long.
-    paired_bootstrap([sources] * 2, references, target_language=language, num_samples=1)
+    bleu_metric(language, tokenize=None)
     ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]

@@ -34,14 +34,15 @@ def identify_model(name: str) -> dict[str, Any]:
         ValueError: if there is no such model, or a recipe cannot train it.
     """
     folder = model_folder(name)
-    kind = read_json(folder / "config.json").get("model_type")
+    config = read_json(folder / "config.json")
+    kind = config.get("model_type")
     if kind != VanillaTransformerConfig.model_type:
         raise RequestError(
             f"init_from: {name} is of model_type {kind!r}, not a model of this package; import it "
             "with `vanilla-transformer import`, if its kind is supported, or train it with "
             "Seq2SeqTrainer."
         )
-    if read_json(folder / "config.json").get("decoder_vocab_size") is not None:
+    if config.get("decoder_vocab_size") is not None:
         raise RequestError(
             f"init_from: {name} has a vocabulary for each language, but a recipe needs one for "
             "both; train it with Seq2SeqTrainer."
