@@ -866,8 +866,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/report.py",
-        "progress.precision or precision",
-        "precision",
+        "progress.precision or args.precision",
+        "args.precision",
         "test_runs.py::test_metrics_name_the_machine_that_trained",
     ),
     Mutation(

@@ -116,6 +116,11 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         return {**self.__dict__, "hub_token": None}
 
     @property
+    def precision(self) -> str:
+        """The format of the products: "bf16", "fp16" or "fp32"."""
+        return "bf16" if self.bf16 else "fp16" if self.fp16 else "fp32"
+
+    @property
     def base_learning_rate(self) -> float:
         """The rate that a schedule multiplies: 1 for Eq. 3, else `learning_rate`."""
         if self.lr_scheduler_type is None:

@@ -18,7 +18,9 @@ from .checkpoints import Progress
 from .curves import plot_training_curves
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Seq2SeqTrainingArguments
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+    from .arguments import VanillaTransformerTrainingArguments
 
 # Model config fields that a recipe does not have.
 _MODEL = (
@@ -43,7 +45,7 @@ _FEWEST_SAMPLES = 3  # as many as a model card shows
 def training_facts(
     model: torch.nn.Module,
     tokenizer: "PreTrainedTokenizerBase",
-    args: "Seq2SeqTrainingArguments",
+    args: "VanillaTransformerTrainingArguments",
     progress: Progress,
 ) -> Metrics:
     """Return sizes, time, speed, machine and software of a training.
@@ -51,14 +53,13 @@ def training_facts(
     The machine is the one that trained, which need not be the one that finishes the run.
     """
     training_seconds = progress.seconds - progress.evaluation_seconds
-    precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     return {
         "parameters": parameter_count(model),
         "target_tokens": progress.target_tokens,
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
-        "precision": progress.precision or precision,
+        "precision": progress.precision or args.precision,
         "matmul_precision": progress.matmul_precision,
         "seed": args.seed,
         "vocabulary": len(tokenizer),
@@ -93,7 +94,7 @@ def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) 
 
 
 def beside_the_paper(
-    args: "Seq2SeqTrainingArguments",
+    args: "VanillaTransformerTrainingArguments",
     *,
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,

@@ -352,8 +352,7 @@ def _train(
         validation_pairs=[*zip(texts.sources[:count], texts.targets[:count], strict=True)],
         target_language=recipe.target_language,
     )
-    chosen = "bf16" if args.bf16 else "fp32"
-    logger.info("Computing in %s (precision: %s).", chosen, recipe.precision)
+    logger.info("Computing in %s (precision: %s).", args.precision, recipe.precision)
     trainer.train(resume_from_checkpoint=start)
     final = last_whole_checkpoint(args.output_dir)
     done = f"checkpoint-{trainer.state.global_step}"

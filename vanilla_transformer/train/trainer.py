@@ -343,7 +343,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         conditions: dict[str, Any] = {
             "data": _fingerprint(self.train_dataset),
             "batches_per_update": self._batches_per_update,
-            "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+            "precision": self.args.precision,
             "batch_tokens": self.args.batch_tokens,
             "order_seed": self._order_seed,
         }
