@@ -384,8 +384,7 @@ class _Warnings:
         if self.tabs and "\t" in text:
             self.tabs = False
             self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
-        # A character has at most four bytes, and a token at least one.
-        if self.longest is None or 4 * len(text) < self.longest:
+        if self.longest is None or not _may_have(text, self.longest):
             return
         tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
         if tokens > self.longest:
@@ -515,9 +514,16 @@ def _check_texts(
     limit = longest_source(model)
     for number, (_, texts) in enumerate(sources.each(), start=1):
         for text in texts:
-            # A character has at most four bytes, and a token at least one.
-            if 4 * len(text) >= limit:
+            if _may_have(text, limit):
                 encode(model, tokenizer, [text], first=number)
+
+
+def _may_have(text: str, tokens: int) -> bool:
+    """Return whether a text may have so many tokens, without tokenizing it.
+
+    A character has at most four bytes, and a token at least one.
+    """
+    return 4 * len(text) >= tokens
 
 
 @contextlib.contextmanager
