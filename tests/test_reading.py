@@ -466,6 +466,7 @@ def test_delimiter_is_that_of_the_first_line_with_text(tmp_path, before):
         (("id", "de", "en"), {}),
         (("id", "DE", " En "), {}),
         (("id", "de-AT", "en_GB"), {}),
+        (("source_id", "target", "source"), {}),
         (("id", "target", "source"), {}),
         (("id", "German", "English"), {"source_column": "English", "target_column": "German"}),
         (("id", "de", "en"), {"source_column": "3", "target_column": 2}),

@@ -37,6 +37,7 @@ _TABLE_SUFFIXES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _SUFFIXES = (*_JSON_SUFFIXES, *_TABLE_SUFFIXES, ".parquet")
 _GZIP = b"\x1f\x8b"  # first bytes of a gzip file, and of no text in UTF-8
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16, which are not UTF-8
+_REGION = re.compile(r"(?<=^[a-z]{2})[-_][a-z]{2,4}$")  # in the name of a column: en-us, zh_hans
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILE_SUFFIXES = (".gz", ".txt", ".zip", ".arrow", ".bz2", ".xz", ".xlsx", ".ods")
 
@@ -100,7 +101,7 @@ class _Columns:
     def named_by_themselves(self, names: Sequence[str]) -> tuple[int, int] | None:
         """Return the indices of columns named after the languages, or `source` and `target`."""
         names = [name.casefold() for name in names]
-        without_regions = [re.split("[-_]", name)[0] for name in names]  # en-US, de_DE
+        without_regions = [_REGION.sub("", name) for name in names]
         for pair in self.known:
             wanted = [name.casefold() for name in pair]
             for found in (names, without_regions):
@@ -180,7 +181,7 @@ class PairReader:
         if unlike_pairs >= 10 and unlike_pairs > count > 0:  # none: the caller says more
             raise RequestError(
                 f"{unlike_pairs} lines of {self.name} are malformed, and only {count} are pairs; "
-                f"the first: {self.examples[0]}. Is it in another format than its name says?"
+                f"the first: {self.examples[0]}. Its format may be another than its name says."
             )
 
     def _skip(self, place: str, error: Exception) -> None:
