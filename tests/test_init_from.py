@@ -208,7 +208,7 @@ def test_other_languages_than_the_models_are_warned_about(
     languages = {"source_language": source, "target_language": target}
     with pytest.raises(TrainingStarted):
         run_recipe(continuing_recipe(tmp_path, trained, **languages), tmp_path / "run")
-    warnings = [text for text in caplog.messages if "translates de-en and this run" in text]
+    warnings = [text for text in caplog.messages if "translates de-en, and this run" in text]
     assert len(warnings) == (pair != "de-en")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from card_checks import card_problems, empty_sections
+from hub_server import complaints
 from huggingface_hub import ModelCard
 from pages import README
 from published_runs import METRICS, SCORES, SENTENCES, load_here, tiny_model, write_run
@@ -540,6 +541,19 @@ def test_runs_choice_is_not_reported_for_another_average(tmp_path):
     metrics, scores_of_run = trained_metrics(other, run)
     assert "chosen_on_validation" not in metrics
     assert not scores_of_run
+
+
+def test_languages_with_a_region_or_script_are_named_as_the_hub_allows():
+    content = facts()
+    content["recipe"] |= {"source_language": "en", "target_language": "pt_BR"}
+    card = str(render_card(content))
+    assert complaints(card) == []
+    data = ModelCard(card).data
+    assert (data.language, data.to_dict()["language_bcp47"]) == (["en", "pt"], ["pt-BR"])
+    assert "English to Portuguese (pt_BR)" in card
+    content["recipe"]["target_language"] = "zh_Hant"
+    assert "中文" in str(render_card(content))
+    assert "language_bcp47" not in str(render_card(facts()))
 
 
 def test_metadata_of_the_card_round_trips():

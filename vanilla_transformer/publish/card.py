@@ -110,7 +110,7 @@ _TYPES = {
     "samples?": {"*": _SAMPLES},
     "published?": {"samples?": _SAMPLES, "data_license?": str, "data_source?": str},
 }
-_LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
@@ -165,7 +165,8 @@ def card_facts(
         if not _LANGUAGE.fullmatch(recipe[name]):
             raise RequestError(
                 f"the recipe of {run or directory} says {name}: {recipe[name]!r}; the Hub knows "
-                "languages by codes such as en, pt-BR or zh_Hant."
+                "languages by codes of two or three letters, with a region or script or without: "
+                "en, pt-BR, zh_Hant."
             )
     for name in FILES:
         if recipe.get(name):
@@ -213,7 +214,7 @@ def render_card(facts: Metrics) -> ModelCard:
     right = [sample for sample in samples if sample["translation"] == sample["reference"]]
     languages = [recipe["source_language"], recipe["target_language"]]
     template = _template("card.md.j2")
-    if "zh" in languages:
+    if "zh" in map(_iso_code, languages):
         template += "\n" + _template("card.zh-CN.md.j2")
     card = ModelCard.from_template(
         _card_data(facts, languages),
@@ -223,8 +224,8 @@ def render_card(facts: Metrics) -> ModelCard:
         recipe=recipe,
         example=(right or samples)[0],
         last_is_example=len(samples) > _NUM_SAMPLES and right[:1] == samples[-1:],
-        source=LANGUAGES.get(languages[0], languages[0]),
-        target=LANGUAGES.get(languages[1], languages[1]),
+        source=_language_name(languages[0]),
+        target=_language_name(languages[1]),
         name=published["repo_id"].rpartition("/")[2],
         scores=list(_score_rows(facts["scores"])),
         signatures=_signatures(facts["scores"]),
@@ -503,8 +504,13 @@ def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
 def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
     published = facts["published"]
     results = list(_eval_results(facts, languages))
+    # The Hub refuses a card whose `language` has a region or a script.
+    more: dict[str, Any] = {}
+    if with_regions := [code.replace("_", "-") for code in languages if code != _iso_code(code)]:
+        more["language_bcp47"] = with_regions
     return ModelCardData(
-        language=languages,
+        language=[_iso_code(code) for code in languages],
+        **more,
         license=published["license"],
         library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
         pipeline_tag="translation",
@@ -515,6 +521,18 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
         model_name=published["repo_id"].rpartition("/")[2],
         eval_results=results,
     )
+
+
+def _iso_code(language: str) -> str:
+    """Return the code without region and script: "pt_BR" -> "pt"."""
+    return re.split("[-_]", language)[0].lower()
+
+
+def _language_name(language: str) -> str:
+    """Return the English name: "pt_BR" -> "Portuguese (pt_BR)"."""
+    code = _iso_code(language)
+    name = LANGUAGES.get(code, language)
+    return name if language in (code, name) else f"{name} ({language})"
 
 
 def _hub_datasets(facts: Metrics) -> list[str]:

@@ -97,10 +97,12 @@ def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:
     languages = (values.get("source_language"), values.get("target_language"))
     if None not in languages and languages != recipe.languages:
         logger.warning(
-            "The model of init_from translates %s-%s and this run %s-%s: its vocabulary, and what "
-            "it has learned, may be of no use.",
+            "The model of init_from translates %s-%s, and this run %s-%s. If the pairs are of the "
+            "model's languages, give --pair %s-%s, or BLEU and the card will be wrong; if not, its "
+            "vocabulary and what it has learned may be of no use.",
             *languages,
             *recipe.languages,
+            *languages,
         )
 
 

@@ -42,14 +42,20 @@ def _more_fonts(signs: frozenset[str], default: tuple[str, ...]) -> tuple[str, .
             chosen.append(best)
             missing -= found
     if missing:
-        logger.warning(
-            "No installed font has %d of the characters of this picture (%s); they will be boxes. "
-            "Install one, such as Noto Sans CJK (Debian: fonts-noto-cjk) for Chinese, Japanese and "
-            "Korean, or Symbola (fonts-symbola) for emoji, and draw again.",
-            len(missing),
-            " ".join(sorted(missing)[:10]),
-        )
+        _warn_once(frozenset(missing))
     return tuple(chosen)
+
+
+@lru_cache
+def _warn_once(missing: frozenset[str]) -> None:
+    """Warn about signs that no font has; the parts of a picture ask for fonts one by one."""
+    logger.warning(
+        "No installed font has %d of the characters of this picture (%s); they will be boxes. "
+        "Install one, such as Noto Sans CJK (Debian: fonts-noto-cjk) for Chinese, Japanese and "
+        "Korean, or Symbola (fonts-symbola) for emoji, and draw again.",
+        len(missing),
+        " ".join(sorted(missing)[:10]),
+    )
 
 
 def _best_font(missing: frozenset[str]) -> tuple[str, set[str]]:
