@@ -447,5 +447,5 @@ def test_two_machines_without_a_shared_directory_are_rejected(tmp_path):
     outputs = [tmp_path / name / "run" for name in ("first", "second")]
     codes, said = two_machines(tmp_path, outputs)
     assert 0 not in codes
-    assert f"the first process does not train in {outputs[1]} as " in said[1]
+    assert f" does not see the first process's training in {outputs[1]}. " in said[1]
     assert not outputs[1].exists()  # so the directory can be used for the next attempt
