@@ -1782,8 +1782,8 @@ MUTATIONS = [
     ),
     Mutation(
         "publish/card.py",
-        'recipe[name] = ",".join(Path(part).name for part in parts)',
-        'recipe[name] = ",".join(parts)',
+        'recipe[name] = ",".join(path.name for path in named_files(recipe[name]))',
+        "pass",
         "test_publishing.py::test_dry_run_lists_every_file_without_contacting_the_hub",
     ),
     Mutation(

@@ -657,9 +657,9 @@ class ModelDecoder:
 def no_attention_weights(model: PreTrainedModel) -> RequestError:
     """Return the error for a model that does not return the attention weights of all its layers."""
     return RequestError(
-        f"An attention of the model ({model.config._attn_implementation}) returns no weights; take "
-        'another: model.set_attn_implementation("eager"). Weights are recorded in modules of '
-        "MultiHeadAttention alone: if one of your own takes its place, make it a subclass."
+        f"The model's attention ({model.config._attn_implementation}) returns no weights; choose "
+        'another: model.set_attn_implementation("eager"). If a module of your own replaces a '
+        "MultiHeadAttention, make it a subclass, since only its weights are recorded."
     )
 
 

@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
+from ..recipes.pairs import named_files
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
@@ -170,8 +171,7 @@ def card_facts(
             )
     for name in FILES:
         if recipe.get(name):
-            parts = recipe[name].split(",")
-            recipe[name] = ",".join(Path(part).name for part in parts)
+            recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
     initial = _initial_model(metrics)
     if initial is not None and initial["repo"] is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
