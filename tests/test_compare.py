@@ -260,6 +260,12 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     line = error_of(capsys, "compare", folder / "first", other)
     assert f"The test pairs of {folder / 'first'} and {other} differ; give --test-file" in line
     assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
+    Path(test).unlink()
+    line = error_of(capsys, "compare", folder / "first", other)
+    assert f"The pairs that the recipe of {other} names cannot be read: test_file: got" in line
+    assert line.rstrip().endswith("Give --test-file.")
+    line = error_of(capsys, "compare", folder / "first", other, "--test-file", test)
+    assert "recipe of" not in line
     recipe = recipe.replace("source_language: de", "source_language: en")
     recipe = recipe.replace("target_language: en", "target_language: de")
     (other / "recipe.yaml").write_text(recipe, encoding="utf-8")

@@ -96,15 +96,16 @@ def test_onnx_translations_equal_those_of_the_model(exported, settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnx_exports_every_variant(tmp_path, variant):
-    """The exporter compares logits itself; this compares translations."""
-    run, model, _ = save(tmp_path, **SMALL, **VARIANTS[variant])
+    """The exporter compares logits itself; this compares translations, greedy and with beams."""
+    run, model, _ = save(tmp_path, teach=True, **SMALL, **VARIANTS[variant])
     engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
-    source, mask, _ = batch_of(model)
-    ours, theirs = (
-        translator.generate(source, attention_mask=mask, max_new_tokens=20)
-        for translator in (model, engine)
-    )
-    assert torch.equal(ours, theirs)
+    source, mask = sequences()
+    for num_beams in (1, 4):
+        ours, theirs = (
+            translator.generate(source, attention_mask=mask, num_beams=num_beams, max_new_tokens=20)
+            for translator in (model, engine)
+        )
+        assert torch.equal(ours, theirs)
 
 
 def test_onnx_export_stores_each_table_once(exported):

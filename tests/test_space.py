@@ -251,7 +251,8 @@ def test_lines_sent_by_a_program_are_translated_like_sentences(translation, tran
     found = translation.translated_lines(translator, ["Ein Hund.", " Two\nmen  run "])
     assert found == [translation.translations(translator, text)[0][0] for text in texts]
     assert translation.translated_lines(translator, []) == []
-    wrong = (("Ein Hund.", "list of texts"), ([1], "list of texts"), ([""], "nothing to"))
+    assert translation.translated_lines(translator, ["", *texts, " \n"]) == ["", *found, ""]
+    wrong = (("Ein Hund.", "list of texts"), ([1], "list of texts"))
     for texts, message in (*wrong, (["x"] * 65, "65 texts"), (["!" * 900], "too long")):
         with pytest.raises(ValueError, match=message):
             translation.translated_lines(translator, texts)

@@ -104,16 +104,16 @@ def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]
 
 
 def translated_lines(translator: Pipeline, texts: list[str]) -> list[str]:
-    """Return the best translation of each text.
+    """Return the best translation of each text; that of a blank one is empty.
 
     Raises:
-        ValueError: These are not texts, or too many, or one of them is empty or too long.
+        ValueError: These are not texts, or too many, or one of them is too long.
     """
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError('Send a list of texts, such as ["A dog.", "A cat."].')
     if len(texts) > MAX_LINES:
         raise ValueError(f"Got {len(texts)} texts; send up to {MAX_LINES} at once.")
-    sentences = [checked_sentence(translator, text) for text in texts]
+    sentences = [checked_sentence(translator, text) if text.strip() else "" for text in texts]
     return list(translate(translator.model, translator.tokenizer, sentences))
 
 

@@ -125,9 +125,16 @@ def recipe_and_test_sets(
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
         _warn_if_trained_on(recipe, run)
     recipe_of_pairs = pinned(recipe, recorded_data(run))
-    sets = evaluation_sets(recipe_of_pairs)
-    if not sets:
-        sets = {"validation": validation_pairs(recipe_of_pairs)}
+    try:
+        sets = evaluation_sets(recipe_of_pairs)
+        if not sets:
+            sets = {"validation": validation_pairs(recipe_of_pairs)}
+    except RequestError as error:
+        if "test_file" in overrides:
+            raise
+        raise RequestError(
+            f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
+        ) from error
     if not any(map(len, sets.values())) and recipe_of_pairs.held_out_pairs:
         _check_files_held_out_from(recipe, run)
         # Which pairs are held out depends on their texts.
