@@ -438,7 +438,7 @@ def test_ids_and_lengths_equal_the_tokenizers(load, tokenize, tokenizer):
 
 
 def test_batches_encoded_in_parallel_keep_their_order(load, tokenize, tokenizer, monkeypatch):
-    monkeypatch.setattr(data, "_BATCH", 7)
+    monkeypatch.setattr(data, "BLOCK", 7)
     tokens = tokenize(load(PAIRS))
     assert tokens["input_ids"][:] == tokenizer([source for source, _ in PAIRS])["input_ids"]
 
@@ -457,7 +457,7 @@ def test_a_stateful_tokenizer_is_called_by_one_thread_at_a_time(
             finally:
                 self.free.release()
 
-    monkeypatch.setattr(data, "_BATCH", 100)
+    monkeypatch.setattr(data, "BLOCK", 100)
     tokens = tokenize(load(PAIRS), Stateful())
     assert len(tokens) == len(PAIRS)
 

@@ -44,6 +44,7 @@ from .word_alignment import word_alignment
 # have 16 characters for each. Decoding takes a step for each token, and attention grows with the
 # square of the length.
 MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
+WINDOW = 2048  # sentences in memory at a time
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
 # Arguments that the paper's search supports.
 SEARCH_OPTIONS = {
@@ -144,7 +145,7 @@ def translate(
     *,
     batch_tokens: int = 16_384,
     max_sentences: int = 256,
-    window: int = 2048,
+    window: int = WINDOW,
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[str]:
@@ -200,7 +201,7 @@ def translate_nbest(
     *,
     batch_tokens: int = 16_384,
     max_sentences: int = 256,
-    window: int = 2048,
+    window: int = WINDOW,
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation | AlignedTranslation]]:

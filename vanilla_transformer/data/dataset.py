@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
-_BATCH = 8000  # pairs; every batch has an overhead of about 15 ms
+BLOCK = 8000  # pairs read or written at a time; each block has an overhead of about 15 ms
 
 
 def load_pairs(
@@ -141,13 +141,18 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
-    """Yield every source and target of a data set of pairs, for `train_tokenizer`.
-
-    Rows are read in blocks: iterating over a column, one row at a time, takes 100 times longer.
-    """
-    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
+    """Yield every source and target of a data set of pairs, for `train_tokenizer`."""
+    for table in text_blocks(dataset):
         for column in table.columns:
             yield from column.to_pylist()
+
+
+def text_blocks(dataset: Dataset) -> Iterator[pyarrow.Table]:
+    """Yield the columns `source` and `target` of a data set in blocks of 8,000 rows.
+
+    Iterating over a column, one row at a time, takes 100 times longer.
+    """
+    yield from dataset.select_columns(["source", "target"]).with_format("arrow").iter(BLOCK)
 
 
 def _identity(source: Any, cache_key: str | None, hub: tuple) -> list | None:
@@ -174,7 +179,7 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[st
     count = 0
     with ArrowFile(path, schema) as file:
         pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
-        while batch := list(islice(pairs, _BATCH)):
+        while batch := list(islice(pairs, BLOCK)):
             columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
             file.write(columns)
             count += len(batch)
@@ -372,12 +377,11 @@ def _encoded_batches(
         sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
         return len(table), len(table) - len(pairs), encode(sources, targets)
 
-    tables = dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH)
     # The tokenizer releases the GIL: batches are encoded while others are written, and a second
     # one keeps all cores busy while the first one ends.
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
-        for table in tables:
+        for table in text_blocks(dataset):
             ahead.append(pool.submit(encode_batch, table))
             if len(ahead) > workers:
                 yield ahead.popleft().result()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..errors import RequestError
 from .cache import ArrowFile, cached
-from .dataset import reading_report
+from .dataset import BLOCK, reading_report, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 8000  # pairs
 _FAULTS = ("duplicates", "copies", "odd_ratios")
 _MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
 _LONGEST_HELD_OUT = 4000  # bytes, so that no text has more tokens than are translated at once
@@ -230,9 +230,8 @@ def _write_rows(file: ArrowFile, dataset: Dataset, chosen: np.ndarray) -> None:
     """Write the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
-    table = dataset.select_columns(["source", "target"]).with_format("arrow")
-    for start, batch in zip(range(0, len(dataset), _BATCH), table.iter(_BATCH), strict=True):
-        file.write(_columns(batch.filter(pa.array(chosen[start : start + _BATCH]))))
+    for start, table in zip(range(0, len(dataset), BLOCK), text_blocks(dataset), strict=True):
+        file.write(_columns(table.filter(pa.array(chosen[start : start + BLOCK]))))
 
 
 def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:
@@ -243,11 +242,7 @@ def _lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes in UTF-8 of all sources and of all targets, (N,) each."""
     import pyarrow.compute as pc
 
-    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
-        for side, column in zip(found, table.columns, strict=True):
-            side.append(pc.binary_length(column).to_numpy())
-    return np.concatenate(found[0]), np.concatenate(found[1])
+    return _of_texts(dataset, lambda column: pc.binary_length(column).to_numpy())
 
 
 def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -255,9 +250,19 @@ def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     import pyarrow.compute as pc
     from pandas.util import hash_array
 
-    found: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for table in dataset.select_columns(["source", "target"]).with_format("arrow").iter(_BATCH):
-        for side, column in zip(found, table.columns, strict=True):
-            texts = pc.utf8_trim_whitespace(column).to_numpy().astype(object)
-            side.append(hash_array(texts, categorize=False))
-    return np.concatenate(found[0]), np.concatenate(found[1])
+    def hashes(column: pyarrow.ChunkedArray) -> np.ndarray:
+        texts = pc.utf8_trim_whitespace(column).to_numpy().astype(object)
+        return hash_array(texts, categorize=False)
+
+    return _of_texts(dataset, hashes)
+
+
+def _of_texts(
+    dataset: Dataset, measure: Callable[[pyarrow.ChunkedArray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a function finds for all sources and for all targets, (N,) each."""
+    sources, targets = zip(
+        *([measure(column) for column in table.columns] for table in text_blocks(dataset)),
+        strict=True,
+    )
+    return np.concatenate(sources), np.concatenate(targets)

@@ -15,6 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..batch_translation import (
+    WINDOW,
     decode,
     encode,
     input_device,
@@ -31,7 +32,6 @@ from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
-WINDOW = 2048  # pairs held in memory as ids at a time
 IGNORED = -100  # label of padding
 
 

@@ -23,6 +23,7 @@ from ..storage.metrics import Metrics, Sample, TestScores
 from ..storage.reading import read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.saved_model import own_file
+from ..storage.shipped import shipped_folder
 
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
@@ -480,12 +481,7 @@ def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sam
 
 
 def _template(name: str) -> str:
-    package = Path(__file__).resolve().parents[1]
-    # A wheel has the templates inside the package, a clone beside the cards.
-    for folder in (package / "_model_cards", package.parent / "model_cards"):
-        if (folder / name).is_file():
-            return (folder / name).read_text(encoding="utf-8")
-    raise RequestError(f"the template {name} is missing; install the package again.")
+    return (shipped_folder("_model_cards", "model_cards") / name).read_text(encoding="utf-8")
 
 
 def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
@@ -535,19 +531,22 @@ def _language_name(language: str) -> str:
     return name if language in (code, name) else f"{name} ({language})"
 
 
+def _dataset_on_hub(recipe: Mapping[str, Any]) -> str | None:
+    """Return the Hub name of the training pairs, if the recipe takes them from there."""
+    return None if recipe.get("train_file") else recipe.get("dataset")
+
+
 def _hub_datasets(facts: Metrics) -> list[str]:
     """Return Hub names of the training pairs: the recipe's, or those that its source links to."""
-    recipe = facts["recipe"]
-    if recipe.get("dataset") and not recipe.get("train_file"):
-        return [recipe["dataset"]]
+    if dataset := _dataset_on_hub(facts["recipe"]):
+        return [dataset]
     return _HUB_DATASET.findall(facts["published"]["data_source"] or "")
 
 
 def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
     recipe, data = facts["recipe"], facts.get("data", {})
-    dataset = "cldr" if recipe.get("generated") else "parallel-text"
-    if recipe.get("dataset") and not recipe.get("train_file"):
-        dataset = recipe["dataset"]
+    own = "cldr" if recipe.get("generated") else "parallel-text"
+    dataset = _dataset_on_hub(recipe) or own
     source = facts["published"]["data_source"]
     results: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
     for name, result in results.items():
@@ -612,11 +611,8 @@ def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
         yield "Generated from", f"CLDR, as in Babel {_plain(babel)}" if babel else "CLDR"
     if published["data_source"]:
         yield "Source", _plain(published["data_source"])
-    if recipe.get("dataset") and not recipe.get("train_file"):
-        yield (
-            "Data set on the Hub",
-            f"[{recipe['dataset']}](https://hf.co/datasets/{recipe['dataset']})",
-        )
+    if dataset := _dataset_on_hub(recipe):
+        yield "Data set on the Hub", f"[{dataset}](https://hf.co/datasets/{dataset})"
     if data.get("revision"):
         yield "Revision", _code(data["revision"], in_table=True)
     for split, files in data.get("files", {}).items():

@@ -15,6 +15,7 @@ from ..errors import RequestError
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import METRICS
 from ..storage.saved_model import own_file
+from ..storage.shipped import shipped_folder
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import Publication, check_model_files, run_apart
@@ -94,7 +95,8 @@ def write_space(
         run: run directory whose samples become the examples. None leaves the examples out.
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
-    shutil.copytree(_page(package), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    page = shipped_folder("_space", "model_cards/space")
+    shutil.copytree(page, folder, ignore=shutil.ignore_patterns("__pycache__"))
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8").replace(_PLACEHOLDER, model_id)
     readme.write_text(text, encoding="utf-8")
@@ -128,15 +130,6 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
             f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
             "without --space."
         )
-
-
-def _page(package: Path) -> Path:
-    """Return the folder of the page: inside the package in a wheel, in model_cards in a clone."""
-    folders = (package / "_space", package.parent / "model_cards" / "space")
-    for folder in folders:
-        if folder.is_dir():
-            return folder
-    raise RequestError("the page of the demo Space is missing; install the package again.")
 
 
 def _examples(run: Path) -> list[str]:

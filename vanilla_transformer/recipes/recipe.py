@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import RequestError, quoted
 from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
 from ..storage.reading import as_yaml, read_yaml
+from ..storage.shipped import shipped_folder
 
 if typing.TYPE_CHECKING:
     from transformers import PreTrainedConfig, TrainingArguments
@@ -834,11 +835,7 @@ def find_recipe(name_or_path: str) -> Path:
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the names and files of the recipes that come with the package."""
-    package = Path(__file__).resolve().parents[1]
-    # The wheel has them inside the package; a clone has them in training/.
-    folder = package / "_recipes"
-    if not folder.is_dir():
-        folder = package.parent / "training" / "recipes"
+    folder = shipped_folder("_recipes", "training/recipes")
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
