@@ -1167,9 +1167,52 @@ MUTATIONS = [
     # Plain `generate` of a barely trained model.
     Mutation(
         "generation_limits.py",
-        "generation_config.max_new_tokens = min(most, longest)",
+        "generation_config.max_new_tokens = longest if most is None else min(most, longest)",
         "pass",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "generation_limits.py",
+        'most is not None or kwargs["has_default_max_length"]',
+        "most is not None",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "pipeline.py",
+        "if score != -math.inf or place == 0",
+        "if True",
+        "test_pipeline.py::test_generation_arguments_pass_through",
+    ),
+    # Folders of pairs.
+    Mutation(
+        "data/readers.py",
+        'if split == "all" and Path(name).is_dir():',
+        "if False:",
+        "test_runs.py::test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced",
+    ),
+    Mutation(
+        "data/readers.py",
+        'if not any(part.startswith(".") for part in path.parts)',
+        "if True",
+        "test_runs.py::test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced",
+    ),
+    Mutation(
+        "recipes/pairs.py",
+        "elif paths[0].is_dir():",
+        "elif False:",
+        "test_runs.py::test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced",
+    ),
+    Mutation(
+        "train/run_directory.py",
+        "target.is_relative_to(path.resolve()) for path in sources",
+        "target == path.resolve() for path in sources",
+        "test_runs.py::test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced",
+    ),
+    Mutation(
+        "train/averaging.py",
+        "companions_from = companions_from.absolute()",
+        "pass",
+        "test_compare.py::test_average_keeps_its_runs_search_and_other_searches_are_noted",
     ),
     # Documents.
     Mutation(

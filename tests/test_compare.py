@@ -207,15 +207,17 @@ def test_a_run_is_no_better_than_itself(folder, tmp_path):
     assert test_set["scores"][1]["bleu_p_value"] is None
 
 
-def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_path):
+def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "first", tmp_path / "run")
     config = tmp_path / "run" / "generation_config.json"
     shipped = {**json.loads(config.read_text()), "length_penalty": 1.5, "early_stopping": True}
     config.write_text(json.dumps(shipped), encoding="utf-8")
     checkpoint = next((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
     average_checkpoints([checkpoint], tmp_path / "mean")
-    found = json.loads((tmp_path / "mean" / "generation_config.json").read_text())
-    assert found == shipped
+    monkeypatch.chdir(checkpoint.parent)
+    average_checkpoints([checkpoint.name], tmp_path / "from inside")
+    for name in ("mean", "from inside"):
+        assert json.loads((tmp_path / name / "generation_config.json").read_text()) == shipped
     same, other = (
         compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
     )

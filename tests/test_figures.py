@@ -171,7 +171,7 @@ def sentences_on_speed():
     )
     return {
         r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
-        r"and (\d+) % of those of the one measured beside": 100 * base["useful GFLOP/s"] / max(best),
+        r"(\d+) % of those of the one measured": 100 * base["useful GFLOP/s"] / max(best),
         r"At base size it makes (\d+) % of those": 100 * base["useful GFLOP/s"] / best[1],
         r"takes ([\d.]+) of Marian's memory": row("memory_base", "ours")["share of Marian's"],
         r"takes ([\d.]+) of the time of a `Marian": 1 / real["ratio"],

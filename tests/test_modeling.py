@@ -348,6 +348,7 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
         ({"max_new_tokens": 1024}, 1 + 1024),  # the default, but given
         ({"max_new_tokens": 9, "max_length": 5}, 1 + 9),  # as in transformers
         ({"min_new_tokens": 70}, 1 + 70),
+        ({"max_new_tokens": None}, 1 + length + 50),  # not the host's 20
         ({"generation_config": GenerationConfig(max_new_tokens=80)}, 1 + 80),
     ):
         assert model.generate(ids, **never, **bound).size(1) == size, bound
@@ -364,6 +365,8 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
     assert model.generate(ids, **never, generation_config=copied).size(1) == 1 + length + 50
     model.generation_config.max_new_tokens = None
     assert model.generate(ids, **never).size(1) == 20
+    model.generation_config.max_length = None
+    assert model.generate(ids, **never).size(1) == 1 + length + 50
 
 
 def test_generation_defaults_survive_saving(tmp_path):

@@ -740,6 +740,10 @@ def test_generation_arguments_pass_through(pipe, model, tokenizer):
     expected = tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
     assert [result["translation_text"] for result in several[0]] == expected
     assert several[1] == [{"translation_text": ""}] * 3
+    few = {"prefix": "xq", "max_new_tokens": 2, "num_beams": 3, "num_return_sequences": 3}
+    (told,) = translate_nbest(model, tokenizer, ["one"], **few)
+    assert [result["translation_text"] for result in pipe("one", **few)] == [t.text for t in told]
+    assert len(told) < 3
     short = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1, max_new_tokens=2)
     assert short("one") == pipe("one", max_new_tokens=2)
     with pytest.raises(ValueError, match="num_beans"):

@@ -486,6 +486,14 @@ def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
     assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
 
 
+def test_a_title_is_one_malformed_line(tmp_path):
+    path = tmp_path / "titled.tsv"
+    path.write_text("A title\nHello\tHallo\nBye\tAuf Wiedersehen\n", encoding="utf-8")
+    reader = read_pairs(path, source_language="en", target_language="de")
+    assert list(reader) == [("Hello", "Hallo"), ("Bye", "Auf Wiedersehen")]
+    assert reader.num_malformed == 1
+
+
 @pytest.mark.parametrize("kind", ["tsv", "csv"])
 def test_header_may_follow_blank_lines(tmp_path, kind):
     content = (tsv if kind == "tsv" else comma_separated)([("English", "German"), *ONE_LINE])

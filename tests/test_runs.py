@@ -783,6 +783,30 @@ def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
         run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
 
 
+def test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced(tmp_path, capsys):
+    """The names of its files make no splits, and hidden files are no pairs."""
+    pairs, run = tmp_path / "pairs", tmp_path / "run"
+    (pairs / ".git").mkdir(parents=True)
+    (pairs / ".git" / "HEAD").write_text("main")
+    for name, seed in (("europarl.jsonl", 7), ("news-test.jsonl", 8)):
+        write_pairs(pairs / name, 60, seed)
+    files = {"train_file": str(pairs), "validation_file": "null", "test_file": "null"}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **files, held_out_pairs=5, max_steps=1)))
+    metrics = run_recipe(recipe, run)
+    names = [file["name"] for file in metrics["data"]["files"]["train"]]
+    assert names == ["europarl.jsonl", "news-test.jsonl"]
+    assert metrics["data"]["train_pairs"] == 120
+    (pairs / ".git" / "HEAD").write_text("another")
+    assert evaluate_run(run)["test"]["num_sentences"] == 5
+    before = (pairs / names[0]).read_bytes()
+    assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
+    assert "is a file that the scores would replace" in capsys.readouterr().err
+    assert (pairs / names[0]).read_bytes() == before
+    (pairs / names[0]).write_bytes(before * 2)
+    with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
+        evaluate_run(run)
+
+
 def test_columns_that_a_data_set_lacks_are_named_once(tmp_path, monkeypatch):
     Hub(monkeypatch)
     nothing = {"train_file": "null", "dataset": "someone/pairs"}

@@ -200,6 +200,8 @@ def test_lone_surrogate_is_rejected_not_replaced(loaded):
 def test_empty_training_text_is_rejected(texts):
     with pytest.raises(ValueError, match="no text"):
         train_tokenizer(texts, vocab_size=300, show_progress=False)
+    with pytest.raises(ValueError, match=r"got one string; .* an iterable of them"):
+        train_tokenizer("a text", vocab_size=300, show_progress=False)
 
 
 @pytest.mark.byte_level

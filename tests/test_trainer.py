@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from copies import copy_of_this_process
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
-from transformers import MarianConfig, MarianMTModel, TrainerCallback
+from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainingArguments, TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.storage.environment import resolve_precision
@@ -82,7 +83,7 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, given=Non
         output_dir=str(directory), **{**settings, **overrides}
     )
     return VanillaTransformerTrainer(
-        model or tiny_model(),
+        tiny_model() if model is None else model,
         args,
         train_dataset=copy_task(100) if train is None else train,
         eval_dataset=copy_task(30, seed=5),
@@ -461,6 +462,7 @@ def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
 
 def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
+    given["processing_class"] = SimpleNamespace()
     trainer = make_trainer(tmp_path, given=given)
     monkeypatch.setattr(trainer, "_greedy_bleu", lambda: 12.5)
     other = copy_task(9, seed=3)
@@ -469,6 +471,20 @@ def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monke
     assert trainer.evaluate()["eval_bleu"] == 12.5
     with pytest.raises(ValueError, match="got num_beams; BLEU is greedy here"):
         trainer.predict(other, num_beams=4)
+
+
+def test_validation_pairs_may_be_a_data_set_and_are_texts(tmp_path, monkeypatch):
+    columns = {"source": ["a", "b"], "target": ["c", "d"]}
+    given = {"target_language": "de", "processing_class": SimpleNamespace()}
+    pairs = Dataset.from_dict(columns)
+    trainer = make_trainer(tmp_path, given={**given, "validation_pairs": pairs})
+    assert trainer.validation_pairs == [("a", "c"), ("b", "d")]
+    for wrong in (["ab"], [("a", "b", "c")], [("a", None)], Dataset.from_dict({"x": ["a"]})):
+        with pytest.raises(ValueError, match=r"element 0 is not two texts, \(source, target\)"):
+            make_trainer(tmp_path, given={**given, "validation_pairs": wrong})
+    del given["processing_class"]
+    with pytest.raises(ValueError, match="no tokenizer to translate them with"):
+        make_trainer(tmp_path, given={**given, "validation_pairs": pairs})
 
 
 def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
@@ -504,6 +520,12 @@ def test_models_of_other_classes_are_refused(tmp_path):
     config = MarianConfig(**sizes, decoder_start_token_id=0)
     with pytest.raises(ValueError, match=r"got a MarianMTModel; .* Use Seq2SeqTrainer"):
         make_trainer(tmp_path, model=MarianMTModel(config))
+    with pytest.raises(ValueError, match="give the model itself, and torch_compile=True"):
+        make_trainer(tmp_path, model=torch.compile(tiny_model()))
+    with pytest.raises(ValueError, match=r"args of type Seq2SeqTrainingArguments; give Vanilla"):
+        VanillaTransformerTrainer(tiny_model(), Seq2SeqTrainingArguments(str(tmp_path)))
+    with pytest.raises(ValueError, match=r"there is no checkpoint .*nowhere"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
 
 
 def test_several_evaluation_sets_are_refused_when_the_trainer_is_made(tmp_path):

@@ -40,11 +40,12 @@ class LimitedGenerationMixin(GenerationMixin):
     ) -> GenerationConfig:
         """Default to a bound of the longest source + 50 tokens, or the minimum that was given."""
         most = generation_config.max_new_tokens
-        if most is not None and not getattr(generation_config, "bounded_by_call", False):
+        limited = most is not None or kwargs["has_default_max_length"]  # not by a max_length alone
+        if limited and not getattr(generation_config, "bounded_by_call", False):
             # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
             least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)
             longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
-            generation_config.max_new_tokens = min(most, longest)
+            generation_config.max_new_tokens = longest if most is None else min(most, longest)
             kwargs["has_default_max_length"] = True  # no warning about the config's max_length
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]
 

@@ -6,6 +6,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -150,7 +151,10 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return_scores: bool = False,
         return_alignments: bool = False,
     ) -> list[dict[str, object]]:
-        """Make a dict of each translation of one input; `output_ids` is (1, n, T + 1)."""
+        """Make a dict of each translation of one input; `output_ids` is (1, n, T + 1).
+
+        A short limit on the length may leave fewer than n.
+        """
         found = outputs["output_ids"][0]
         results: list[dict[str, object]] = [
             {"translation_text": text} for text in decode(self.tokenizer, found)
@@ -164,7 +168,12 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             if return_alignments:
                 target = ids[1:].tolist()  # without the start symbol
                 result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
-        return results
+        scores = outputs["scores"][0].tolist()  # -inf marks a missing translation
+        return [
+            result
+            for place, (result, score) in enumerate(zip(results, scores, strict=True))
+            if score != -math.inf or place == 0
+        ]
 
 
 def register_pipeline() -> None:

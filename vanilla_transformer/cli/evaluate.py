@@ -71,7 +71,7 @@ def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -
     for path in (Path(directory, RECIPE) for directory in directories):
         if path.is_file():
             recipe = load_recipe(str(path))
-            named += [getattr(recipe, field) for field in FILES]
+            named += [getattr(recipe, field) for field in (*FILES, "dataset")]
     sources = [path for names in named if names for path in named_files(names)]
     check_output(Path(options.output), sources=sources)
 

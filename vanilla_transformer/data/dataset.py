@@ -26,7 +26,7 @@ from ..errors import RequestError, quoted
 from ..storage.reading import read_json
 from ..target_tokenizer import target_tokenizer, writes_start
 from .cache import REPORTS, ArrowFile, cached
-from .readers import PairReader, kind_of, read_pairs
+from .readers import PairReader, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
     import pyarrow
@@ -70,7 +70,7 @@ def load_pairs(
         target_language: key of the target sentence.
         source_column: column of the sources, by name or by number from 1. None: see `read_pairs`.
         target_column: column of the targets.
-        split: split of a Hub data set.
+        split: split of a Hub data set or a folder; "all" reads every file of a folder.
         config: configuration of a Hub data set.
         revision: branch or commit of a Hub data set.
         streaming: read a Hub data set without downloading it first.
@@ -167,7 +167,7 @@ def _identity(source: Any, cache_key: str | None, hub: tuple) -> list | None:
     if kind == "pairs":
         return None
     paths = [Path(path) for path in (source if kind == "parallel" else [source])]
-    files = sorted(paths[0].rglob("*")) if kind == "hub" else paths
+    files = [paths[0] / path for path in files_below(paths[0])] if kind == "hub" else paths
     marks = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return [kind, marks, *(hub if kind == "hub" else ())]
 

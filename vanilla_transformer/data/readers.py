@@ -236,7 +236,7 @@ def read_pairs(
         source_column: column of the sources, by name or, in a table, by number from 1; unused for
             text files and for pairs. A name means that the first row is a header.
         target_column: column of the targets; give both columns or neither.
-        split: split of a Hub data set.
+        split: split of a Hub data set or a folder; "all" reads every file of a folder.
         config: configuration of a Hub data set.
         revision: branch or commit of a Hub data set.
         streaming: read a Hub data set without downloading it first.
@@ -268,10 +268,13 @@ def read_pairs(
             from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 
             name = os.fspath(known)
+            options: dict[str, Any] = {"split": split, "revision": revision}
+            if split == "all" and Path(name).is_dir():
+                # Otherwise names such as `test` or `dev` in the names of files decide.
+                options["split"] = "train"
+                options["data_files"] = [path.as_posix() for path in files_below(name)]
             try:
-                dataset = load_dataset(
-                    name, config, split=split, revision=revision, streaming=streaming
-                )
+                dataset = load_dataset(name, config, streaming=streaming, **options)
             except DatasetGenerationError as error:
                 reason = " ".join(str(error.__cause__ or error).split())[:200]
                 raise RequestError(
@@ -289,6 +292,12 @@ def read_pairs(
     kind = kind_of(source)
     known: Any = source  # of that kind
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
+
+
+def files_below(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths of a folder's files, relative to it, without hidden files and folders."""
+    found = (path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
 
 
 def _given(source: str | int | None, target: str | int | None) -> tuple | None:
@@ -425,6 +434,9 @@ def _read_table(path: Path, columns: _Columns, skip: _Skip) -> Iterator[tuple[st
             continue
         if places is None:
             cells = [cell.strip() for cell in row]
+            if len(row) == 1:  # such as a title
+                skip(f"{path}:{number}", _MalformedError("1 columns; needed are 2"))
+                continue
             places = columns.places(cells, str(path))
             if places is None:
                 columns.check_first_row(cells, str(path))

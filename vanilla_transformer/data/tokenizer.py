@@ -64,9 +64,12 @@ def train_tokenizer(
         show_progress: draw the trainer's progress bars.
 
     Raises:
-        ValueError: no text, a lone surrogate in a text, or `vocab_size` below 260.
+        ValueError: no text, one string instead of many, a lone surrogate in a text, or
+            `vocab_size` below 260.
     """
     check_vocab_size(vocab_size)
+    if isinstance(texts, (str, bytes)):
+        raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     backend = _untrained_backend(split_digits=split_digits)
     trainer = trainers.BpeTrainer(

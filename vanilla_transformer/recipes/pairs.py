@@ -105,22 +105,31 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
     identity: dict[str, Any] = {}
     files = {}
     for split in _SPLITS:
-        paths = named_files(getattr(recipe, f"{split}_file") or "")
+        name = getattr(recipe, f"{split}_file")
+        if name is None:
+            continue
+        paths = named_files(name)
         if all(path.is_file() for path in paths):
             _files(recipe, split)  # raises if they are of another kind
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
-    folder = Path(recipe.dataset or "")
-    if recipe.dataset is not None and folder.is_dir():
-        found = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
-        files["dataset"] = [
-            {"name": path.relative_to(folder).as_posix(), "sha256": sha256(path)} for path in found
-        ]
+        elif paths[0].is_dir():
+            files[split] = _files_of_folder(paths[0])
+    if recipe.dataset is not None and Path(recipe.dataset).is_dir():
+        files["dataset"] = _files_of_folder(Path(recipe.dataset))
     if files:
         identity["files"] = files
     if recipe.dataset is not None and not Path(recipe.dataset).exists():
         asked = recipe.dataset_revision
         identity["revision"] = revision or _hub_revision(recipe.dataset, asked) or asked
     return identity
+
+
+def _files_of_folder(folder: Path) -> list[dict[str, str]]:
+    from ..data.readers import files_below
+
+    return [
+        {"name": path.as_posix(), "sha256": sha256(folder / path)} for path in files_below(folder)
+    ]
 
 
 def _hub_revision(dataset: str, revision: str | None) -> str | None:
@@ -148,7 +157,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         "show_progress": sys.stderr.isatty(),
     }
     if (files := _files(recipe, split)) is not None:
-        return load_pairs(files, **options)
+        return load_pairs(files, split="all", **options)  # of a folder, every file
     if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
         return None
     if recipe.generated is not None:

@@ -164,6 +164,7 @@ def _replace_model_files(
             for path in companions_from.glob(pattern):
                 shutil.copyfile(own_file(path), aside / path.name)
         # A run's search settings lie beside its final model, not in its checkpoints.
+        companions_from = companions_from.absolute()  # it may be named from within `checkpoints`
         run = companions_from.parent.parent
         if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():
             for path in run.glob(GENERATION_CONFIG):

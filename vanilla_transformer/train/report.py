@@ -143,7 +143,7 @@ def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, s
     """Write all translations, one file per test set; return the file names by test set."""
     files = {name: HYPOTHESES.format(name) for name in results}
     for name, file in files.items():
-        lines = (" ".join(text.split()) for text in results[name]["hypotheses"])
+        lines = (" ".join(text.splitlines()) for text in results[name]["hypotheses"])
         write_text(run / file, "".join(f"{line}\n" for line in lines))
     return files
 

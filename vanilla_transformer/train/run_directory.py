@@ -186,12 +186,13 @@ def model_files(run: Path) -> dict[str, dict[str, object]]:
 def check_output(output: Path, *, sources: Iterable[Path]) -> None:
     """Refuse to write scores over a file of a run or a model, or over the scored pairs.
 
-    Writing metrics.json beside a model that was trained elsewhere is allowed.
+    No file of a source that is a folder may be replaced. Writing metrics.json beside a model that
+    was trained elsewhere is allowed.
     """
     target = output.resolve()
     folder = target.parent
     of_run = folder if (folder / RECIPE).is_file() else folder.parent
-    taken = target in {path.resolve() for path in sources}
+    taken = target.exists() and any(target.is_relative_to(path.resolve()) for path in sources)
     if target.is_file() and target.name == METRICS:
         taken |= of_run == folder or "recipe" in read_json(target, remedy="give another --output")
     elif target.is_file():

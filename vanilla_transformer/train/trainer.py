@@ -108,7 +108,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     Args:
         model: `VanillaTransformerForConditionalGeneration`; it applies label smoothing itself.
         args: `VanillaTransformerTrainingArguments`.
-        validation_pairs: (source, target) texts to translate at each evaluation.
+        validation_pairs: (source, target) texts to translate at each evaluation, or a data set
+            with these two columns.
         target_language: Decides how BLEU tokenises; needed with `validation_pairs`.
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
@@ -132,7 +133,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         model: VanillaTransformerForConditionalGeneration,
         args: VanillaTransformerTrainingArguments,
         *,
-        validation_pairs: Sequence[tuple[str, str]] = (),
+        validation_pairs: "Sequence[tuple[str, str]] | Dataset" = (),
         target_language: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -147,15 +148,30 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 f"got a {type(model).__name__}; this trainer trains models of this package. Use "
                 "Seq2SeqTrainer for others."
             )
+        if hasattr(model, "_orig_mod"):  # its checkpoints would have other names of tensors
+            raise RequestError(
+                "got a model of torch.compile; give the model itself, and torch_compile=True in "
+                "the arguments."
+            )
+        if not isinstance(args, VanillaTransformerTrainingArguments):
+            raise RequestError(
+                f"got args of type {type(args).__name__}; give VanillaTransformerTrainingArguments."
+            )
         if isinstance(kwargs.get("eval_dataset"), dict):
             raise RequestError(
                 "got several evaluation sets; give one as eval_dataset, which early stopping "
                 "watches, and call evaluate(other, metric_key_prefix='other') for the others."
             )
-        if validation_pairs and target_language is None:
+        pairs = _text_pairs(validation_pairs)
+        if pairs and target_language is None:
             raise RequestError(
                 "got validation_pairs and no target_language, which BLEU needs to split words; "
                 "give its code, such as target_language='de'."
+            )
+        if pairs and kwargs.get("processing_class") is None:
+            raise RequestError(
+                "got validation_pairs and no tokenizer to translate them with; give it as "
+                "processing_class."
             )
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
@@ -172,7 +188,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             args._n_gpu = 1
         super().__init__(model, args, data_collator=collator, **kwargs)
         self._translates = True  # False during an evaluation of other pairs
-        self.validation_pairs = list(validation_pairs)
+        self.validation_pairs = pairs
         self.target_language = target_language
         self.updates_per_epoch = 0  # known when the first epoch begins
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
@@ -348,10 +364,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "order_seed": self._order_seed,
         }
         if resume_from_checkpoint:
-            self.progress = Progress.load(Path(resume_from_checkpoint))
-            self.progress.require(**conditions)
             plain_adam = self.optimizer is None and self.args.optim is None
             check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)
+            self.progress = Progress.load(Path(resume_from_checkpoint))
+            self.progress.require(**conditions)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
         else:  # nothing of an earlier training counts
@@ -762,6 +778,21 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         release(self.model)  # packed copies of weights become outdated as training continues
         language = self.target_language
         return bleu_score(hypotheses, list(references), target_language=language)["bleu"]
+
+
+def _text_pairs(pairs: "Sequence[tuple[str, str]] | Dataset") -> list[tuple[str, str]]:
+    """Return pairs of texts, also those of a data set with the columns `source` and `target`."""
+    if {"source", "target"} <= set(getattr(pairs, "column_names", None) or ()):
+        return list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]
+    found = list(pairs)
+    for number, pair in enumerate(found):
+        two = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not two or not all(isinstance(side, str) for side in pair):
+            raise RequestError(
+                f"got validation_pairs whose element {number} is not two texts, (source, target); "
+                "give such pairs, or a data set with the columns source and target."
+            )
+    return found
 
 
 class _Signals:
