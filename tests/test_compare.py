@@ -497,6 +497,12 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
             for c in line.split("\t")
         ]
         assert cells == [row["de"], hypothesis, row["en"], "test"]
+    texts = tmp_path / "texts.jsonl"  # which the same test pairs can be read from
+    assert main([*command, "--output", str(texts)]) == 0
+    names = {"source_column": "source", "target_column": "reference"}
+    again = evaluate_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
+    for side in ("sources", "references", "hypotheses"):
+        assert again[side] == result[side]
 
 
 def test_unknown_kind_of_bleu_is_refused_before_translation(folder, capsys):

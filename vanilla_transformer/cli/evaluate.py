@@ -1,6 +1,7 @@
 """`vanilla-transformer evaluate`: print the scores of a trained model as a table."""
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from .translate import check_folders, whole_number
 if TYPE_CHECKING:
     from ..storage.metrics import TestScores, TestTexts
 
+_TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo-en-de
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
@@ -20,7 +22,8 @@ _EVALUATE_EXAMPLE = """example:
 --bleu compound is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors'
 get_ende_bleu.sh.
 A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
-and backslashes in a text are written as \\t, \\n, \\r and \\\\.
+and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
+keys of each line, and the texts unchanged.
 """
 
 
@@ -32,7 +35,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     add_test_options(command)
     text = "also report these kinds of BLEU: moses, compound or both (needs sacremoses)"
     command.add_argument("--bleu", metavar="KIND,...", help=text)
-    text = "also write the scores as JSON, or the texts if FILE ends in .tsv"
+    text = "also write the scores as JSON, or the texts if FILE ends in .tsv or .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     command.set_defaults(run=_evaluate, command=command)
 
@@ -99,7 +102,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     )
     print_scores(scores)
     if (options.output or "").endswith(".tsv"):
-        write_text(Path(options.output), "".join(_columns(scores)))
+        write_text(Path(options.output), "".join(_table(scores)))
+    elif (options.output or "").endswith(".jsonl"):
+        lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
+        write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
         write_json(
             Path(options.output), {name: without_texts(found) for name, found in scores.items()}
@@ -107,14 +113,19 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _columns(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
-    """Yield the lines of a table of texts, for metrics that this package does not compute."""
-    yield "source\thypothesis\treference\ttest_set\n"
-    escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+def _rows(scores: Mapping[str, "TestTexts"]) -> Iterator[dict[str, str]]:
+    """Yield the texts of all test sets, for metrics that this package does not compute."""
     for name, found in scores.items():
         texts = (found["sources"], found["hypotheses"], found["references"])
         for row in zip(*texts, strict=True):
-            yield "\t".join([*(text.translate(escapes) for text in row), name]) + "\n"
+            yield dict(zip(_TEXTS, (*row, name), strict=True))
+
+
+def _table(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
+    yield "\t".join(_TEXTS) + "\n"
+    escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+    for row in _rows(scores):
+        yield "\t".join(text.translate(escapes) for text in row.values()) + "\n"
 
 
 def print_scores(scores: Mapping[str, "TestScores"]) -> None:
