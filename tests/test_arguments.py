@@ -81,6 +81,10 @@ def test_unused_arguments_are_refused_by_name(name):
         ({"lr_scheduler_type": "linear"}, "lr_scheduler_type='linear' and no learning_rate"),
         ({"learning_rate": 0.0}, "learning_rate=0.0; it must be a number above 0"),
         ({"early_stopping_patience": 0}, "early_stopping_patience=0; it must be a whole number"),
+        ({"max_minutes": "5"}, "max_minutes='5'; it must be a number, more than 0"),
+        ({"max_minutes": -1}, "max_minutes=-1; it must be a number, more than 0"),
+        ({"save_every_minutes": math.nan}, "save_every_minutes=nan; it must be a number"),
+        ({"checkpoints_to_keep": -3}, "checkpoints_to_keep=-3; it must be a whole number"),
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"learning_rate": 1e-4, "learning_rate_factor": 2.0}, "learning_rate_factor=2.0; learn"),
         (

@@ -290,6 +290,9 @@ def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, col
     command = [run, tmp_path / "table.tsv", "--tsv", column, "--output", target]
     assert message in error_of(capsys, "translate", *command)
     assert not target.exists()
+    (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
+    command[3] = "en"
+    assert "line 1, has 2 columns 'en'" in error_of(capsys, "translate", *command)
 
 
 def test_a_table_without_tabs_is_refused_as_one(run, tmp_path, capsys):

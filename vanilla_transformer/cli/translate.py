@@ -302,9 +302,10 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
                     f"{name}, line 1, has no tab, and so no column {quoted(place)}; --tsv is for "
                     "tables whose columns are separated by tabs."
                 )
-            if place not in cells:
+            if cells.count(place) != 1:
+                found = f"{cells.count(place)} columns" if place in cells else "no column"
                 raise RequestError(
-                    f"{name}, line 1, has no column {quoted(place)}; give one of "
+                    f"{name}, line 1, has {found} {quoted(place)}; give one of "
                     f"{quoted(', '.join(cells), 200)}, or a number from 1."
                 )
             place = cells.index(place) + 1

@@ -13,7 +13,7 @@ from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
 from ..errors import RequestError
-from ..ranges import COUNT
+from ..ranges import COUNT, COUNT_OR_ZERO, Range
 from ..recipes.recipe import Recipe
 
 _BATCHES = "batches are filled up to batch_tokens; set that"
@@ -168,6 +168,10 @@ def check_arguments(
     rate = args.learning_rate
     if rate is not None and not 0 < rate < math.inf:
         raise RequestError(f"got learning_rate={rate}; it must be a number above 0.")
+    if args.max_minutes is not None:
+        Range(0, whole=False, above=True).check(max_minutes=args.max_minutes)
+    Range(0, whole=False).check(save_every_minutes=args.save_every_minutes)
+    COUNT_OR_ZERO.check(checkpoints_to_keep=args.checkpoints_to_keep)
     if args.early_stopping_patience is not None:
         COUNT.check(early_stopping_patience=args.early_stopping_patience)
         if args.eval_strategy == "no":
