@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from test_cli import error_of
@@ -293,6 +294,16 @@ def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, col
     (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
     command[3] = "en"
     assert "line 1, has 2 columns 'en'" in error_of(capsys, "translate", *command)
+
+
+@pytest.mark.parametrize("option", ["--output", "--alignments"])
+def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
+    (tmp_path / "a.txt").write_text("ein Hund\n")
+    weights = Path(run) / "model.safetensors"
+    before = weights.read_bytes()
+    line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
+    assert "is a file of a run, a model or its pairs, which the output would replace" in line
+    assert weights.read_bytes() == before
 
 
 def test_a_table_without_tabs_is_refused_as_one(run, tmp_path, capsys):

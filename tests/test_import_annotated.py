@@ -1,6 +1,7 @@
 """The import from the Annotated Transformer, compared with a forward pass written here."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -132,6 +133,16 @@ def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std,
         expected = log_probabilities(state, *batch)
         found = ours(*batch).logits.log_softmax(-1)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    state = make_state()
+    name = next(iter(state))
+    state[name].flatten()[0] = torch.nan
+    torch.save(state, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=rf"{re.escape(name)} .*a\.pt holds NaN or infinity"):
+        import_annotated(tmp_path / "a.pt", tmp_path / "ours", heads=HEADS)
+    assert not (tmp_path / "ours").exists()
 
 
 def test_only_the_position_of_epsilon_differs(tmp_path):

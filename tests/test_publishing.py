@@ -219,6 +219,20 @@ def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_
     metrics["model_files"][weights.name]["sha256"] = sha256(weights)
     path.write_text(json.dumps(metrics))
     publish(copied, "u/n", license="cc-by-4.0")
+    # The scores were measured with these search settings, too.
+    settings = copied / "generation_config.json"
+    metrics["model_files"][settings.name] = {"size": 1, "sha256": sha256(settings)}
+    path.write_text(json.dumps(metrics))
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "num_beams": 7}))
+    assert "generation_config.json changed after" in error_of(capsys, *request(copied))
+
+
+def test_card_overwrites_no_other_run(run, copied, quick_publishing, capsys):
+    (copied / "recipe.yaml").write_text("pair: de-en\n")
+    before = (copied / "metrics.json").read_bytes()
+    line = error_of(capsys, *request(run, "--card-dir", copied))
+    assert "whose metrics.json would overwrite a run's" in line
+    assert (copied / "metrics.json").read_bytes() == before
 
 
 def test_a_second_run_is_rejected(run, copied, capsys):

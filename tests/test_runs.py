@@ -800,7 +800,7 @@ def test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced(tmp_p
     assert evaluate_run(run)["test"]["num_sentences"] == 5
     before = (pairs / names[0]).read_bytes()
     assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
-    assert "is a file that the scores would replace" in capsys.readouterr().err
+    assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
     assert (pairs / names[0]).read_bytes() == before
     (pairs / names[0]).write_bytes(before * 2)
     with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
@@ -1199,23 +1199,23 @@ def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
     (tmp_path / "link.json").symlink_to(run / "metrics.json")
     (run / "scores.json").write_text("{}")
     for path in (*before, tmp_path / "link.json"):
-        with pytest.raises(RequestError, match=rf"{path.name} is a file .* another name, such as"):
+        with pytest.raises(RequestError, match=rf"{path.name} is a file .* give another name"):
             check_output(path, sources=())
     test_file = run.parent / "test.jsonl"
     write_pairs(test_file, 3, 3)
-    with pytest.raises(RequestError, match=r"test\.jsonl is a file that the scores would replace"):
+    with pytest.raises(RequestError, match=r"test\.jsonl is a file of a run, a model or its pairs"):
         check_output(test_file, sources=(run / ".." / "test.jsonl",))
     for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
         check_output(path, sources=(run.parent / "a.jsonl",))
     recipe = load_recipe(str(run / "recipe.yaml"))
     for path in (run / "metrics.json", recipe.test_file):
         assert main(["evaluate", str(run), "--output", str(path)]) == 2
-        assert "is a file that the scores would replace" in capsys.readouterr().err
+        assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
     with_comma = tmp_path / "pairs, 2.jsonl"
     write_pairs(with_comma, 3, 3)
     arguments = ["--test-file", str(with_comma), "--output", str(with_comma)]
     assert main(["evaluate", str(run), *arguments]) == 2
-    assert "pairs, 2.jsonl is a file that the scores would replace" in capsys.readouterr().err
+    assert "pairs, 2.jsonl is a file of a run, a model or its pairs" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 

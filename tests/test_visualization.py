@@ -210,6 +210,8 @@ def test_self_attention_has_the_same_words_on_both_axes(attention, kind):
 
 def test_heads_can_be_chosen_and_averaged(attention):
     assert len(panels(plot_attention(attention, heads=[0, -1]))) == 2
+    assert len(panels(plot_attention(attention, heads=np.array([0, 1])))) == 2
+    assert len(panels(plot_attention(attention, heads=np.int64(1)))) == 1  # as argmax gives it
     (axis,) = panels(plot_attention(attention, heads="mean", layer=0))
     expected = attention.cross[0].mean(axis=0)
     np.testing.assert_allclose(axis.get_images()[0].get_array(), expected)

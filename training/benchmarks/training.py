@@ -457,6 +457,11 @@ def main() -> None:
         print(peak_memory(options.one, size, options))
         return
     names = options.only.split(",") if options.only else list(CONTENDERS)
+    needed = "marian_buckets" if options.memory else "ours"  # the others are compared with it
+    if unknown := [name for name in names if name not in CONTENDERS]:
+        parser.error(f"--only: there is no {unknown[0]}; choose from {', '.join(CONTENDERS)}")
+    if needed not in names:
+        parser.error(f"--only: the others are compared with {needed}; add it")
     names = [name for name in names if has_bf16() or not CONTENDERS[name].bf16]
     measure = measure_memory(names) if options.memory else measure_speed(size, names, options)
     data = "/".join(Path(options.data).parts[-2:]) if options.data else "CLDR"

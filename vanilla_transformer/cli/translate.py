@@ -134,11 +134,15 @@ def _translate(options: argparse.Namespace) -> int:
     )
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
+    from ..train.run_directory import check_output
 
     directory = model_folder(options.directory, options.revision)
     drawn = _drawn(options)
     check_folders(options.output, options.alignments, options.attention)
     _check_distinct(options.file, options.output, options.alignments, options.attention)
+    for output in filter(None, (options.output, options.alignments)):
+        if Path(output).is_file():
+            check_output(Path(output), sources=())
     for name in ("nbest", "alignments", "prefix"):
         if options.engine and getattr(options, name):
             raise RequestError(f"--{name} needs the paper's beam search; leave out --engine.")

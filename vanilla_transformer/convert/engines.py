@@ -329,6 +329,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         decoder_input_ids: Tensor,
         encoder_outputs: BaseModelOutput | None = None,
         past_key_values: object = None,
+        use_cache: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """Return next-token logits, (B, T, V), as the model does; `generate` calls this."""
@@ -340,6 +341,8 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         logits, cache.target = self.decode(
             decoder_input_ids, attention_mask, cache.source, cache.target
         )
+        if use_cache is False:  # then `generate` gives the whole prefix each time
+            return Seq2SeqLMOutput(logits=logits)
         return Seq2SeqLMOutput(logits=logits, past_key_values=cache)  # type: ignore[arg-type]
 
 

@@ -29,7 +29,7 @@ from ..fast import plain_decoding
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json, sha256
-from ..storage.run_files import CURVES, METRICS, MODEL_FILES
+from ..storage.run_files import CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
     CHOOSE_CODE,
     WEIGHTS,
@@ -135,7 +135,7 @@ def publish(
     check_repo_id(repo_id)
     trained_metrics(source, metrics_run)  # without them, no other advice helps
     check_model_files(source)
-    _check_scored_weights(source)
+    _check_scored_model(source)
     _check_card_dir(card_dir, source, metrics_run)
     if output is not None:
         check_new_folder(Path(output))
@@ -194,17 +194,21 @@ def check_model_files(directory: Path) -> None:
                 pass
 
 
-def _check_scored_weights(directory: Path) -> None:
-    """Refuse a run whose weights are not those that its metrics were measured on."""
+def _check_scored_model(directory: Path) -> None:
+    """Refuse a run whose model is not the one that its metrics were measured on.
+
+    Its tokenizer and its search settings count too.
+    """
     path = directory / METRICS
     recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
     if not isinstance(recorded, dict):  # scores of `evaluate`, or a run of an earlier version
         return
-    for weights in weight_files(directory):
-        facts = recorded.get(weights.name)
-        if not isinstance(facts, dict) or facts.get("sha256") != sha256(weights):
+    known = [directory / name for name in recorded if (directory / name).is_file()]
+    for part in dict.fromkeys((*weight_files(directory), *known)):
+        facts = recorded.get(part.name)
+        if not isinstance(facts, dict) or facts.get("sha256") != sha256(part):
             raise RequestError(
-                f"{weights} changed after {path} was written, whose scores a card would show; move "
+                f"{part} changed after {path} was written, whose scores a card would show; move "
                 "the model to a folder of its own, score it there (vanilla-transformer evaluate "
                 f"FOLDER --test-file FILE --output FOLDER/{METRICS}), and publish that folder with "
                 f"--run {directory}."
@@ -222,10 +226,12 @@ def _model_files(directory: Path) -> list[Path]:
 def _check_card_dir(
     card_dir: str | os.PathLike[str] | None, source: Path, run: Path | None
 ) -> None:
+    if card_dir is None:
+        return
     taken = {path.resolve() for path in (source, run) if path is not None}
-    if card_dir is not None and Path(card_dir).resolve() in taken:
+    if Path(card_dir).resolve() in taken or (Path(card_dir) / RECIPE).is_file():
         raise RequestError(
-            f"got {card_dir} for the card, whose metrics.json would overwrite the run's; give "
+            f"got {card_dir} for the card, whose metrics.json would overwrite a run's; give "
             "another directory."
         )
 
@@ -275,7 +281,7 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
             "config.json."
         )
     if run is not None and published["scores_of_run"]:
-        _check_scored_weights(run)
+        _check_scored_model(run)
         measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
         if not _close(measured, expected):
             raise RequestError(

@@ -184,7 +184,7 @@ def model_files(run: Path) -> dict[str, dict[str, object]]:
 
 
 def check_output(output: Path, *, sources: Iterable[Path]) -> None:
-    """Refuse to write scores over a file of a run or a model, or over the scored pairs.
+    """Refuse to write results over a file of a run or a model, or over the pairs that were used.
 
     No file of a source that is a folder may be replaced. Writing metrics.json beside a model that
     was trained elsewhere is allowed.
@@ -201,8 +201,8 @@ def check_output(output: Path, *, sources: Iterable[Path]) -> None:
         taken |= (folder / MANIFEST).is_file() or target == of_run / DATA
     if taken:
         raise RequestError(
-            f"{output} is a file that the scores would replace; give another name, such as "
-            f"{folder / 'scores.json'}."
+            f"{output} is a file of a run, a model or its pairs, which the output would replace; "
+            "give another name."
         )
 
 

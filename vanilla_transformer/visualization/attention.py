@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import generate_ids, input_device
+from ..batch_translation import check_texts, generate_ids, input_device
 from ..beam_search import evaluation_mode, no_attention_weights, returned_attention_weights
 from ..configuration_vanilla_transformer import POSITION_ENCODINGS
 from ..errors import RequestError
@@ -83,11 +83,11 @@ class Attention:
             raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
         weights = getattr(self, kind)
         weights = weights[_checked_number("layer", layer, len(weights))]
-        if heads == "mean":
+        if isinstance(heads, str) and heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]
         if heads is None:
             heads = range(len(weights))
-        chosen = [heads] if isinstance(heads, int) else heads
+        chosen = [heads] if isinstance(heads, (int, np.integer)) else heads
         if isinstance(chosen, str) or len(chosen) == 0:
             raise RequestError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
         indices = [_checked_number("head", head, len(weights)) for head in chosen]
@@ -109,6 +109,15 @@ def _checked_index(name: str, index: int, count: int) -> int:
     if not -count <= index < count:
         raise RequestError(f"got {name}={index}; there are 0 to {count - 1}, and -1 is the last.")
     return index % count
+
+
+def _without_padding(labels: torch.Tensor, model: PreTrainedModel) -> torch.Tensor:
+    """Cut a translation, (1, T), after its end: others of the search may be longer."""
+    end = model.generation_config.eos_token_id
+    if end is None:
+        return labels
+    ended = torch.isin(labels[0], torch.tensor(end, device=labels.device)).nonzero()
+    return labels[:, : int(ended[0]) + 1] if len(ended) else labels
 
 
 def attention_weights(
@@ -138,6 +147,7 @@ def attention_weights(
     Raises:
         ValueError: the model's attention returns no weights.
     """
+    check_texts([source], None)
     device = input_device(model)
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
     with evaluation_mode(model), torch.no_grad():
@@ -145,7 +155,7 @@ def attention_weights(
             found = generate_ids(
                 model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
             )
-            labels = found.sequences[:, 0, 1:]  # without the start symbol
+            labels = _without_padding(found.sequences[:, 0, 1:], model)  # nor the start symbol
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(device)

@@ -22,6 +22,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import check_new_folder, folder_written_aside
+from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
 from .safe_files import listed
 
@@ -93,8 +94,8 @@ def build_model(
         ignored: names in the source that the model does not need.
 
     Raises:
-        ValueError: tensors are missing, surplus, wrongly shaped, or differ although the source
-            ties them; the message names them.
+        ValueError: tensors are missing, surplus, wrongly shaped, hold NaN or infinity, or differ
+            although the source ties them; the message names them.
     """
     with torch.device("meta"):  # no memory, no random numbers
         model = VanillaTransformerForConditionalGeneration(config)
@@ -108,6 +109,8 @@ def build_model(
     found = {}
     for key, piece in pieces.items():
         there = [name for name in piece.keys if name in tensors]
+        for name in there:
+            check_finite(name, tensors[name], Path(str(origin)), remedy="import other weights")
         if piece.keys and not there:
             problems["missing"].append(piece.keys[0])
         elif any(not torch.equal(tensors[name], tensors[there[0]]) for name in there[1:]):
