@@ -1,6 +1,7 @@
 """The export to CTranslate2, tested with CTranslate2 itself: pip install '.[export]'."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -200,6 +201,19 @@ def test_settings_that_ctranslate2_lacks_are_refused_by_name(tmp_path, overrides
     with pytest.raises(ValueError, match=message):
         export_ctranslate2(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("repetition_penalty", 1.3), ("no_repeat_ngram_size", 2), ("eos_token_id", [2, 5])],
+)
+def test_search_settings_that_the_engine_lacks_are_refused(tmp_path, name, value):
+    run, *_ = save(tmp_path)
+    path = run / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ValueError, match=rf"cannot represent this model: got {name}="):
+        export_ctranslate2(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_unknown_quantization_is_refused(exported, tmp_path):

@@ -9,6 +9,7 @@ from ..errors import RequestError
 
 if TYPE_CHECKING:
     from ..publish.publishing import Publication
+    from ..recipes.recipe import Recipe
 
 _PUBLISH_EXAMPLE = """example:
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0
@@ -53,17 +54,24 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
     group.add_argument("--private", action="store_true", help="create a private repository")
 
 
-def check_push_to_hub(options: argparse.Namespace, data_license: str | None) -> None:
+def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
     """Raise ValueError before the training if the model could not be published after it."""
     if options.push_to_hub is None:
         return
     from huggingface_hub import get_token
 
-    from ..publish.card import check_licenses
+    from ..publish.card import check_languages, check_licenses
     from ..publish.hub import check_repo_id
 
     check_repo_id(options.push_to_hub)
-    check_licenses(options.license, data_license)
+    check_licenses(options.license, recipe.data_license)
+    check_languages(*recipe.languages)
+    scored = recipe.validation_file or recipe.test_file or not recipe.train_file
+    if recipe.held_out_pairs == 0 and not scored:
+        raise RequestError(
+            "got --held-out-pairs 0 and no other pairs to score the model on, whose card needs "
+            "scores; give --test-file, or hold pairs out."
+        )
     if get_token() is None:
         raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 

@@ -86,7 +86,7 @@ def _train(options: argparse.Namespace) -> int:
     }
     recipe = load_recipe(options.recipe, overrides)
     output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
-    check_push_to_hub(options, recipe.data_license)
+    check_push_to_hub(options, recipe)
     from ..train.run import run_recipe
     from ..train.trainer import TrainingInterrupted
 

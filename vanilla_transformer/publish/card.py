@@ -163,13 +163,7 @@ def card_facts(
     license, data_license = check_licenses(license, data_license)
     if not (recipe.get("source_language") and recipe.get("target_language")):
         raise RequestError(f"the recipe of {run or directory} names no languages.")
-    for name in ("source_language", "target_language"):
-        if not _LANGUAGE.fullmatch(recipe[name]):
-            raise RequestError(
-                f"the recipe of {run or directory} says {name}: {recipe[name]!r}; the Hub knows "
-                "languages by codes of two or three letters, with a region or script or without: "
-                "en, pt-BR, zh_Hant."
-            )
+    check_languages(recipe["source_language"], recipe["target_language"])
     for name in FILES:
         if recipe.get(name):
             recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
@@ -522,6 +516,16 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
 def _iso_code(language: str) -> str:
     """Return the code without region and script: "pt_BR" -> "pt"."""
     return re.split("[-_]", language)[0].lower()
+
+
+def check_languages(source: str, target: str) -> None:
+    """Refuse names of languages that the Hub does not know."""
+    for name, language in (("source_language", source), ("target_language", target)):
+        if not _LANGUAGE.fullmatch(language):
+            raise RequestError(
+                f"the recipe says {name}: {language!r}; the Hub knows languages by codes of two or "
+                "three letters, with a region or script or without: en, pt-BR, zh_Hant."
+            )
 
 
 def _language_name(language: str) -> str:

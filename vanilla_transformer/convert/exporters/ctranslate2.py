@@ -50,6 +50,13 @@ TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
 # nats: of every token in float32, otherwise on average. On random sources, a Transformer of 7
 # million parameters differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs
 # several nats.
+# Settings of a generation config that our engine does not pass on; None is neutral too.
+_WITHOUT_EFFECT: dict[str, object] = {
+    **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "do_sample": False},
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("min_new_tokens", "min_length"), 0),
+    **{"begin_suppress_tokens": [], "forced_bos_token_id": None},
+}
 QUANTIZATIONS = {"float32": TOLERANCE, "bfloat16": 0.1, "int8": 0.1, "int8_float32": 0.1}
 ACTIVATIONS = {
     "relu": Activation.RELU,  # Eq. 2
@@ -340,10 +347,15 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, st
 
 
 def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None:
-    eos = model.config.eos_token_id
+    search = model.generation_config
     obstacles = []
-    if eos is None or (isinstance(eos, list) and len(eos) != 1):
-        obstacles.append(f"eos_token_id={eos}; allowed one id")
+    for eos in (model.config.eos_token_id, search.eos_token_id or model.config.eos_token_id):
+        if eos is None or (isinstance(eos, list) and len(eos) != 1):
+            obstacles.append(f"eos_token_id={eos}; allowed one id")
+            break
+    for name, neutral in _WITHOUT_EFFECT.items():
+        if (value := getattr(search, name, None)) not in (None, neutral):
+            obstacles.append(f"{name}={value} in its generation config, which the engine lacks")
     unknown = foreign_tensors(model)
     if unknown:
         obstacles.append(
