@@ -200,10 +200,16 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     line = error_of(capsys, *request(other, "--run", run))
     assert "were measured on another model" in line
     (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
-    publish(other, "u/n", run=run, license="mit", card_dir=tmp_path / "card")
+    whole = json.loads((run / "metrics.json").read_text())
+    shared = {"data": {**whole["data"], "shared_with_training": {"test": 3}}}
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps({**whole, **shared}))
+    publish(other, "u/n", run=tmp_path / "run", license="mit", card_dir=tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
     assert "mean of the last" not in card  # only said of the run's own weights
+    assert "Test file" not in card  # it may have been scored on other pairs
+    assert "training pairs too" not in card
     assert "checkpoints_to_average" not in card
 
 

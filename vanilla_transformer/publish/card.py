@@ -16,7 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
-from ..recipes.pairs import named_files
+from ..recipes.pairs import TRAINING_FILES, named_files
 from ..recipes.recipe import FILES, Recipe, paper_values
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
@@ -347,8 +347,19 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
         # Another average of the run's checkpoints, or one of them; which ones is not recorded.
         known = {name: value for name, value in whole.items() if name != CHOSEN}
         recipe = dict(known["recipe"], checkpoints_to_average=None)
+        if isinstance(known.get("data"), dict):  # its scores may be of other pairs than the run's
+            known["data"] = _without_test_pairs(known["data"])
         return {**known, **measured, "recipe": recipe, "averaged_checkpoints": []}, False
     return (whole if own is None else own) | measured, own is None or run is None
+
+
+def _without_test_pairs(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run says of its pairs, without what it says of those for its scores."""
+    left = {name: value for name, value in data.items() if name != "shared_with_training"}
+    if isinstance(left.get("files"), dict):
+        files = left["files"].items()
+        left["files"] = {split: found for split, found in files if split in TRAINING_FILES}
+    return left
 
 
 def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
