@@ -124,6 +124,13 @@ def test_both_tree_file_formats_are_read_and_broken_ones_rejected(tmp_path):
         (tmp_path / "broken.mrg").write_text(text)
         with pytest.raises(ValueError, match=rf"broken\.mrg: .*{message}"):
             read_trees(tmp_path / "broken.mrg")
+    separated = json.dumps({"tree": CAT, "text": "a\u2028cat"}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_text(f"{separated}\n\n{separated}", encoding="utf-8")
+    assert len(read_trees(tmp_path / "a.jsonl")) == 2
+    for line in ("{", "[1]", '{"text": "a cat"}'):
+        (tmp_path / "a.jsonl").write_text(f"{separated}\n{line}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"a\.jsonl:2 is not an object with a tree"):
+            read_trees(tmp_path / "a.jsonl")
 
 
 @pytest.mark.skipif(not TREEBANK.is_file(), reason="this machine does not have the treebank")

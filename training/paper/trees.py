@@ -68,12 +68,23 @@ def read_trees(path: Path) -> list[Tree]:
     content = path.read_bytes()
     text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
     if ".jsonl" in path.suffixes:
-        text = "\n".join(json.loads(line)["tree"] for line in text.splitlines())
+        # Not `splitlines`, which would also split at separators within a text.
+        lines = enumerate(text.split("\n"), start=1)
+        text = "\n".join(_tree_of(line, f"{path}:{n}") for n, line in lines if line.strip())
     try:
         found = [clean(tree) for tree in parse(text)]
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from error
     return [tree for tree in found if tree is not None]
+
+
+def _tree_of(line: str, place: str) -> str:
+    try:
+        return str(json.loads(line)["tree"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RequestError(
+            f'{place} is not an object with a tree as text: {{"tree": "(S ...)"}}.'
+        ) from error
 
 
 def parse(text: str) -> Iterator[Tree]:
