@@ -426,6 +426,14 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
     assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
+def test_score_reads_every_file_of_a_folder(folder, tmp_path, capsys):
+    (tmp_path / "pairs").mkdir()
+    for name in ("a.jsonl", "b-test.jsonl"):
+        write_pairs(tmp_path / "pairs" / name, 3, 7)
+    assert main(["score", str(folder / "first"), str(tmp_path / "pairs")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 6
+
+
 def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, capsys):
     pairs = [("ein Hund", "a dog"), ("Haus", "house")]
     (tmp_path / "pairs.jsonl").write_text(

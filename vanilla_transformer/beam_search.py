@@ -657,9 +657,9 @@ class ModelDecoder:
 def no_attention_weights(model: PreTrainedModel) -> RequestError:
     """Return the error for a model that does not return the attention weights of all its layers."""
     return RequestError(
-        f"The model's attention ({model.config._attn_implementation}) returns no weights; choose "
-        'another: model.set_attn_implementation("eager"). If a module of your own replaces a '
-        "MultiHeadAttention, make it a subclass, since only its weights are recorded."
+        f"The attention {model.config._attn_implementation!r} returns no weights. Choose one that "
+        'does: model.set_attn_implementation("eager"). If a module of your own replaces a '
+        "MultiHeadAttention, make it a subclass of it: only then are its weights recorded."
     )
 
 

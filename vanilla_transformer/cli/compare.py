@@ -116,6 +116,7 @@ def _score(options: argparse.Namespace) -> int:
             target_language=target,
             source_column=options.source_column,
             target_column=options.target_column,
+            split="all",  # of a folder, every file
         )
     except FileNotFoundError as error:
         raise RequestError(str(error)) from error

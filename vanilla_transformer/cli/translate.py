@@ -134,7 +134,6 @@ def _translate(options: argparse.Namespace) -> int:
     )
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
-    from ..train.run_directory import check_output
 
     directory = model_folder(options.directory, options.revision)
     drawn = _drawn(options)
@@ -142,6 +141,8 @@ def _translate(options: argparse.Namespace) -> int:
     _check_distinct(options.file, options.output, options.alignments, options.attention)
     for output in filter(None, (options.output, options.alignments)):
         if Path(output).is_file():
+            from ..train.run_directory import check_output  # half a second, seldom needed
+
             check_output(Path(output), sources=())
     for name in ("nbest", "alignments", "prefix"):
         if options.engine and getattr(options, name):

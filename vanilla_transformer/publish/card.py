@@ -560,8 +560,8 @@ def _hub_datasets(facts: Metrics) -> list[str]:
 
 def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
     recipe, data = facts["recipe"], facts.get("data", {})
-    own = "cldr" if recipe.get("generated") else "parallel-text"
-    dataset = _dataset_on_hub(recipe) or own
+    files = "cldr" if recipe.get("generated") else "parallel-text"
+    dataset = _dataset_on_hub(recipe) or files
     source = facts["published"]["data_source"]
     results: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
     for name, result in results.items():

@@ -783,7 +783,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 def _text_pairs(pairs: "Sequence[tuple[str, str]] | Dataset") -> list[tuple[str, str]]:
     """Return pairs of texts, also those of a data set with the columns `source` and `target`."""
     if {"source", "target"} <= set(getattr(pairs, "column_names", None) or ()):
-        return list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]
+        pairs = list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]
     found = list(pairs)
     for number, pair in enumerate(found):
         two = isinstance(pair, (tuple, list)) and len(pair) == 2
