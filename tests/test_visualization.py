@@ -1,6 +1,7 @@
 import dataclasses
 import struct
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from vanilla_transformer.visualization import (
     token_words,
     whole_words,
 )
+from vanilla_transformer.visualization.attention import _without_padding
 
 pytestmark = pytest.mark.pictures
 
@@ -206,6 +208,17 @@ def test_self_attention_has_the_same_words_on_both_axes(attention, kind):
     assert [text.get_text() for text in axis.get_xticklabels()] == expected
     assert [text.get_text() for text in axis.get_yticklabels()] == expected
     assert axis.get_images()[0].get_array().shape == (len(expected), len(expected))
+
+
+@pytest.mark.parametrize(
+    ("end", "labels", "kept"),
+    [(2, [7, 2, 0, 0], 2), ([2, 5], [7, 8, 5, 0], 3), (2, [7, 8], 2), (None, [7, 2, 0], 3)],
+)
+def test_padding_of_a_translation_is_no_word(end, labels, kept):
+    """Another translation of the same search may be longer."""
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=end))
+    found = _without_padding(torch.tensor([labels]), model)
+    assert found.tolist() == [labels[:kept]]
 
 
 def test_heads_can_be_chosen_and_averaged(attention):
