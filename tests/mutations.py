@@ -425,6 +425,12 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
+        "forced = self.prefix[sources, position, None]",
+        "forced = self.prefix[: len(log_probs), position, None]",
+        "test_beam_search.py::test_logits_of_some_sources_at_a_time_find_the_same",
+    ),
+    Mutation(
+        "beam_search.py",
         "best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)",
         "best, picked = chosen.topk(count)",
         "test_beam_search.py::test_best_tokens_found_in_blocks_equal_topk",

@@ -457,6 +457,24 @@ def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
     assert len(sizes) == sum(together), "each sentence is in the batch only for its own steps"
 
 
+@pytest.mark.parametrize("sources", [1, 2, 3])
+def test_logits_of_some_sources_at_a_time_find_the_same(sources, model, batch, monkeypatch):
+    options = {"num_return_sequences": 4, "prefix": [[END], [], [9, 10], [], [4], [], [5]]}
+    whole, sizes = beam_search(model, *batch, **options), []
+
+    def counted(log_probs, count):
+        sizes.append(len(log_probs))
+        return best_tokens(log_probs, count)
+
+    at_once = sources * 4 * model.config.vocab_size  # of 4 hypotheses each
+    monkeypatch.setitem(IncrementalDecoder.step.__globals__, "LOGITS", at_once)
+    monkeypatch.setitem(beam_search.__globals__, "best_tokens", counted)
+    found = beam_search(model, *batch, **options)
+    assert torch.equal(found.sequences, whole.sequences)
+    torch.testing.assert_close(found.scores, whole.scores)
+    assert sources in sizes
+
+
 @pytest.mark.parametrize("size", [5, 64, 2048, 2049, 5000])
 @pytest.mark.parametrize("count", [1, 5])
 def test_best_tokens_found_in_blocks_equal_topk(size, count):

@@ -55,6 +55,9 @@ from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Rang
 # Section 6.1; the defaults of `beam_search` if the generation config has none.
 NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
+# Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
+# the system when they are freed, which takes time to clear it for the next step.
+LOGITS = 2**22
 
 
 @dataclasses.dataclass
@@ -572,9 +575,10 @@ class Decoder(Protocol):
     rows: int  # R so far
     alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
 
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
-        """Return the next token's logits, (B, w, V), after the hypotheses' last tokens, (B, w).
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
+        """Return the next token's logits after the hypotheses' last tokens, (B, w).
 
+        They come in parts, (b, w, V), each for the next b sources.
         `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
         adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
         """
@@ -601,7 +605,7 @@ class ModelDecoder:
         self.rows, self.width = 0, 1  # width: hypotheses of each source in the cache
         self.alignments: list[Tensor] = []  # at each position, (B, w, S)
 
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `Decoder`."""
         batch, width = tokens.shape
         mask = self.inputs.attention_mask.repeat_interleave(width, 0)
@@ -632,7 +636,7 @@ class ModelDecoder:
             self.inputs = self.inputs._replace(encoder_outputs=states)
         self.cache, self.cached = outputs.past_key_values, torch.arange(batch, device=mask.device)
         self.rows, self.width = self.rows + width, width
-        return outputs.logits[:, -1].unflatten(0, (batch, width))
+        return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
 
     def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
         """Return the heads' mean attention to the source at the last position, (B * w, S)."""
@@ -764,17 +768,14 @@ class Search:
         self.history = limits.new_empty((batch, 1, 2, 0))
         self.ended_scores = torch.full((batch, num_beams), -torch.inf, dtype=dtype, device=device)
         self.ended_history = limits.new_empty((batch, num_beams, 2, 0))  # as of the last end
-        self.room = self.scores.new_empty(0)
         self.results: list[tuple[Tensor, ...]] = []
 
     def run(self, decoder: Decoder) -> None:
         """Search until every sentence is done."""
         while self.sentences.numel():
             row = decoder.rows
-            logits = decoder.step(self.tokens, self.history[:, :, 1])  # (B, w, V)
-            log_probs = self._log_probs(logits)
-            self._forbid(log_probs)
-            self._grow(log_probs, row)
+            logits = decoder.step(self.tokens, self.history[:, :, 1])
+            self._grow(*self._best_tokens(logits), row)
             done = self._done()
             if done.any():
                 self._report(done, decoder)
@@ -782,30 +783,36 @@ class Search:
                 self._keep(order)
                 decoder.keep(order)
 
-    def _log_probs(self, logits: Tensor) -> Tensor:
-        """Normalize logits, (B, w, V), in float32 at least."""
-        if logits.dtype != self.scores.dtype:
-            return logits.log_softmax(-1, dtype=self.scores.dtype)
-        # Into the same memory at each step: mapping fresh pages for a large tensor takes time.
-        if self.room.numel() < logits.numel():
-            self.room = torch.empty_like(logits).flatten()
-        return torch.log_softmax(logits, -1, out=self.room[: logits.numel()].view_as(logits))
+    def _best_tokens(self, parts: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the largest log-probabilities of each hypothesis and their tokens, (B, w, c).
 
-    def _forbid(self, log_probs: Tensor) -> None:
-        """Set to -inf the log-probabilities, (B, w, V), of tokens that must not come next."""
+        The parts, (b, w, V), are those of `Decoder.step`.
+        """
+        found, first = [], 0
+        for logits in parts:
+            log_probs = logits.log_softmax(-1, dtype=self.scores.dtype)  # in float32 at least
+            sources = slice(first, first := first + len(logits))
+            self._forbid(log_probs, sources)
+            found.append(best_tokens(log_probs, min(self.candidates, log_probs.size(-1))))
+        best, tokens = map(torch.cat, zip(*found, strict=True))
+        return best, tokens
+
+    def _forbid(self, log_probs: Tensor, sources: slice) -> None:
+        """Set to -inf the log-probabilities, (b, w, V), of tokens that must not come next."""
         position = self.history.size(-1)
         if self.prefix is None or position >= self.prefix.size(1):
             log_probs.index_fill_(-1, self.never, -torch.inf)
             return
-        forced = self.prefix[:, position, None]  # (B, 1), -1 where the prefix is over
+        forced = self.prefix[sources, position, None]  # (b, 1), -1 where the prefix is over
         ids = torch.arange(log_probs.size(-1), device=forced.device)
-        barred = torch.where(forced < 0, torch.isin(ids, self.never), ids != forced)  # (B, V)
+        barred = torch.where(forced < 0, torch.isin(ids, self.never), ids != forced)  # (b, V)
         log_probs.masked_fill_(barred[:, None], -torch.inf)
 
-    def _grow(self, log_probs: Tensor, row: int) -> None:
-        """Extend the living hypotheses by one token each, from log_probs, (B, w, V)."""
-        # The best tokens of each hypothesis first: its score so far does not change their order.
-        best, tokens = best_tokens(log_probs, min(self.candidates, log_probs.size(-1)))  # (B, w, c)
+    def _grow(self, best: Tensor, tokens: Tensor, row: int) -> None:
+        """Extend the living hypotheses by one token each, among the best of each, (B, w, c).
+
+        The score of a hypothesis so far does not change the order of its own tokens.
+        """
         scores = (self.scores[..., None] + best).flatten(1)  # (B, w * c)
         scores, picked = scores.topk(min(self.candidates, scores.size(1)))  # (B, C), sorted
         tokens = tokens.flatten(1).gather(1, picked)  # (B, C)

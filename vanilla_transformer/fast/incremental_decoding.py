@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..beam_search import Inputs, weights_at
+from ..beam_search import LOGITS, Inputs, weights_at
 from ..modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
@@ -121,7 +121,7 @@ class IncrementalDecoder:
         self.kept = 0  # rows whose keys and values are not dropped
         self.places: Tensor | None = None  # of each row's keys and values, (B, R); None: in order
 
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `beam_search.Decoder`."""
         batch, width = tokens.shape
         x = self._embed(tokens)  # (B, w, d)
@@ -139,7 +139,10 @@ class IncrementalDecoder:
             self.places = torch.cat((self.places, new.expand(batch, -1)), dim=1)
         self.position += 1
         self.rows, self.kept = self.rows + width, self.kept + width
-        return self.lm_head(self.decoder.norm(x))
+        sources = batch  # whose logits are computed at once
+        if x.device.type == "cpu":
+            sources = max(1, LOGITS // (width * self.decoder.config.target_vocab_size))
+        return map(self.lm_head, self.decoder.norm(x).split(sources))
 
     def _places_of(self, rows: Tensor) -> Tensor:
         """Return the places of the keys and values of rows, (B, w, t)."""
