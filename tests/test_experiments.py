@@ -1,5 +1,6 @@
 """The experiments of training/paper: their base class, and each of them at its tiny size."""
 
+import argparse
 import json
 import math
 from pathlib import Path
@@ -19,6 +20,7 @@ import vanilla_transformer
 from experiment import Experiment, _listed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.visualization.figure import new_figure
@@ -109,6 +111,25 @@ def test_changed_settings_and_unknown_rows_are_refused(squares, capsys, monkeypa
     with pytest.raises(SystemExit):
         squares()
     assert "was measured with other settings" in capsys.readouterr().err
+
+
+def test_figures_take_a_text_file_for_each_side(tmp_path):
+    experiment, run = figures.Figures(), tmp_path / "run"
+    experiment.options = argparse.Namespace(run=run, test_file="test.en,test.de")
+    model = {"model": run / "model.safetensors"}
+    assert experiment.files() == model | {"test": Path("test.en"), "test target": Path("test.de")}
+    experiment.options.test_file = None
+    assert experiment.files() == model | {"test": None}
+
+
+def test_a_request_that_cannot_be_measured_ends_in_one_line(squares, monkeypatch, capsys):
+    def measure(self, row, settings):
+        raise RequestError("--train-file is missing; give a file.")
+
+    monkeypatch.setattr(Squares, "measure", measure)
+    with pytest.raises(SystemExit):
+        squares()
+    assert capsys.readouterr().err.endswith("error: --train-file is missing; give a file.\n")
 
 
 def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch, capsys):

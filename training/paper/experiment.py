@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import write_json, write_text
 from vanilla_transformer.storage.environment import describe_provenance, provenance
 from vanilla_transformer.storage.markdown import markdown_table
@@ -87,8 +88,8 @@ class Experiment(ABC):
         """Measure the missing rows and write the three files.
 
         Raises:
-            SystemExit: the results were measured with other settings or files, or --rows has an
-                unknown row.
+            SystemExit: the results were measured with other settings or files, --rows has an
+                unknown row, or a row cannot be measured with these options.
         """
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
@@ -131,7 +132,10 @@ class Experiment(ABC):
         for name in missing:
             origin = provenance("training/*/results")
             started = time.perf_counter()
-            facts = self.measure(name, settings)
+            try:
+                facts = self.measure(name, settings)
+            except RequestError as error:
+                parser.error(str(error))
             origin["seconds"] = round(time.perf_counter() - started, 1)
             used = {"files": files} if files else {}
             done[name] = {**facts, **used, "provenance": origin}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiment import Experiment, Rows, Settings, Table
+from vanilla_transformer.recipes.pairs import named_files
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
@@ -91,8 +92,10 @@ class Figures(Experiment):
 
     def files(self) -> dict[str, Path | None]:
         """Return the weights, and the test set if it is not the run's own."""
-        test = self.options.test_file
-        return {"model": self.options.run / WEIGHTS, "test": test and Path(test)}
+        files = {"model": self.options.run / WEIGHTS, "test": None}
+        if self.options.test_file is not None:  # one file, or one for each side
+            files |= zip(("test", "test target"), named_files(self.options.test_file), strict=False)
+        return files
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:
