@@ -314,6 +314,8 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     assert "no checkpoints (folders checkpoint-N)" in line
     line = error_of(capsys, "average", *three, "--last", 2, *output)
     assert "Got --last and 3 directories" in line
+    line = error_of(capsys, "average", three[0], *output)
+    assert f"Got {three[0]} alone; give --last N" in line
     taken = error_of(capsys, "average", *three, "--output", three[0])
     assert "is not an empty directory" in taken
     for path in three[1:]:

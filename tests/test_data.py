@@ -627,10 +627,10 @@ NO_IDS = [[], [1.0, 2.0], [2.5], [True], [[1, 2]], [[1], [2, 3]], 7, None, "12",
 def test_a_side_that_is_not_a_list_of_ids_is_refused_by_position(name, ids):
     features = random_features(3)
     features[1][name] = ids
-    with pytest.raises(ValueError, match=rf"pair 1 of a batch with {name} .* not a list of one"):
+    with pytest.raises(ValueError, match=rf"pair 2 of a batch with {name} .* not a list of one"):
         PairCollator()(features)
     del features[1][name]
-    with pytest.raises(ValueError, match=rf"pair 1 of a batch with {name} .* not a list of one"):
+    with pytest.raises(ValueError, match=rf"pair 2 of a batch with {name} .* not a list of one"):
         PairCollator()(features)
 
 
@@ -766,8 +766,9 @@ def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
     with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
         held_out(load, few, 4, tmp_path=tmp_path)
     assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
-    with pytest.raises(RequestError, match="got 0 pairs to hold out"):
-        held_out(load, few, 0, tmp_path=tmp_path)
+    for count in (0, 2.0, True, "2"):
+        with pytest.raises(RequestError, match=f"Got count={count!r}; it must be a whole number"):
+            held_out(load, few, count, tmp_path=tmp_path)
     assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
 
 

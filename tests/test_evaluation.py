@@ -315,7 +315,7 @@ def test_pairs_without_target_tokens_are_an_error(model, dataset):
 def test_example_that_is_not_a_list_of_ids_is_an_error(model, name, ids):
     dataset = random_pairs(3)
     dataset[1] = {**dataset[1], name: ids}
-    message = f"Example 1 has {name} that are not a list of whole numbers"
+    message = f"Example 2 has {name} that are not a list of whole numbers"
     with pytest.raises(ValueError, match=message):
         ours.perplexity(model, dataset)
 
@@ -326,7 +326,7 @@ def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
     for as_type in (tuple, np.array, torch.tensor):
         converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
         assert ours.perplexity(model, converted) == expected
-    with pytest.raises(ValueError, match="Example 3 has no source token; leave it out"):
+    with pytest.raises(ValueError, match="Example 4 has no source token; leave it out"):
         ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
 
 

@@ -480,7 +480,7 @@ def test_validation_pairs_may_be_a_data_set_and_are_texts(tmp_path, monkeypatch)
     trainer = make_trainer(tmp_path, given={**given, "validation_pairs": pairs})
     assert trainer.validation_pairs == [("a", "c"), ("b", "d")]
     for wrong in (["ab"], [("a", "b", "c")], [("a", None)], Dataset.from_dict({"x": ["a"]})):
-        with pytest.raises(ValueError, match=r"element 0 is not two texts, \(source, target\)"):
+        with pytest.raises(ValueError, match=r"element 1 is not two texts, \(source, target\)"):
             make_trainer(tmp_path, given={**given, "validation_pairs": wrong})
     del given["processing_class"]
     with pytest.raises(ValueError, match="no tokenizer to translate them with"):

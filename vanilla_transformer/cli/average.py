@@ -42,5 +42,10 @@ def _average(options: argparse.Namespace) -> int:
         if len(names) > 1:
             raise RequestError(f"Got --last and {len(names)} directories; give one run directory.")
         names = last_checkpoints(names[0], options.last)
+    elif len(names) == 1:
+        raise RequestError(
+            f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or name "
+            "two checkpoints or more."
+        )
     average_checkpoints(names, output)
     return 0

@@ -57,6 +57,9 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
 def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
     """Raise ValueError before the training if the model could not be published after it."""
     if options.push_to_hub is None:
+        if options.license is not None or options.private:
+            given = "--private" if options.license is None else "--license"
+            raise RequestError(f"got {given} without --push-to-hub USER/NAME; give both or neither.")
         return
     from huggingface_hub import get_token
 

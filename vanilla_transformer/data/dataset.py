@@ -431,7 +431,7 @@ class PairCollator:
             raise RequestError("got no pair to make a batch of; give at least one.")
         batch = {}
         for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
-            rows = [_id_row(feature, name, place) for place, feature in enumerate(features)]
+            rows = [_id_row(feature, name, place) for place, feature in enumerate(features, 1)]
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
             multiple = self.pad_to_multiple_of or 1
             width = -(-int(lengths.max()) // multiple) * multiple

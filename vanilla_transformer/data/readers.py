@@ -588,7 +588,7 @@ def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, list[tu
 def _read_rows(
     rows: Iterable[_Row], pair_of: Callable[[_Row], tuple[str, str]], unit: str, skip: _Skip
 ) -> Iterator[tuple[str, str]]:
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, start=1):
         try:
             yield pair_of(row)
         except _MalformedError as error:

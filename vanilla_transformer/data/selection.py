@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import RequestError
+from ..ranges import COUNT
 from .cache import ArrowFile, cached
 from .dataset import BLOCK, reading_report, text_blocks
 
@@ -50,10 +51,10 @@ def hold_out(
         Training, validation and test pairs; the last two are not in their original order.
 
     Raises:
-        ValueError: fewer than 1 pair to hold out, or too few pairs that can be held out.
+        ValueError: `count` is no whole number from 1, or too few pairs can be held out.
     """
-    if count is not None and count < 1:
-        raise RequestError(f"got {count} pairs to hold out; give 1 or more.")
+    if count is not None:
+        COUNT.check(count=count)
     wanted = min(len(dataset) // 20, _MOST_HELD_OUT) if count is None else count
     split, report = cached(
         "split",

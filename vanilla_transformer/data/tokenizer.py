@@ -128,7 +128,7 @@ def _wrapped(backend: Tokenizer, *, model_max_length: int | None) -> PreTrainedT
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
     empty = True
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, start=1):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:

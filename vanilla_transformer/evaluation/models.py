@@ -48,7 +48,7 @@ def negative_log_likelihoods(
     This is plain teacher-forced cross-entropy, without label smoothing or dropout. The arguments
     and errors are as for `perplexity`.
     """
-    examples = enumerate(dataset)
+    examples = enumerate(dataset, start=1)
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
             sources = [_ids(example, "input_ids", number) for number, example in window]

@@ -785,7 +785,7 @@ def _text_pairs(pairs: "Sequence[tuple[str, str]] | Dataset") -> list[tuple[str,
     if {"source", "target"} <= set(getattr(pairs, "column_names", None) or ()):
         pairs = list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]
     found = list(pairs)
-    for number, pair in enumerate(found):
+    for number, pair in enumerate(found, start=1):
         two = isinstance(pair, (tuple, list)) and len(pair) == 2
         if not two or not all(isinstance(side, str) for side in pair):
             raise RequestError(

@@ -46,10 +46,6 @@ from .source import check_folders, load_source
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
-# Types of stored weights, and the allowed difference of log-probabilities from the model's, in
-# nats: of every token in float32, otherwise on average. On random sources, a Transformer of 7
-# million parameters differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs
-# several nats.
 # Settings of a generation config that our engine does not pass on; None is neutral too.
 _WITHOUT_EFFECT: dict[str, object] = {
     **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "do_sample": False},
@@ -57,6 +53,10 @@ _WITHOUT_EFFECT: dict[str, object] = {
     **dict.fromkeys(("min_new_tokens", "min_length"), 0),
     **{"begin_suppress_tokens": [], "forced_bos_token_id": None},
 }
+# Types of stored weights, and the allowed difference of log-probabilities from the model's, in
+# nats: of every token in float32, otherwise on average. On random sources, a Transformer of 7
+# million parameters differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs
+# several nats.
 QUANTIZATIONS = {"float32": TOLERANCE, "bfloat16": 0.1, "int8": 0.1, "int8_float32": 0.1}
 ACTIVATIONS = {
     "relu": Activation.RELU,  # Eq. 2
