@@ -1824,10 +1824,16 @@ MUTATIONS = [
         "test_publishing.py::test_metadata_names_the_hub_data_set_used_or_linked",
     ),
     Mutation(
-        "cli/parser.py",
-        "hint = f\"in the clone of vanilla_transformer, pip install '.[{extra}]'\"",
-        "hint = f\"pip install 'vanilla-transformer[{extra}]'\"",
+        "storage/extras.py",
+        "f\"in the clone of vanilla_transformer, pip install '.[{EXTRAS[package]}]'\"",
+        "f\"pip install 'vanilla-transformer[{EXTRAS[package]}]'\"",
         "test_figures.py::test_no_text_installs_the_package_by_its_bare_name",
+    ),
+    Mutation(
+        "cli/train.py",
+        '    require("Training", *TRAIN)\n',
+        "",
+        "test_cli.py::test_training_without_its_extra_says_what_to_install",
     ),
     Mutation(
         "publish/card.py",

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from vanilla_transformer.cli import translate as cli_translate
 from vanilla_transformer.cli.translate import whole_number
 from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
+from vanilla_transformer.storage import extras
 from vanilla_transformer.train import trainer as trainer_module
 
 ROOT = Path(__file__).parents[1]
@@ -484,6 +486,23 @@ def test_resuming_after_sigterm_gives_the_uninterrupted_model(
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+@pytest.mark.parametrize("package", extras.TRAIN)
+def test_training_without_its_extra_says_what_to_install(package, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["train", "demo", "--output-dir", str(tmp_path / "run")]) == 2
+    said = f"needs {package}; in the clone of vanilla_transformer, pip install '.[train]'"
+    assert capsys.readouterr().err.endswith(f"{said}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_extra_holds_the_packages_that_are_said_to_be_in_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {"yaml": "pyyaml", "onnx_ir": "onnxscript"}  # onnxscript brings onnx_ir
+    for package, extra in extras.EXTRAS.items():
+        requirements = " ".join(project["optional-dependencies"][extra])
+        assert re.search(rf"\b{names.get(package, package)}>=", requirements), package
+
+
 def test_command_line_imports_no_library_of_an_extra():
     """Not even indirectly, except those that transformers imports itself."""
     program = """if True:
@@ -499,6 +518,7 @@ def test_command_line_imports_no_library_of_an_extra():
     package, program = (
         {name.partition(".")[0] for name in line.split()} for line in run.stdout.splitlines()
     )
-    assert package & {*cli.EXTRAS, "evaluate"} <= {"accelerate", "yaml", "sentencepiece"}
+    of_transformers = {"accelerate", "filelock", "yaml", "sentencepiece"}
+    assert package & {*extras.EXTRAS, "evaluate"} <= of_transformers
     assert "vanilla_transformer" in program
-    assert not program & {*cli.EXTRAS, "evaluate"}
+    assert not program & {*extras.EXTRAS, "evaluate"}

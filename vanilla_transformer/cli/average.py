@@ -44,8 +44,8 @@ def _average(options: argparse.Namespace) -> int:
         names = last_checkpoints(names[0], options.last)
     elif len(names) == 1:
         raise RequestError(
-            f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or name "
-            "two checkpoints or more."
+            f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or "
+            "name two checkpoints or more."
         )
     average_checkpoints(names, output)
     return 0

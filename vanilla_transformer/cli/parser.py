@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from .. import __version__, register
 from ..errors import RequestError
+from ..storage.extras import how_to_install
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -30,13 +31,6 @@ from .translate import add_translate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _PACKAGE = Path(__file__).parents[1]
-# Optional packages, and the extra that installs each.
-EXTRAS = {
-    **dict.fromkeys(("datasets", "babel", "sacrebleu", "matplotlib", "accelerate", "yaml"), "demo"),
-    **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
-    **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
-    "sentencex": "documents",
-}
 
 _EXAMPLE = """example:
   vanilla-transformer train demo
@@ -193,9 +187,8 @@ def _line_for(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."
     if isinstance(error, ImportError) and error.name is not None:
-        extra = EXTRAS.get(error.name.partition(".")[0])
-        if extra is not None:
+        hint = how_to_install(error.name.partition(".")[0])
+        if hint is not None:
             line = " ".join(str(error).split())
-            hint = f"in the clone of vanilla_transformer, pip install '.[{extra}]'"
             return line if "pip install" in line else f"{line}; {hint}"
     return None

@@ -59,7 +59,7 @@ def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
     if options.push_to_hub is None:
         if options.license is not None or options.private:
             given = "--private" if options.license is None else "--license"
-            raise RequestError(f"got {given} without --push-to-hub USER/NAME; give both or neither.")
+            raise RequestError(f"got {given} without --push-to-hub; give both, or neither.")
         return
     from huggingface_hub import get_token
 

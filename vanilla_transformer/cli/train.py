@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..recipes.recipe import Recipe, field_type, load_recipe, shipped_recipes
+from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
 
@@ -80,6 +81,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
 
 
 def _train(options: argparse.Namespace) -> int:
+    require("Training", *TRAIN)
     names = {"pair", *(field.name for field in dataclasses.fields(Recipe))}
     overrides = {
         name: value for name, value in vars(options).items() if name in names and value is not None

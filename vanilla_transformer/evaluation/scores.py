@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..storage.extras import require
 from ..storage.metrics import KindScores, Scores
 
 if TYPE_CHECKING:
@@ -238,18 +239,8 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
         raise RequestError("Got no sentences; there is nothing to score.")
 
 
-def _require(package: str) -> None:
-    """Raise an ImportError that names a missing package."""
-    try:
-        __import__(package)
-    except ImportError as error:
-        hint = f"Evaluation needs {package}: pip install {package} (for all that training "
-        hint += "and evaluation need: pip install '.[train]' in the clone of vanilla_transformer)"
-        raise ImportError(hint, name=package) from error
-
-
 def _moses_tokenizer(target_language: str) -> MosesTokenizer:
-    _require("sacremoses")
+    require("BLEU on Moses tokens", "sacremoses")
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(lang=target_language.replace("_", "-").split("-")[0].lower())
@@ -272,7 +263,7 @@ def bleu_metric(
     Raises:
         ValueError: The tokenizer is unknown or not installed.
     """
-    _require("sacrebleu")
+    require("Evaluation", "sacrebleu")
     from sacrebleu.metrics import BLEU
 
     name = tokenize or installed_bleu_tokenizer(target_language)
@@ -290,7 +281,7 @@ def bleu_metric(
 
 def chrf_metric(*, lowercase: bool = False) -> CHRF:
     """Make sacreBLEU's chrF2."""
-    _require("sacrebleu")
+    require("Evaluation", "sacrebleu")
     from sacrebleu.metrics import CHRF
 
     return CHRF(lowercase=lowercase)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import RequestError
 from ..storage.atomic import file_written_aside
+from ..storage.extras import require
 from .fonts import text_properties
 
 if TYPE_CHECKING:
@@ -52,11 +53,9 @@ def new_figure(
     Raises:
         ImportError: matplotlib is missing; the message says how to install it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        hint = "Pictures need matplotlib: pip install matplotlib"
-        raise ImportError(hint, name="matplotlib") from error
+    require("Drawing", "matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout=layout)
 
 

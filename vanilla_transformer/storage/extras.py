@@ -1,0 +1,36 @@
+"""Packages that only some tasks need, and how to install them."""
+
+from importlib.util import find_spec
+
+TRAIN = ("accelerate", "datasets", "filelock", "matplotlib", "sacrebleu", "yaml")
+# Each package's extra, as in pyproject.toml.
+EXTRAS = {
+    **dict.fromkeys(TRAIN, "train"),
+    "babel": "demo",
+    **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
+    **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
+    "sentencex": "documents",
+}
+
+
+def how_to_install(package: str) -> str | None:
+    """Return what to do if an optional package is missing; None for any other package."""
+    if package not in EXTRAS:
+        return None
+    return f"in the clone of vanilla_transformer, pip install '.[{EXTRAS[package]}]'"
+
+
+def require(task: str, *packages: str) -> None:
+    """Check that optional packages are installed, without importing them.
+
+    Args:
+        task: what needs them, as the beginning of a sentence.
+        packages: their names.
+
+    Raises:
+        ImportError: one is missing; the message says how to install it.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            message = f"{task} needs {package}; {how_to_install(package)}"
+            raise ImportError(message, name=package)
