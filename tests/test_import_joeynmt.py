@@ -271,6 +271,11 @@ def test_translations_use_the_target_vocabulary(tmp_path):
         ({"type": "recurrent"}, "type is 'recurrent'; allowed is 'transformer'"),
         ({"layer_norm": None}, "layer_norm=None; allowed: pre, post"),
         ({"activation": "relu6"}, "'relu6' is unknown"),
+        ({"hidden_size": "wide"}, "encoder: hidden_size is 'wide'; it must be a number"),
+        ({"num_layers": {}}, "encoder: num_layers is a dict; it must be a number"),
+        ({"dropout": True}, "dropout is True; it must be a number"),
+        ({"num_heads": 2.5}, "encoder_attention_heads"),
+        ({"embeddings": 3}, "needs a section 'embeddings' with settings; it has 3"),
     ],
 )
 def test_unsupported_settings_are_refused_with_the_reason(tmp_path, change, message):

@@ -182,6 +182,8 @@ def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
         ({"copy_attn": True}, "copy_attn=True"),
         ({"layer_norm": "rms"}, "layer_norm='rms'.*allowed: 'standard'"),
         ({"pos_ffn_activation_fn": "gated-gelu"}, "'gated-gelu'"),
+        ({"heads": "x"}, "heads is 'x'; it must be a number"),
+        ({"dropout": []}, "dropout is a list; it must be a number"),
         ({"vocab": {"src": "x"}}, "vocab holds no lists of tokens"),
         ({"vocab": {"src": SOURCE, "tgt": TARGET[:-1]}}, "holds 9 tokens, but the model has 10"),
         ({"vocab": {"src": SOURCE, "tgt": TARGET[4:]}}, "holds no '<unk>'"),

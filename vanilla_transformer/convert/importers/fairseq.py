@@ -30,6 +30,7 @@ from .state_dict import (
     find_tables,
     finish,
     make_config,
+    number_setting,
 )
 from .vocabulary import check_size, read_tokens, word_tokenizer
 
@@ -120,11 +121,11 @@ def import_fairseq(
     tables = _tables(options, tensors, file)
     learned = bool(options.get("encoder_learned_pos"))
     positions = _position_rows(tensors) if learned else []
-    rows = min(positions, default=_longest(options))
+    rows = min(positions, default=_longest(options, file))
     config = make_config(
         file,
         **tables.fields,
-        **_sizes(options, tensors),
+        **_sizes(options, tensors, file),
         position_encoding="learned" if learned else "tensor2tensor",
         position_offset=0 if learned else _FIRST_POSITION,
         max_position_embeddings=rows,
@@ -211,9 +212,11 @@ def _activation(options: Mapping[str, Any]) -> str:
     return _ACTIVATIONS.get(name, name)
 
 
-def _longest(options: Mapping[str, Any]) -> int:
-    limits = [options.get(f"max_{side}_positions") for side in ("source", "target")]
-    return min(int(limit or 1024) for limit in limits)
+def _longest(options: Mapping[str, Any], file: Path) -> int:
+    sides = ("source", "target")
+    return min(
+        number_setting(options, f"max_{side}_positions", 1024, origin=file) for side in sides
+    )
 
 
 def _position_rows(tensors: Mapping[str, Tensor]) -> list[int]:
@@ -222,20 +225,22 @@ def _position_rows(tensors: Mapping[str, Tensor]) -> list[int]:
     return [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
 
 
-def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
     """Return the sizes that the options give; `build_model` checks the tensors against them."""
+
+    def of(name: str, default: float) -> Any:
+        return number_setting(options, name, default, origin=file)
+
     sizes: dict[str, Any] = {
         "d_model": tensors["encoder.embed_tokens.weight"].size(1),
-        "dropout": options.get("dropout", 0.1),
-        "attention_dropout": options.get("attention_dropout") or 0.0,
-        "activation_dropout": options.get("activation_dropout")
-        or options.get("relu_dropout")
-        or 0.0,
+        "dropout": of("dropout", 0.1),
+        "attention_dropout": of("attention_dropout", 0.0),
+        "activation_dropout": of("activation_dropout", 0.0) or of("relu_dropout", 0.0),
     }
     for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = int(options.get(f"{stack}_layers") or 6)
-        sizes[f"{stack}_attention_heads"] = int(options.get(f"{stack}_attention_heads") or 8)
-        sizes[f"{stack}_ffn_dim"] = int(options.get(f"{stack}_ffn_embed_dim") or 2048)
+        sizes[f"{stack}_layers"] = of(f"{stack}_layers", 6)
+        sizes[f"{stack}_attention_heads"] = of(f"{stack}_attention_heads", 8)
+        sizes[f"{stack}_ffn_dim"] = of(f"{stack}_ffn_embed_dim", 2048)
     return sizes
 
 

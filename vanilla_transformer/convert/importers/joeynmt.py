@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError
+from ...errors import RequestError, quoted
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import read_yaml
 from .safe_files import listed, state_dict
@@ -25,6 +25,7 @@ from .state_dict import (
     find_tables,
     finish,
     make_config,
+    number_setting,
 )
 from .vocabulary import read_tokens, vocabulary_tokenizers
 
@@ -91,11 +92,11 @@ def import_joeynmt(
     config = make_config(
         file,
         **tables.fields,
-        **_sizes(stacks),
+        **_sizes(stacks, folder),
         norm_first=norm_first,
         activation_function=_activation(stacks, folder),
         layer_norm_eps=1e-6,
-        **_special_ids(settings),
+        **_special_ids(settings, folder),
     )
     check_sinusoids(tensors, _POSITIONS, config, origin=file)
     pieces = {**tables.pieces, **dict(_pieces(config))}
@@ -121,8 +122,16 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _section(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
     section = settings.get(name)
     if not isinstance(section, dict):
-        raise RequestError(f"{folder}/config.yaml has no section {name!r}.")
+        raise RequestError(
+            f"{folder}/config.yaml needs a section {name!r} with settings; it has "
+            f"{quoted(section)}."
+        )
     return section
+
+
+def _settings(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
+    """Return a section that may be missing."""
+    return {} if settings.get(name) is None else _section(settings, name, folder)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
@@ -173,31 +182,32 @@ def _scaled(
     model: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], folder: Path
 ) -> bool:
     used = ("encoder",) if model.get("tied_embeddings") else _STACKS
-    scales = [bool((stacks[name].get("embeddings") or {}).get("scale")) for name in used]
+    scales = [bool(_settings(stacks[name], "embeddings", folder).get("scale")) for name in used]
     if len(set(scales)) > 1:
         raise RequestError(f"{folder}: only one of the embeddings is scaled; allowed: both, none.")
     return scales[0]
 
 
-def _sizes(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    sizes: dict[str, Any] = {
-        "d_model": int(stacks["encoder"].get("hidden_size", 512)),
-        "dropout": float(stacks["encoder"].get("dropout", 0.1)),
-        "attention_dropout": float(stacks["encoder"].get("dropout", 0.1)),
-        "activation_dropout": float(stacks["encoder"].get("dropout", 0.1)),
-    }
-    for name, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
-        settings = stacks[name]
-        sizes[f"{name}_layers"] = int(settings.get("num_layers", layers))
-        sizes[f"{name}_attention_heads"] = int(settings.get("num_heads", heads))
-        sizes[f"{name}_ffn_dim"] = int(settings.get("ff_size", 2048))
+def _sizes(stacks: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+    def of(stack: str, name: str, default: float) -> Any:
+        return number_setting(stacks[stack], name, default, origin=f"{folder}/config.yaml, {stack}")
+
+    sizes = {"d_model": of("encoder", "hidden_size", 512)}
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        sizes[name] = of("encoder", "dropout", 0.1)
+    for stack, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
+        sizes[f"{stack}_layers"] = of(stack, "num_layers", layers)
+        sizes[f"{stack}_attention_heads"] = of(stack, "num_heads", heads)
+        sizes[f"{stack}_ffn_dim"] = of(stack, "ff_size", 2048)
     return sizes
 
 
-def _special_ids(settings: Mapping[str, Any]) -> dict[str, int]:
-    data = settings.get("data")
-    named = (data.get("special_symbols") if isinstance(data, dict) else None) or {}
-    ids = {role: int(named.get(f"{role}_id", value)) for role, value in _SPECIAL_IDS.items()}
+def _special_ids(settings: Mapping[str, Any], folder: Path) -> dict[str, int]:
+    named = _settings(_settings(settings, "data", folder), "special_symbols", folder)
+    ids = {
+        role: number_setting(named, f"{role}_id", value, origin=f"{folder}/config.yaml")
+        for role, value in _SPECIAL_IDS.items()
+    }
     return {
         **{f"{role}_token_id": value for role, value in ids.items()},
         "decoder_start_token_id": ids["bos"],

@@ -27,6 +27,7 @@ from .state_dict import (
     is_sinusoids,
     layer_count,
     make_config,
+    number_setting,
     require,
 )
 from .vocabulary import check_size, word_tokenizer
@@ -155,17 +156,14 @@ def _options(found: object, file: Path) -> dict[str, Any]:
 
 
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
-    def first(value: Any) -> Any:
-        return value[0] if isinstance(value, list) else value
-
-    dropout = float(first(options.get("dropout", 0.1)))
+    dropout = number_setting(options, "dropout", 0.1, origin=file)
     sizes: dict[str, Any] = {
         "norm_first": True,
-        "layer_norm_eps": float(options.get("norm_eps") or 1e-6),
+        "layer_norm_eps": number_setting(options, "norm_eps", 1e-6, origin=file),
         "lm_head_bias": True,
         "activation_function": options.get("pos_ffn_activation_fn") or "relu",
         "dropout": dropout,
-        "attention_dropout": float(first(options.get("attention_dropout", 0.1))),
+        "attention_dropout": number_setting(options, "attention_dropout", 0.1, origin=file),
         "activation_dropout": dropout,
     }
     for stack, prefix in _STACKS.items():
@@ -174,7 +172,7 @@ def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
         sizes["d_model"] = tensors[inner].size(1)
         sizes[f"{stack}_ffn_dim"] = tensors[inner].size(0)
         sizes[f"{stack}_layers"] = layer_count(tensors, prefix)
-        sizes[f"{stack}_attention_heads"] = int(options.get("heads") or 8)
+        sizes[f"{stack}_attention_heads"] = number_setting(options, "heads", 8, origin=file)
     return sizes
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError
+from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import check_new_folder, folder_written_aside
 from ...storage.saved_model import check_finite
@@ -68,12 +69,32 @@ def make_config(origin: object, **fields: Any) -> VanillaTransformerConfig:
     Raises:
         ValueError: the fields are not a valid configuration.
     """
-    activation = fields.get("activation_function") or "relu"
+    activation = str(fields.get("activation_function") or "relu")
     fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
     try:
         return VanillaTransformerConfig(**fields)
     except StrictDataclassError as error:
         raise RequestError(f"{origin} cannot be imported: {error.__cause__ or error}") from error
+
+
+def number_setting(
+    settings: Mapping[str, Any], name: str, default: float, *, origin: object
+) -> Any:
+    """Return a number from another system's settings, or the default if there is none.
+
+    Of a list, which OpenNMT has for rates that change during a training, it is the first.
+
+    Raises:
+        ValueError: the setting is something else.
+    """
+    value = settings.get(name)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.")
+    return value
 
 
 def build_model(
