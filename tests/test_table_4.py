@@ -267,9 +267,10 @@ def test_findings_compare_with_the_baseline_by_length():
     ]
 
 
-def test_parsing_requires_the_tree_files(tmp_path):
-    with pytest.raises(ValueError, match="--train-file is missing"):
+def test_parsing_requires_the_tree_files(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
         Parsing().main(["--results", str(tmp_path)])
+    assert "--train-file is missing" in capsys.readouterr().err
     (tmp_path / "trees.mrg").write_text(CAT * 3)
     files = [f"--{name}-file={tmp_path / 'trees.mrg'}" for name in ("train", "validation", "test")]
     Parsing().main(["--rows", BASELINE, "--results", str(tmp_path), *files])
