@@ -173,8 +173,9 @@ def test_named_recipe_keeps_dropout_but_not_its_model_size(monkeypatch):
     assert recipe.model_overrides() == {"dropout": 0.2}
     assert (recipe.bpe_dropout, recipe.vocab_size) == (0.1, Recipe.vocab_size)
     assert messages == [
-        "Model and tokenizer come from 'user/en-de'; of the recipe these are ignored: d_model 256, "
-        "encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, vocab_size 9000."
+        "Model and tokenizer come from 'user/en-de'; these values of the recipe are ignored: "
+        "d_model 256, encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, "
+        "vocab_size 9000."
     ]
 
 

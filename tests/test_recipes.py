@@ -340,6 +340,15 @@ def test_files_are_not_read_without_the_columns_that_the_recipe_gives_for_them(t
     assert "test_file t.csv" in caplog.text
 
 
+def test_a_data_set_replaces_validation_and_test_files_too(tmp_path):
+    path = write(tmp_path, "train_file: a.tsv\nvalidation_file: v.tsv\ntest_file: t.tsv\n")
+    other = load_recipe(path, {"dataset": "someone/pairs"})
+    assert (other.validation_file, other.test_file) == (None, None)
+    other = load_recipe(path, {"dataset": "someone/pairs", "test_file": "t.tsv"})
+    assert (other.validation_file, other.test_file) == (None, "t.tsv")
+    assert load_recipe(path, {"train_file": "b.tsv"}).test_file == "t.tsv"
+
+
 def test_naming_the_recipes_own_pairs_keeps_its_data_options():
     own = load_recipe("wmt14_ende_base")
     again = {"dataset": own.dataset, "dataset_revision": "v1"}

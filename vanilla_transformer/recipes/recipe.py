@@ -670,7 +670,8 @@ def load_recipe(name_or_path: str, overrides: Mapping[str, object] | None = None
             preset replaces all that the file says about the model; `init_from` replaces that and
             the tokenizer. Other training pairs replace the file's own, with their source, licence
             and data set options; if they are of another kind (files instead of a data set), the
-            file's columns go too, and with them its validation and test files. One way to set the
+            file's columns go too, and with them its validation and test files; a data set replaces
+            those in any case. One way to set the
             learning rate replaces the other.
 
     Returns:
@@ -720,7 +721,7 @@ def _without_inherited(values: dict[str, Any], model: object) -> dict[str, Any]:
     inherited = [field.name for field in fields if field.metadata["inherited"]]
     replaced = ", ".join(f"{name} {values[name]}" for name in inherited if values.get(name))
     if replaced:
-        message = "Model and tokenizer come from %s; of the recipe these are ignored: %s."
+        message = "Model and tokenizer come from %s; these values of the recipe are ignored: %s."
         logger.info(message, quoted(model), replaced)
     return {name: value for name, value in values.items() if name not in inherited}
 
@@ -750,16 +751,16 @@ def _from_one_place(values: dict[str, Any], overrides: dict[str, Any]) -> dict[s
     if given and overrides[given[0]] != values.get(given[0]):
         # Source, licence and data set options describe the recipe's own pairs. Its columns are kept
         # only if the new pairs are of the same kind. Its validation and test files cannot be read
-        # without those columns, so they go with them.
+        # without those columns, and a data set has its own, so they go too.
         untrue = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
         columns = [name for name in ("source_column", "target_column") if values.get(name)]
-        if columns and values.get(given[0]) is None:
+        if values.get(given[0]) is None and (columns or given == ["dataset"]):
             files = [f"{split}_file" for split in ("validation", "test")]
-            of_columns = columns + [name for name in files if values.get(name)]
-            left_out = ", ".join(f"{n} {values[n]}" for n in of_columns if n not in overrides)
+            replaced = columns + [name for name in files if values.get(name)]
+            left_out = ", ".join(f"{n} {values[n]}" for n in replaced if n not in overrides)
             if left_out:
                 logger.info("The recipe's own values are not used with other pairs: %s.", left_out)
-            untrue |= {*of_columns}
+            untrue |= {*replaced}
         values = {name: value for name, value in values.items() if name not in untrue}
     values = {**values, **overrides}
     used = next((name for name in _PLACES if values.get(name) is not None), None)
