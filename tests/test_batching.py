@@ -206,13 +206,13 @@ def test_invalid_lengths_are_refused(source, target, message):
 @pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
 @pytest.mark.parametrize("name", ["max_tokens", "max_sentences"])
 def test_max_tokens_and_max_sentences_must_be_counts(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value}; allowed are integers from 1"):
+    with pytest.raises(ValueError, match=f"{name}={value!r}; it must be a whole number from 1"):
         TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: value})
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])
 def test_invalid_seeds_are_refused_at_once(seed):
-    with pytest.raises(ValueError, match=f"seed={seed}; allowed are integers from 0"):
+    with pytest.raises(ValueError, match=f"seed={seed}; it must be a whole number, at least 0"):
         TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
 
 

@@ -351,7 +351,7 @@ def test_any_two_languages_make_pairs(source, target):
         (("en", "en", {}), r"allowed are two different languages"),
         (("pt-BR", "pt_BR", {}), r"allowed are two different languages"),
         (("en", "de", {"split": "test"}), r"got split 'test'.*test_values"),
-        (("en", "de", {"count": -1}), r"got count=-1"),
+        (("en", "de", {"count": -1}), r"Got count=-1"),
     ],
 )
 def test_invalid_arguments_are_refused_at_once(arguments, message):

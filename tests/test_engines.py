@@ -110,8 +110,9 @@ def test_translate_accepts_an_engine_as_the_model(exported):
     assert list(translate(engine, tokenizer, SENTENCES, batch_tokens=8, **settings)) == ours
     assert ours[1] == ""
     assert len(set(ours)) > 1
-    # Without a number of beams in the generation config, both search with the paper's.
+    # Without settings in the generation config, both search with the paper's.
     assert [generation_option(each, {}, "num_beams") for each in (model, engine)] == [4, 4]
+    assert engine.generation_config.length_penalty == 0.6
 
 
 def test_each_translation_is_limited_to_its_source_length_plus_50(exported):

@@ -275,6 +275,12 @@ def test_perplexity_ignores_padded_labels(model):
     assert ours.perplexity(model, padded) == ours.perplexity(model, dataset)
 
 
+@pytest.mark.parametrize("limit", ["batch_tokens", "max_sentences"])
+def test_perplexity_refuses_limits_below_one(model, limit):
+    with pytest.raises(ValueError, match=f"{limit}=0; it must be a whole number"):
+        ours.perplexity(model, random_pairs(), **{limit: 0})
+
+
 def test_perplexity_keeps_no_logits(model, monkeypatch):
     logits = []
     model.register_forward_hook(lambda module, inputs, output: logits.append(output.logits))

@@ -17,7 +17,7 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..batch_translation import SourceLengthLimit, pad_ids
-from ..beam_search import NUM_BEAMS_OF_THE_PAPER
+from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..storage.reading import read_json
@@ -186,11 +186,9 @@ class CTranslate2Engine(torch.nn.Module):
     ) -> dict[str, object]:
         """Return the equivalent arguments of `translate_batch`."""
         config = self.generation_config
-        if length_penalty is None:
-            length_penalty = 1.0 if config.length_penalty is None else config.length_penalty
         return {
-            "beam_size": num_beams or config.num_beams or 1,
-            "length_penalty": length_penalty,
+            "beam_size": config.num_beams if num_beams is None else num_beams,
+            "length_penalty": config.length_penalty if length_penalty is None else length_penalty,
             "num_hypotheses": count or 1,
             "suppress_sequences": [
                 [self.target_tokens[number] for number in ids] for ids in never_produced(config)
@@ -224,10 +222,12 @@ def never_produced(config: GenerationConfig) -> list[list[int]]:
 
 
 def _search_settings(directory: Path) -> GenerationConfig:
-    """Read the generation config of an export; its beams are by default those of the model."""
+    """Read the generation config of an export, with the model's own defaults for its search."""
     settings = read_generation_config(directory)
     if settings.num_beams is None:
         settings.num_beams = NUM_BEAMS_OF_THE_PAPER
+    if settings.length_penalty is None:
+        settings.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
     return settings
 
 

@@ -12,12 +12,12 @@ up and down in turn, so that the shorter sides are similar too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from ..errors import RequestError
+from ..ranges import COUNT, Range
 
 
 class TokenBatchSampler(Sampler[list[int]]):
@@ -57,13 +57,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
         max_sentences: int | None = None,
     ) -> None:
-        for name, value, least in (
-            ("max_tokens", max_tokens, 1),
-            ("max_sentences", 1 if max_sentences is None else max_sentences, 1),
-            ("seed", seed, 0),
-        ):
-            if type(value) is bool or not isinstance(value, Integral) or value < least:
-                raise RequestError(f"got {name}={value}; allowed are integers from {least}.")
+        COUNT.check(max_tokens=max_tokens)
+        Range(0).check(seed=seed)
+        if max_sentences is not None:
+            COUNT.check(max_sentences=max_sentences)
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         _check_lengths(source, target, max_tokens=max_tokens)
         self.source_lengths = source.astype(np.int32, copy=False)

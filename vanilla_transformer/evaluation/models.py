@@ -25,6 +25,7 @@ from ..batch_translation import (
 )
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
+from ..ranges import COUNT
 from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
@@ -48,6 +49,7 @@ def negative_log_likelihoods(
     This is plain teacher-forced cross-entropy, without label smoothing or dropout. The arguments
     and errors are as for `perplexity`.
     """
+    COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
     examples = enumerate(dataset, start=1)
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
@@ -88,8 +90,8 @@ def perplexity(
         `perplexity`, `negative_log_likelihood` in nats per token, `target_tokens`.
 
     Raises:
-        ValueError: There is no target token, the likelihood is not finite, or an example has no
-            source token or has values that are not ids.
+        ValueError: There is no target token, the likelihood is not finite, an example has no
+            source token or has values that are not ids, or a batch limit is below 1.
     """
     total, tokens = 0.0, 0
     for loss, count in negative_log_likelihoods(

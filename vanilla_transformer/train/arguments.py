@@ -3,7 +3,6 @@
 Our trainer treats an argument as Seq2SeqTrainer does, or refuses it by name.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
@@ -165,11 +164,14 @@ def check_arguments(
     """
     for name, advice in UNUSED.items():
         _refuse(args, [name], advice)
+    COUNT.check(batch_tokens=args.batch_tokens)
+    positive = Range(0, whole=False, above=True)
+    positive.check(learning_rate_factor=args.learning_rate_factor)
     rate = args.learning_rate
-    if rate is not None and not 0 < rate < math.inf:
-        raise RequestError(f"got learning_rate={rate}; it must be a number above 0.")
+    if rate is not None:
+        positive.check(learning_rate=rate)
     if args.max_minutes is not None:
-        Range(0, whole=False, above=True).check(max_minutes=args.max_minutes)
+        positive.check(max_minutes=args.max_minutes)
     Range(0, whole=False).check(save_every_minutes=args.save_every_minutes)
     COUNT_OR_ZERO.check(checkpoints_to_keep=args.checkpoints_to_keep)
     if args.early_stopping_patience is not None:

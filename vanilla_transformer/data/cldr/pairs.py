@@ -28,6 +28,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ...errors import RequestError
+from ...ranges import Range
 from .language import Language, Number, Value
 
 SPLITS = ("train", "validation", "test_values", "test_combinations")
@@ -116,8 +117,7 @@ def generate_pairs(
     """
     if split not in SPLITS:
         raise RequestError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
-    if count < 0:
-        raise RequestError(f"got count={count}; allowed are integers from 0.")
+    Range(0).check(count=count)
     source, target = _parse_language(source_language), _parse_language(target_language)
     if source == target:
         raise RequestError(
