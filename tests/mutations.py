@@ -208,7 +208,7 @@ MUTATIONS = [
     ),
     Mutation(
         "recipes/recipe.py",
-        "            untrue |= {*of_columns}\n",
+        "            untrue |= {*replaced}\n",
         "            untrue |= {*columns}\n",
         "test_recipes.py::"
         "test_files_are_not_read_without_the_columns_that_the_recipe_gives_for_them",

@@ -435,6 +435,9 @@ def test_single_sentence_options_are_refused_with_split_sentences(
 def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     (copy / "recipe.yaml").unlink()
+    translated(capsys, copy, source, "--split-sentences")  # metrics.json says it too
+    assert {*splitter} == {"de"}
+    (copy / "metrics.json").unlink()
     line = error_of(capsys, "translate", copy, source, "--split-sentences")
     assert "does not say its languages; give --pair, such as --pair en-de." in line
     assert "--pair is for --split-sentences" in error_of(

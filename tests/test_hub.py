@@ -573,8 +573,8 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     expected = translated(run)
     assert translated(REPO, "--revision", first) == expected
     downloaded = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
-    assert {"model.safetensors", "spiece.model"} <= downloaded
-    assert not downloaded & {*foreign, "README.md", "metrics.json"}
+    assert {"model.safetensors", "spiece.model", "metrics.json"} <= downloaded
+    assert not downloaded & {*foreign, "README.md"}
     assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
     assert f"{REPO} on the Hub has no revision gone" in translated(
         REPO, "--revision", "gone", code=2

@@ -222,11 +222,11 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
                 "line; leave one of them out."
             )
     from ..data.sentence_splitting import split_sentences
+    from ..storage.run_files import recipe_values
 
-    if options.pair:
-        source, target = make_recipe({"pair": options.pair}).languages
-    else:
-        source, target = (_said_by_recipe(directory, f"{side}_language") for side in _SIDES)
+    given = options.pair and vars(make_recipe({"pair": options.pair}))
+    known = given or recipe_values(directory)
+    source, target = (known.get(f"{side}_language") for side in _SIDES)
     if not (isinstance(source, str) and isinstance(target, str)):
         raise RequestError(
             f"--split-sentences: {directory} does not say its languages; give --pair, such as "
@@ -404,20 +404,10 @@ class _Warnings:
 
 def _longest_in_training(directory: Path) -> int | None:
     """Return the maximum source length of a run's training, in tokens; None if unknown."""
-    longest = _said_by_recipe(directory, "max_source_length")
+    from ..storage.run_files import recipe_values
+
+    longest = recipe_values(directory).get("max_source_length")
     return longest if longest in COUNT else None
-
-
-def _said_by_recipe(directory: Path, name: str) -> Any:
-    """Return a value of a run's recipe; None if there is no recipe, or a damaged one."""
-    from ..storage.reading import read_yaml
-    from ..storage.run_files import RECIPE
-
-    recipe = directory / RECIPE
-    try:
-        return read_yaml(recipe).get(name) if recipe.is_file() else None
-    except RequestError:  # the model can translate without it
-        return None
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:

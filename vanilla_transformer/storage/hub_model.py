@@ -6,12 +6,14 @@ from pathlib import Path
 from huggingface_hub import errors, snapshot_download
 
 from ..errors import RequestError
+from .run_files import METRICS
 from .saved_model import TOKENIZER_FILES, nothing_trained
 
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
+# The metrics say which languages the model was trained for.
 _FILES = (
     *("config.json", "generation_config.json", "*.safetensors*"),
-    *(*TOKENIZER_FILES, "*.model"),
+    *(*TOKENIZER_FILES, "*.model", METRICS),
 )
 
 

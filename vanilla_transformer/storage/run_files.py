@@ -1,7 +1,10 @@
-"""Names of the files of a run directory, which training writes and publishing reads."""
+"""The files of a run directory, which training writes and publishing reads."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from ..errors import RequestError
+from .reading import read_json, read_yaml
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
@@ -17,3 +20,19 @@ CHECKPOINTS = "checkpoints"
 DATA = Path(CHECKPOINTS, "data.json")
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is
+
+
+def recipe_values(folder: Path) -> dict[str, Any]:
+    """Return the values of the recipe that trained a run or a published model, without checks.
+
+    They are empty where no file says them, or where that file is damaged: use them only for what
+    works without them.
+    """
+    try:
+        if (folder / RECIPE).is_file():
+            return read_yaml(folder / RECIPE)
+        if (folder / METRICS).is_file():
+            return read_json(folder / METRICS, keys={"recipe": dict})["recipe"]
+    except RequestError:
+        pass
+    return {}

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.recipe import Recipe
 from ..storage.hub_model import model_folder
-from ..storage.reading import read_json, read_yaml, sha256
-from ..storage.run_files import METRICS, RECIPE
+from ..storage.reading import read_json, sha256
+from ..storage.run_files import recipe_values
 from ..storage.saved_model import TOKENIZER_FILES, load_saved_model, weight_files
 
 logger = logging.getLogger(__name__)
@@ -87,13 +86,7 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
 
 def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:
     """Log a warning if the model of a folder was trained for other languages than the recipe's."""
-    values: Any = {}
-    with suppress(RequestError):  # a damaged file; the training needs neither
-        if (folder / RECIPE).is_file():
-            values = read_yaml(folder / RECIPE)
-        elif (folder / METRICS).is_file():
-            values = read_json(folder / METRICS).get("recipe")
-    values = values if isinstance(values, dict) else {}
+    values = recipe_values(folder)
     languages = (values.get("source_language"), values.get("target_language"))
     if None not in languages and languages != recipe.languages:
         logger.warning(
