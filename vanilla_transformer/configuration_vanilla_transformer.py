@@ -131,6 +131,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         decoder_start_token_id: First input of the decoder; `<s>`.
         attention_heads: Sets both encoder_attention_heads and decoder_attention_heads.
         ffn_dim: Sets both encoder_ffn_dim and decoder_ffn_dim.
+        hidden_size: Another name for d_model.
+        num_hidden_layers: Another name for encoder_layers, as in BART; the decoder keeps its own.
+        num_attention_heads: Another name for encoder_attention_heads, likewise.
 
     Other names are stored too, as in transformers, unless they look like a misspelt field.
 

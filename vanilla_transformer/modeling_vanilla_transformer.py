@@ -565,7 +565,7 @@ class VanillaTransformerForConditionalGeneration(
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
             labels: Gold target ids, not shifted, (B, T), -100 where there is none.
-            use_cache: Return `past_key_values` for the next step.
+            use_cache: Return `past_key_values` for the next step; never with labels.
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels in the whole update, if more than in this batch.
