@@ -84,6 +84,7 @@ def test_onnx_decoder_continues_from_any_past(exported):
 )
 def test_onnx_translations_equal_those_of_the_model(exported, settings):
     _, model, output = exported
+    settings = {**settings, "length_penalty": 1.0}  # the model's default; the engine's is 0.6
     source, mask = sequences()
     ours, theirs = (
         translator.generate(source, attention_mask=mask, max_new_tokens=20, **settings)
@@ -113,8 +114,9 @@ def test_onnx_exports_every_variant(tmp_path, variant):
     engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
     source, mask = sequences()
     for num_beams in (1, 4):
+        search = {"num_beams": num_beams, "length_penalty": 1.0, "max_new_tokens": 20}
         ours, theirs = (
-            translator.generate(source, attention_mask=mask, num_beams=num_beams, max_new_tokens=20)
+            translator.generate(source, attention_mask=mask, **search)
             for translator in (model, engine)
         )
         assert torch.equal(ours, theirs)

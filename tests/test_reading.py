@@ -642,12 +642,18 @@ def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "target"),
-    [("a", None), (None, 2), ("a", "a"), (1, "1"), (0, 1), ("", "b"), (1.0, 2)],
+    ("source", "target"), [("a", None), (None, 2), (0, 1), ("", "b"), (1.0, 2)]
 )
 def test_source_and_target_column_must_be_given_together(tmp_path, source, target):
     path = write(tmp_path / "a.tsv", b"a\tb\n")
     with pytest.raises(RequestError, match=r"(source|target)_column: got .*; give both columns"):
+        read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
+
+
+@pytest.mark.parametrize(("source", "target"), [("a", "a"), (1, "1")])
+def test_source_and_target_column_must_differ(tmp_path, source, target):
+    path = write(tmp_path / "a.tsv", b"a\tb\n")
+    with pytest.raises(RequestError, match=r"target_column: got .* again; give two different"):
         read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
 
 

@@ -211,10 +211,9 @@ def paper_beam_search(
 
     `generate` repeats each source; only one of its rows is used. Translations end at the call's
     `max_new_tokens` or, without it, at their source's length + 50 tokens, or at the config's limit
-    if that is smaller. The search also reads
-    `num_beams`, `length_penalty`, `early_stopping`, `num_return_sequences`, `suppress_tokens` and
-    `return_dict_in_generate` from the generation config. If unset, the beams and the penalty are 1,
-    as in `generate`.
+    if that is smaller. The search also reads `num_beams`, `length_penalty`, `early_stopping`,
+    `num_return_sequences`, `suppress_tokens` and `return_dict_in_generate` from the generation
+    config. If unset, the beams and the penalty are 1, as in `generate`.
 
     Returns:
         Target ids with the start symbol, (B * n, T + 1), as `generate` returns them, or with

@@ -1,8 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """`generate` of transformers with the paper's limit on the length, source + 50 (Section 6.1).
 
-Only a limit that the call sets replaces it. The trainer of transformers writes 20, the host's
-default, into the `max_length` of the model's own generation config, which must cut nothing.
+Only a limit that the call sets replaces it. The trainer of transformers writes 20, its default,
+into the `max_length` of the model's own generation config; that must not cut translations short.
 """
 
 from typing import Any

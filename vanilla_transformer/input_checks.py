@@ -100,10 +100,10 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse what `generate` cannot do: mask a prefix in a static cache, or end a sentence.
+    """Refuse a masked prefix with a static cache, and a config that suppresses every end.
 
     With a static cache `generate` makes the mask of a prefix four-dimensional, and positions cannot
-    be counted from that.
+    be counted from that. Without an end no sentence would be complete.
 
     Args:
         settings: The model's generation config, with the call's arguments.

@@ -17,7 +17,7 @@ class Range:
 
     Args:
         least: Lower bound.
-        most: Upper bound; infinity: none.
+        most: Upper bound; infinity means no bound.
         whole: Whether only whole numbers are allowed; 2.0 is not one.
         above: Whether a number must be more than `least`.
         below: Whether a number must be less than `most`.

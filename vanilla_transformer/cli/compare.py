@@ -94,7 +94,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "print the mean over each pair's target tokens instead of the sum"
     command.add_argument("--per-token", action="store_true", help=text)
     add_pair_options(command)
-    text = "tokens in a batch"
+    text = "size of a batch: pairs x tokens of the longest side (default: 4096)"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
     command.set_defaults(run=_score, command=command)
 

@@ -48,8 +48,8 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strict", action="store_true", default=None, help=text)
     beams = whole_number(NUM_BEAMS)
     command.add_argument("--num-beams", type=beams, help="beams (default: the recipe's)")
-    tokens = whole_number(COUNT)
-    command.add_argument("--batch-tokens", type=tokens, default=4096, help="tokens in a batch")
+    text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
+    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
 
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:

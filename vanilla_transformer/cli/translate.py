@@ -63,7 +63,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--revision", metavar="NAME", help=text)
     text = "beams (default: the model's own, usually 4)"
     command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
-    text = "print the N best translations with their scores, from at least N beams"
+    text = "print the N best translations with their scores; searches with at least N beams"
     command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
     text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
@@ -73,9 +73,9 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
     text = "split each line into sentences, translate them one by one and join them again"
     command.add_argument("--split-sentences", action="store_true", help=text)
-    text = "languages for --split-sentences, such as en-de, if the model has no recipe"
+    text = "languages for --split-sentences, such as en-de, if the model does not say them"
     command.add_argument("--pair", metavar="S-T", help=text)
-    text = "tokens in a batch"
+    text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
     text = "run the export in DIR with CTranslate2 or ONNX Runtime"
     command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)

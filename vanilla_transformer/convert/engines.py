@@ -31,6 +31,9 @@ _SETTINGS = ("config.json", "generation_config.json")
 def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEngine":
     """Load an exported model, which `translate` accepts instead of a model.
 
+    Beams and length penalty that the export does not set are the paper's, as in `translate`;
+    `generate` of a model has transformers' instead, 1 and 1.0.
+
     Args:
         name: one of `ENGINES`.
         directory: a directory that `export` wrote.

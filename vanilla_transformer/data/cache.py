@@ -118,9 +118,10 @@ def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
     if not folder.exists():
         return None
     file = folder / "data.arrow"
+    remedy = "this version writes no such file"
     expected = {**REPORTS[name], "sha256": str, "size_and_times": list}
     try:
-        report = read_json(folder / "report.json", keys=expected, remedy="another program wrote it")
+        report = read_json(folder / "report.json", keys=expected, remedy=remedy)
         if report["size_and_times"] != _size_and_times(file):  # after an edit, or a copy
             if report["sha256"] != sha256(file):
                 raise RequestError(f"{file.name} has changed")
@@ -132,7 +133,8 @@ def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
         # The folder's name has the key, so that caches derived from this one are found again too.
         return Dataset(table, fingerprint=folder.name), report
     except (OSError, RequestError) as error:
-        logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, error)
+        reason = str(error).rstrip(".")
+        logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)
     return None
 
 

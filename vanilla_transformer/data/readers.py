@@ -309,10 +309,13 @@ def _given(source: str | int | None, target: str | int | None) -> tuple | None:
         if isinstance(column, str) and re.fullmatch("[0-9]{1,9}", column):
             column = int(column)
         fits = column > 0 if type(column) is int else isinstance(column, str) and column
-        if not fits or column in given:
+        if not fits:
+            got = "nothing" if column is None else repr(column)
             raise RequestError(
-                f"{option}: got {column!r}; give both columns, two names or numbers from 1."
+                f"{option}: got {got}; give both columns, by name or by number from 1."
             )
+        if column in given:
+            raise RequestError(f"{option}: got {column!r} again; give two different columns.")
         given.append(column)
     return given[0], given[1]
 

@@ -200,7 +200,7 @@ class Recipe:
         None, "configuration of the data set, such as de-en", _PAIRS
     )
     dataset_revision: str | None = _option(
-        None, "commit or branch of the data set; its newest commit if not given", _PAIRS
+        None, "commit or branch of the data set (default: its newest commit)", _PAIRS
     )
     streaming: bool = _option(
         False, "read the data set without downloading it first", _PAIRS, changeable=True
@@ -394,7 +394,7 @@ class Recipe:
     )
     save_every_minutes: float = _option(
         10.0,
-        "checkpoint to resume from, once the newest is this many minutes old; 0 is off",
+        "write a checkpoint when the newest is this many minutes old; 0: never",
         _CHECKPOINTS,
         allowed=_MINUTES,
         changeable=True,

@@ -444,8 +444,8 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None) -> bool:
     """Return whether the last `patience` evaluations did not lower the validation loss.
 
-    Every checkpoint holds the log, so an interruption changes the answer only if it comes in an
-    update that is due for evaluation: that evaluation is left out.
+    Every checkpoint holds the log, so a resumed run gives the same answer, with one exception: if
+    it was interrupted in an update that is due for evaluation, that evaluation is left out.
     """
     by_update = {entry["step"]: entry["eval_loss"] for entry in log_history if "eval_loss" in entry}
     losses = [by_update[update] for update in sorted(by_update)]

@@ -232,13 +232,14 @@ def _write_graph(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings about torchvision and names of axes."""
+    """Silence the exporter's warnings about torchvision, names of axes and its own old calls."""
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
     registration.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.filterwarnings("ignore", ".*The axis name: ")
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             yield
     finally:
         registration.setLevel(level)
