@@ -158,7 +158,7 @@ def test_train_help_names_every_field_with_type_and_default(capsys):
     for name, field in Recipe.__dataclass_fields__.items():
         assert re.search(rf"--{name.replace('_', '-')}[, ]", text)
         assert field.metadata["help"] in text
-    assert "--max-steps INT updates (default: 100000)" in text
+    assert "--max-steps INT updates to make (default: 100000)" in text
     for name in shipped_recipes():
         assert name in text
 

@@ -171,8 +171,8 @@ def sentences_on_speed():
     )
     return {
         r"Our step makes (\d+) % of": 100 * small["useful GFLOP/s"] / best[0],
-        r"(\d+) % of those of the one measured": 100 * base["useful GFLOP/s"] / max(best),
-        r"At base size it makes (\d+) % of those": 100 * base["useful GFLOP/s"] / best[1],
+        r"or (\d+) % of the one measured": 100 * base["useful GFLOP/s"] / max(best),
+        r"At base size it makes (\d+) % of the product": 100 * base["useful GFLOP/s"] / best[1],
         r"takes ([\d.]+) of Marian's memory": row("memory_base", "ours")["share of Marian's"],
         r"takes ([\d.]+) of the time of a `Marian": 1 / real["ratio"],
         r"([\d.]+) times as fast as ours in float32": engines[1] / engines[0],

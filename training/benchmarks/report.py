@@ -33,7 +33,7 @@ MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 BF16 = "_bf16"  # ends the names of results from a processor with bfloat16
 OLD_MODEL = (
-    "RUN is the model of seed 0 from an older `multi30k_en_de`, with fewer than 9,000 pieces (see "
+    "RUN is the model of seed 0 from an older `multi30k_en_de`, with 3,000 pieces (see "
     "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
 )
 # The command that repeats each of them, and what a reader has to know about it, in their order.

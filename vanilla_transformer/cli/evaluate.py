@@ -31,7 +31,8 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `evaluate`."""
     help = "score a trained model on test pairs"
     command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
+    text = "run directory, or a saved model with --pair and --test-file"
+    command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
     text = "also report these kinds of BLEU: moses, compound or both (needs sacremoses)"
     command.add_argument("--bleu", metavar="KIND,...", help=text)

@@ -136,7 +136,7 @@ class Recipe:
     )
     preset: str = _option(
         "base",
-        "base, big or a row of Table 3; --preset replaces the recipe's whole model",
+        "base, big, or a row of Table 3 such as A_h1; replaces the whole model",
         _MODEL,
         inherited=True,
     )
@@ -220,7 +220,7 @@ class Recipe:
     )
     train_file: str | None = _option(
         None,
-        "training pairs: .tsv, .csv, .jsonl[.gz], .parquet, or two files SOURCE,TARGET",
+        "training pairs: .tsv, .csv or .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
         _PAIRS,
         common=True,
         is_file=True,
@@ -236,7 +236,7 @@ class Recipe:
     )
     held_out_pairs: int | None = _option(
         None,
-        "pairs to hold out for validation, and as many for test, if neither set is given",
+        "pairs held out for validation, and as many for test (default: 5 %, up to 1000)",
         _PAIRS,
         allowed=COUNT_OR_ZERO,
     )
@@ -342,7 +342,7 @@ class Recipe:
 
     max_steps: int = _option(
         100_000,
-        "updates",
+        "updates to make",
         _RUN,
         common=True,
         allowed=COUNT,
