@@ -1459,7 +1459,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        '            "arguments": self._beside_the_paper,\n',
+        '            "arguments": self._arguments_beyond_paper,\n',
         "",
         "test_hub.py::test_only_push_to_hub_of_the_trainer_uploads_a_model",
     ),

@@ -212,7 +212,7 @@ def test_a_given_optimizer_and_schedule_are_used(tmp_path):
     rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
     assert rates == [0.5, 0.25, 0.125]
     assert trainer.lr_scheduler is schedule
-    assert trainer._beside_the_paper == {"optim": "SGD", "lr_scheduler_type": "StepLR"}
+    assert trainer._arguments_beyond_paper == {"optim": "SGD", "lr_scheduler_type": "StepLR"}
     constant = {"given": {"optimizers": (optimizer, None)}, "lr_scheduler_type": "constant"}
     optimizer.param_groups[0]["lr"] = 0.5
     assert prepared(make_trainer(tmp_path, **settings | constant), 3)[2] == [0.5] * 3

@@ -13,9 +13,9 @@ from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
-    as_its_user_made_it,
     cpu_training_settings,
     fast_float32_products,
+    without_training_changes,
 )
 from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
@@ -162,7 +162,7 @@ def test_decoding_within_training_uses_the_users_model():
         # As accelerate does under mixed precision.
         model._original_forward = model.forward
         model.forward = autocast = lambda *args, **kwargs: None
-        with as_its_user_made_it(model):
+        with without_training_changes(model):
             assert is_plain(model)
         assert model.forward is autocast
         assert isinstance(model.model.encoder.dropout, FastDropout)

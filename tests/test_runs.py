@@ -466,7 +466,7 @@ def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
     monkeypatch.setattr(choosing, "translate", translations)
     texts = [f"Das ist der Satz {i}" for i in range(1014)]
     checkpoint = run / "checkpoints" / "checkpoint-9"
-    result = choosing.choose_end(
+    result = choosing.choose_on_validation_pairs(
         recipe, [checkpoint], load_saved_tokenizer(run), TextPairs(texts, texts)
     )
     assert asked == [texts[:1000:5]]

@@ -25,7 +25,7 @@ from vanilla_transformer.storage.atomic import write_json
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.checkpoints import last_whole_checkpoint
-from vanilla_transformer.train.cpu_settings import as_its_user_made_it
+from vanilla_transformer.train.cpu_settings import without_training_changes
 from vanilla_transformer.train.report import parameter_count
 from vanilla_transformer.train.run import training_arguments
 
@@ -107,7 +107,7 @@ class Translation:
         facts = {"parameters": parameter_count(model), "seed": seed}
         try:
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
-            with as_its_user_made_it(model):
+            with without_training_changes(model):
                 scores = evaluate_model(
                     model,
                     tokenizer,

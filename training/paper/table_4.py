@@ -37,7 +37,7 @@ from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.train.averaging import mean_of_weights
 from vanilla_transformer.train.checkpoints import checkpoints
-from vanilla_transformer.train.cpu_settings import as_its_user_made_it
+from vanilla_transformer.train.cpu_settings import without_training_changes
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -447,7 +447,7 @@ class Parser:
         for batch in length_sorted_batches([len(row) for row in sources], budget, BATCH_TOKENS):
             ids, mask = pad_ids([sources[place] for place in batch], SPECIAL.index("<pad>"))
             device = self.model.device
-            with as_its_user_made_it(self.model):
+            with without_training_changes(self.model):
                 output = beam_search(
                     self.model,
                     ids.to(device),

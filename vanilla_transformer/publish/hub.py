@@ -133,7 +133,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         yield
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        said = _told((error.server_message or "").strip() or error)
+        said = _message((error.server_message or "").strip() or error)
         if status in (401, 403) or isinstance(error, errors.RepositoryNotFoundError):
             raise RequestError(
                 f"the Hub refuses access to {repo_id} (HTTP {status}); log in with `hf auth "
@@ -144,18 +144,18 @@ def hub_errors(repo_id: str) -> Iterator[None]:
             "unchanged."
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalTokenNotFoundError) as error:
-        raise RequestError(f"nothing was pushed to {repo_id}: {_told(error)}") from error
+        raise RequestError(f"nothing was pushed to {repo_id}: {_message(error)}") from error
     except ValueError as error:  # from the library, such as for metadata of the card
-        raise RequestError(f"the Hub refuses the push to {repo_id}: {_told(error)}") from error
+        raise RequestError(f"the Hub refuses the push to {repo_id}: {_message(error)}") from error
     except (errors.HTTPError, ConnectionError, RuntimeError) as error:
         # The library raises RuntimeError for an interrupted upload.
         reason = error.__cause__ or error
         raise RequestError(
-            f"the push to {repo_id} broke off ({type(reason).__name__}: {_told(reason)}); the "
+            f"the push to {repo_id} broke off ({type(reason).__name__}: {_message(reason)}); the "
             "repository is unchanged. Push again."
         ) from error
 
 
-def _told(error: BaseException | str) -> str:
+def _message(error: BaseException | str) -> str:
     """Return the message of an error on one line, without any token that a library put into it."""
     return _TOKEN.sub("***", " ".join(str(error).split()))

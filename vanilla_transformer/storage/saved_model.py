@@ -162,7 +162,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
-    with _said_of(f"the tokenizer in {directory} does not load"):
+    with _explain_errors(f"the tokenizer in {directory} does not load"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         target_tokenizer(tokenizer)  # load it too, if there is one
         largest = max(tokenizer.get_vocab().values(), default=0)
@@ -338,7 +338,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
     """
     path = directory / "generation_config.json"
     if not path.exists():  # saved by an older version of transformers
-        with _said_of(f"{directory / 'config.json'} does not say how to generate"):
+        with _explain_errors(f"{directory / 'config.json'} does not say how to generate"):
             return GenerationConfig.from_model_config(read_json(directory / "config.json"))
     found = read_json(path)
     _check_numbers(path, found)
@@ -353,7 +353,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
                 f"{name!r} in {path} is {json.dumps(value)[:_REASON]}, a value of the wrong type; "
                 "copy or save it again."
             )
-    with _said_of(f"{path} does not say how to generate"):
+    with _explain_errors(f"{path} does not say how to generate"):
         return GenerationConfig.from_dict(_without_code(found, GenerationConfig))
 
 
@@ -385,7 +385,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
         raise RequestError(
             f"{path} says dtype={found['dtype']!r}; allowed are {', '.join(_FLOATS)}."
         )
-    with _said_of(f"{path} is not a model configuration"):
+    with _explain_errors(f"{path} is not a model configuration"):
         return kind.from_dict(_without_code(found, kind))
 
 
@@ -424,7 +424,7 @@ def _check_fit(
             f"{directory / 'config.json'} describes {sum(layers)} layers, but the weights are "
             f"{len(tensors)} tensors: mismatched weights; give a whole checkpoint."
         )
-    with _said_of(f"{directory / 'config.json'} describes no model that can be built"):
+    with _explain_errors(f"{directory / 'config.json'} describes no model that can be built"):
         with torch.device("meta"):  # only shapes
             skeleton = kind(copy.deepcopy(config))
         expected = skeleton.state_dict()
@@ -468,7 +468,7 @@ def _check_numbers(path: Path, found: dict[str, object]) -> None:
 
 
 @contextmanager
-def _said_of(problem: str) -> Iterator[None]:
+def _explain_errors(problem: str) -> Iterator[None]:
     """Replace an error of transformers that names no file by a one-line error that does."""
     try:
         yield

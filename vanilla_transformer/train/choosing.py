@@ -28,7 +28,7 @@ COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
 
 
-def choose_end(
+def choose_on_validation_pairs(
     recipe: Recipe, checkpoints: list[Path], tokenizer: PreTrainedTokenizerBase, pairs: TextPairs
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.

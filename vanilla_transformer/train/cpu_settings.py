@@ -109,7 +109,7 @@ def cpu_training_settings(
 
 
 @contextlib.contextmanager
-def as_its_user_made_it(model: nn.Module) -> Iterator[None]:
+def without_training_changes(model: nn.Module) -> Iterator[None]:
     """Remove our dropout and accelerate's autocast from a model until the block ends."""
     replaced = [module for module in model.modules() if isinstance(module, FastDropout)]
     autocast = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None

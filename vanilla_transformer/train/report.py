@@ -76,7 +76,9 @@ def parameter_count(model: torch.nn.Module) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if not name.endswith(unread))
 
 
-def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) -> dict[str, Any]:
+def config_beyond_recipe(
+    config: "PreTrainedConfig", recipe: Recipe | None = None
+) -> dict[str, Any]:
     """Return the config's values that the recipe does not record and that are not the paper's.
 
     Args:
@@ -93,7 +95,7 @@ def beside_the_recipe(config: "PreTrainedConfig", recipe: Recipe | None = None) 
     return {**found, **differing_sides(config)}
 
 
-def beside_the_paper(
+def arguments_beyond_paper(
     args: "VanillaTransformerTrainingArguments",
     *,
     optimizer: torch.optim.Optimizer | None = None,

@@ -47,13 +47,13 @@ from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint, stopped_early
-from .choosing import choose_end
+from .choosing import choose_on_validation_pairs
 from .evaluating import score_test_set
 from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
-    beside_the_recipe,
     choose_samples,
+    config_beyond_recipe,
     draw_curves,
     training_facts,
     without_texts,
@@ -428,7 +428,7 @@ def _finish(
     chosen, length_penalty = None, recipe.length_penalty
     if recipe.choose_on_validation and len(data.validation_texts):
         tokenizer = load_saved_tokenizer(averaged[-1])  # the run's own may be damaged
-        chosen = choose_end(recipe, averaged, tokenizer, data.validation_texts)
+        chosen = choose_on_validation_pairs(recipe, averaged, tokenizer, data.validation_texts)
         averaged = averaged[-chosen["averaged"] :]
         length_penalty = chosen.get("length_penalty", length_penalty)
     average_checkpoints(averaged, run)
@@ -455,7 +455,7 @@ def _finish(
         "epochs": round(state["epoch"], 3),
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
-        **({} if recipe.init_from is None else {"model": beside_the_recipe(model.config, recipe)}),
+        **({"model": config_beyond_recipe(model.config, recipe)} if recipe.init_from else {}),
         "data": data.sizes,
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,

@@ -63,13 +63,13 @@ from .checkpoints import (
     seal,
     stopped_early,
 )
-from .cpu_settings import as_its_user_made_it, cpu_training_settings, fast_float32_products
+from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .optimization import factor_of_peak, noam_schedule, paper_adam
 from .outlook import Outlook, describe_end
 from .report import (
-    beside_the_paper,
-    beside_the_recipe,
+    arguments_beyond_paper,
     choose_samples,
+    config_beyond_recipe,
     draw_curves,
     training_facts,
     without_texts,
@@ -192,7 +192,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.target_language = target_language
         self.updates_per_epoch = 0  # known when the first epoch begins
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
-        self._beside_the_paper = beside_the_paper(args, optimizer=optimizer, schedule=schedule)
+        self._arguments_beyond_paper = arguments_beyond_paper(
+            args, optimizer=optimizer, schedule=schedule
+        )
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self._check_ends()
         self.progress = Progress()
@@ -707,7 +709,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.model.save_pretrained(directory)
         self.processing_class.save_pretrained(directory)
         sources, references = map(list, zip(*self.validation_pairs, strict=True))
-        with as_its_user_made_it(self.model):  # score it as published, not under autocast
+        with without_training_changes(self.model):  # score it as published, not under autocast
             result = evaluate_model(
                 self.model,
                 self.processing_class,
@@ -725,8 +727,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "averaged_checkpoints": [],
             "data": {"train_pairs_kept": len(self.train_dataset)},
             "recipe": self._recipe(source_language, target_language),
-            "model": beside_the_recipe(self.model.config),
-            "arguments": self._beside_the_paper,
+            "model": config_beyond_recipe(self.model.config),
+            "arguments": self._arguments_beyond_paper,
             "samples": choose_samples({"validation": {**result, **texts}}, 20),
         }
         draw_curves(self.state.log_history, directory, title=title)
@@ -766,7 +768,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _greedy_bleu(self) -> float:
         assert self.target_language is not None  # checked with validation_pairs
         sources, references = zip(*self.validation_pairs, strict=True)
-        with as_its_user_made_it(self.model):
+        with without_training_changes(self.model):
             found = translate(
                 self.model,
                 self.processing_class,
