@@ -375,6 +375,8 @@ def test_verdicts_of_table_3():
     page = table_3.Table3().tables(rows, settings)
     assert all("none: the training diverged" in str(cells) for _, cells in page.values())
     assert [row[5] for row in page["The paper's rows"][1]] == ["", "bf16", "float32"]
+    old_gpu = {"precision": "fp32", "provenance": {"hardware": {"gpu": "Tesla P100"}}}
+    assert table_3.product_format(old_gpu) == "float32"
     assert list(table_3.Table3().findings(rows, settings)) == [
         "The format of base's seeds is float32.",
         "**As in the paper**: A_h1.",

@@ -29,6 +29,8 @@ from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.readers import read_pairs
 from vanilla_transformer.evaluation import bleu_score
+from vanilla_transformer.storage.reading import sha256
+from vanilla_transformer.storage.saved_model import weight_files
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WARM_UP = 64  # sentences before the clock starts
@@ -64,7 +66,8 @@ def exported(contender: Contender, run: Path, folder: Path) -> Path:
     engine, quantization, _ = contender
     if engine is None:
         return run
-    output = folder / f"{engine}-{quantization}"
+    weights = "".join(map(sha256, weight_files(run)))  # another run, or a later one, needs its own
+    output = folder / f"{engine}-{quantization}-{weights[:8]}"
     if not output.exists():
         command = [sys.executable, "-m", "vanilla_transformer.cli", "export", engine, run, output]
         command += ["--quantization", quantization] if quantization else []

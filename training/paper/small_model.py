@@ -78,8 +78,8 @@ class Translation:
             seed: seed of the weights, the order of the batches and dropout.
 
         Returns:
-            Parameters, updates, and perplexity and BLEU on the validation pairs; or, in `failed`,
-            the reason why there are no scores.
+            Parameters, precision, updates, perplexity and BLEU on the validation pairs; or, in
+            `failed`, the reason why there are no scores.
         """
         tokenizer, training, validation, texts = self._data
         set_seed(seed)
@@ -104,7 +104,11 @@ class Translation:
             eval_dataset=validation,
             processing_class=tokenizer,
         )
-        facts = {"parameters": parameter_count(model), "seed": seed}
+        facts = {
+            "parameters": parameter_count(model),
+            "seed": seed,
+            "precision": trainer.args.precision,
+        }
         try:
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
             with without_training_changes(model):

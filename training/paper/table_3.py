@@ -430,7 +430,9 @@ def figures(facts: dict[str, float]) -> list[str]:
 
 
 def product_format(facts: dict[str, object]) -> str:
-    """Return the format of the matrix products, which "auto" chooses by the processor."""
+    """Return the format of the matrix products; results without it had "auto" on that machine."""
+    if "precision" in facts:
+        return {"fp32": "float32"}.get(facts["precision"], facts["precision"])
     hardware = facts["provenance"]["hardware"]
     capable = BF16_INSTRUCTIONS.intersection(hardware.get("instructions", []))
     return "bf16" if capable or "gpu" in hardware else "float32"
