@@ -192,7 +192,7 @@ class Recipe:
     target_language: str | None = _option(None, "language to translate into, such as de", _PAIRS)
     dataset: str | None = _option(
         None,
-        "data set on the Hub: column `translation`, or a column for each language",
+        "data set on the Hub, or a folder: column `translation`, or one per language",
         _PAIRS,
         common=True,
     )
