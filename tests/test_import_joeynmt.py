@@ -285,6 +285,13 @@ def test_unsupported_settings_are_refused_with_the_reason(tmp_path, change, mess
     assert [entry.name for entry in tmp_path.iterdir()] == ["joey"]
 
 
+def test_sizes_may_be_whole_floats(tmp_path):
+    changed = settings(hidden_size=float(WIDTH), ff_size=float(INNER), dropout=0)
+    folder = save_directory(tmp_path / "joey", make_state(), changed)
+    config = import_joeynmt(folder, tmp_path / "ours").model.config
+    assert (config.d_model, config.encoder_ffn_dim, config.dropout) == (WIDTH, INNER, 0)
+
+
 def test_default_layer_norm_is_refused_where_it_differs_by_stack(tmp_path):
     """Joey then builds a pre-norm encoder without a last norm, and a post-norm decoder."""
     config = settings()

@@ -490,7 +490,7 @@ class SourceLengthLimit(StoppingCriteria):
         """Return which rows have reached their limit; the rows of a source are consecutive."""
         rows_per_source = input_ids.size(0) // self.limits.size(0)
         limits = self.limits.repeat_interleave(rows_per_source)
-        return limits <= input_ids.size(1) - 1  # type: ignore[return-value]
+        return limits <= input_ids.size(1) - 1  # type: ignore[return-value]  # a BoolTensor
 
 
 def generate_ids(

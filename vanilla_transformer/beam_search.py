@@ -229,7 +229,7 @@ def paper_beam_search(
     if config.return_dict_in_generate:
         foreign |= {name for name in _OTHER_OUTPUTS if getattr(config, name, None)}
     # As `generate` would call the model: an adapter may put a prefix in its cache.
-    prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]
+    prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]  # GenerationMixin's
     first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
     cache = first.get("past_key_values")
     if cache is not None and cache.get_seq_length():

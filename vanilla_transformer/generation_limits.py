@@ -20,7 +20,7 @@ class LimitedGenerationMixin(GenerationMixin):
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         """Record whether the call limits the length, which the next method then respects."""
-        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
+        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]  # untyped there
         own: Any = self.generation_config
         limits = [
             name
@@ -29,7 +29,7 @@ class LimitedGenerationMixin(GenerationMixin):
             # A copy of the model's own config, as pipelines pass it, sets nothing.
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
-        prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]
+        prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
         check_generation(prepared, kwargs, is_own=generation_config is None)
@@ -47,7 +47,7 @@ class LimitedGenerationMixin(GenerationMixin):
             longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
             generation_config.max_new_tokens = longest if most is None else min(most, longest)
             kwargs["has_default_max_length"] = True  # no warning about the config's max_length
-        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]
+        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
 
 
 __all__ = ["LimitedGenerationMixin"]

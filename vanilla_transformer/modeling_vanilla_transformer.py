@@ -162,7 +162,7 @@ class MultiHeadAttention(nn.Module):
         fan_in, fan_out = config.d_model, sum(part.out_features for part in parts)
         for part in parts:
             gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
-            part.init_gain = gain  # type: ignore[assignment]
+            part.init_gain = gain  # type: ignore[assignment]  # no tensor
 
     def forward(
         self,

@@ -49,8 +49,8 @@ class VanillaTransformerTranslationPipeline(Pipeline):
     tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # may be None in transformers
 
     _load_tokenizer = True  # type: ignore[assignment]  # declared as None in transformers
-    _load_processor = _load_image_processor = False  # type: ignore[assignment]
-    _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]
+    _load_processor = _load_image_processor = False  # type: ignore[assignment]  # text needs none
+    _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]  # text needs none
 
     def __call__(self, inputs: object, **kwargs: Any) -> Any:  # type: ignore[override]
         """Translate; see the class.
@@ -105,7 +105,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             "has_text": torch.tensor([bool(ids)]),
         }
 
-    def _forward(  # type: ignore[override]
+    def _forward(  # type: ignore[override]  # named arguments
         self,
         inputs: dict[str, torch.Tensor],
         *,
@@ -144,7 +144,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             "alignments": alignments,  # (B, n, T, S)
         }
 
-    def postprocess(  # type: ignore[override]
+    def postprocess(  # type: ignore[override]  # named arguments
         self,
         outputs: dict[str, torch.Tensor],
         *,

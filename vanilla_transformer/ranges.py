@@ -34,7 +34,7 @@ class Range:
         kind = numbers.Integral if self.whole else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
             return False
-        fits = value > self.least if self.above else value >= self.least  # type: ignore[operator]
+        fits = value > self.least if self.above else value >= self.least  # type: ignore[operator]  # a number by now
         return fits and (value < self.most if self.below else value <= self.most)
 
     def __str__(self) -> str:

@@ -23,9 +23,9 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "true", "PYTHONFAULTHANDLER": ""}
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
-import requests_of_all_kinds as requests  # noqa: E402
-import runs  # noqa: E402
-from processes import Started  # noqa: E402
+import requests_of_all_kinds as requests  # noqa: E402, after the paths above
+import runs  # noqa: E402, after the paths above
+from processes import Started  # noqa: E402, after the paths above
 
 # What fits into a quarter of an hour on two cores.
 _COUNTS = {"kills": 20, "launches": 2, "failing-writes": 20, "damaged": 100, "writers": 5}

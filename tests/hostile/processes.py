@@ -135,7 +135,7 @@ class Started:
             code = work()
         except SystemExit as request:
             code = request.code if isinstance(request.code, int) else 1
-        except BaseException:
+        except BaseException:  # whatever it is, the parent reads it
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError, ValueError):

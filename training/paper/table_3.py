@@ -430,7 +430,7 @@ def figures(facts: dict[str, float]) -> list[str]:
 
 
 def product_format(facts: dict[str, object]) -> str:
-    """Return the format of the matrix products; results without it had "auto" on that machine."""
+    """Return the format of the matrix products; older results name only the machine that chose."""
     if "precision" in facts:
         return {"fp32": "float32"}.get(facts["precision"], facts["precision"])
     hardware = facts["provenance"]["hardware"]

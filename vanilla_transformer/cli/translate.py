@@ -224,8 +224,7 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
     from ..data.sentence_splitting import split_sentences
     from ..storage.run_files import recipe_values
 
-    given = options.pair and vars(make_recipe({"pair": options.pair}))
-    known = given or recipe_values(directory)
+    known = vars(make_recipe({"pair": options.pair})) if options.pair else recipe_values(directory)
     source, target = (known.get(f"{side}_language") for side in _SIDES)
     if not (isinstance(source, str) and isinstance(target, str)):
         raise RequestError(
@@ -576,7 +575,7 @@ def _output(name: str | None) -> Iterator[TextIO]:
         try:
             with aside.open("w", encoding="utf-8", newline="\n") as stream:
                 yield stream
-        except BaseException:
+        except BaseException:  # an interruption too
             if aside != path and aside.stat().st_size:
                 kept = _free_name(path)
                 aside.replace(kept)

@@ -346,7 +346,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         )
         if use_cache is False:  # then `generate` gives the whole prefix each time
             return Seq2SeqLMOutput(logits=logits)
-        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)  # type: ignore[arg-type]
+        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)  # type: ignore[arg-type]  # ours, not a Cache
 
 
 class _OnnxEncoder(torch.nn.Module):

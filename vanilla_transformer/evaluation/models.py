@@ -250,7 +250,7 @@ def _negative_log_likelihood(
     if model.config.model_type == "vanilla_transformer":
         options["return_logits"] = False  # our own models need no (B, T, V) logits
     elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
-        shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]
+        shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]  # not of PreTrainedModel
         options["decoder_input_ids"] = shifted.to(device)
     with evaluation_mode(model):
         loss = model(

@@ -61,7 +61,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     if request["trust_remote_code"] or request["package"]:
         AutoModel.from_pretrained(folder, **options)
         # On the CPU, as the translations that these are compared with.
-        translator = pipeline("translate", model=folder, device="cpu", **options)  # type: ignore[call-overload]
+        translator = pipeline("translate", model=folder, device="cpu", **options)  # type: ignore[call-overload]  # a task of ours
         translations = [translator(text)[0]["translation_text"] for text in texts]
     else:
         translations = []

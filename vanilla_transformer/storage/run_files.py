@@ -1,5 +1,6 @@
 """The files of a run directory, which training writes and publishing reads."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +26,12 @@ HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is
 def recipe_values(folder: Path) -> dict[str, Any]:
     """Return the values of the recipe that trained a run or a published model, without checks.
 
-    They are empty where no file says them, or where that file is damaged: use them only for what
-    works without them.
+    If no file says them, or that file is damaged, there are none: use them only for what works
+    without them.
     """
-    try:
+    with suppress(RequestError):  # a damaged file
         if (folder / RECIPE).is_file():
             return read_yaml(folder / RECIPE)
         if (folder / METRICS).is_file():
             return read_json(folder / METRICS, keys={"recipe": dict})["recipe"]
-    except RequestError:
-        pass
     return {}

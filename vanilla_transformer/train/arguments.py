@@ -88,8 +88,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     bpe_dropout: float = field(default=Recipe.bpe_dropout)
     learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
-    lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]
-    optim: OptimizerNames | str | None = field(default=None)  # type: ignore[assignment]
+    lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
+    optim: OptimizerNames | str | None = field(default=None)  # type: ignore[assignment]  # None: Adam
     warmup_steps: float = field(default=Recipe.warmup_steps)
     adam_beta2: float = field(default=Recipe.adam_beta2)
     adam_epsilon: float = field(default=Recipe.adam_epsilon)

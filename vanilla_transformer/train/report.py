@@ -72,7 +72,7 @@ def training_facts(
 
 def parameter_count(model: torch.nn.Module) -> int:
     """Return how many parameters a model uses: without ties, nothing reads its shared table."""
-    unread = () if model.config.tie_word_embeddings else ("model.shared.weight",)  # type: ignore[union-attr]
+    unread = () if model.config.tie_word_embeddings else ("model.shared.weight",)  # type: ignore[union-attr]  # a model's config
     return sum(p.numel() for name, p in model.named_parameters() if not name.endswith(unread))
 
 

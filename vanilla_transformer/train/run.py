@@ -511,7 +511,7 @@ def _picture(name: str) -> Iterator[None]:
         yield
     except RequestError as error:
         logger.warning("%s could not be drawn (%s); the run continues without it.", name, error)
-    except Exception:
+    except Exception:  # no fault of a picture may end a training
         logger.exception("%s could not be drawn; the run continues without it.", name)
 
 

@@ -785,7 +785,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 def _text_pairs(pairs: "Sequence[tuple[str, str]] | Dataset") -> list[tuple[str, str]]:
     """Return pairs of texts, also those of a data set with the columns `source` and `target`."""
     if {"source", "target"} <= set(getattr(pairs, "column_names", None) or ()):
-        pairs = list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]
+        pairs = list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]  # a data set's columns
     found = list(pairs)
     for number, pair in enumerate(found, start=1):
         two = isinstance(pair, (tuple, list)) and len(pair) == 2

@@ -159,7 +159,7 @@ def attention_weights(
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         labels = labels.to(device)
-        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]
+        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
         with returned_attention_weights(model):
             out = model(
                 **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False

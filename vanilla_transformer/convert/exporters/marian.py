@@ -134,7 +134,7 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     _check_exportable(model)
     with torch.random.fork_rng(devices=[]):  # its random weights are overwritten
         marian = MarianMTModel(marian_config(model.config))
-    marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
+    marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]  # a wrapper's signature
     # Not strict: tied tensors come once; sinusoids and a zero final_logits_bias are left out.
     marian.load_state_dict(to_marian_tensors(model.state_dict(), model.config), strict=False)
     marian.generation_config = copy.deepcopy(model.generation_config)

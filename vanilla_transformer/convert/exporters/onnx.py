@@ -263,7 +263,7 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) ->
         for got in (whole, torch.cat(pieces, dim=1))
     )
     engine.generation_config = _bare(model.generation_config)
-    found: Tensor = engine.generate(  # type: ignore[misc, assignment]
+    found: Tensor = engine.generate(  # type: ignore[misc, assignment]  # GenerationMixin's
         sentences.source, attention_mask=sentences.mask, num_beams=1, max_new_tokens=cut
     )
     check_greedy(model, sentences, found, tolerance=TOLERANCE, name="ONNX")

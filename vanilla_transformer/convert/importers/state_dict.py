@@ -82,7 +82,8 @@ def number_setting(
 ) -> Any:
     """Return a number from another system's settings, or the default if there is none.
 
-    Of a list, which OpenNMT has for rates that change during a training, it is the first.
+    Of a list, which OpenNMT has for rates that change during a training, it is the first. Where the
+    default is whole, 6.0 becomes 6.
 
     Raises:
         ValueError: the setting is something else.
@@ -94,6 +95,8 @@ def number_setting(
         return default
     if isinstance(value, bool) or not isinstance(value, Real):
         raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.")
+    if isinstance(default, int) and isinstance(value, float) and value.is_integer():
+        return int(value)
     return value
 
 
