@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import interleave as turns
 import pytest
 from noted_turns import noting
 
-import interleave as turns
 from vanilla_transformer.convert.exporters.marian import to_marian
 
 SCRIPT = Path(__file__).parents[1] / "training/benchmarks/decoding.py"

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import bad_runs
 from test_readme import BLOCK, SMALL, run_shell
 from test_runs import own_cache  # noqa: F401, fixture
 
-import bad_runs
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
 

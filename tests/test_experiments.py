@@ -5,19 +5,19 @@ import json
 import math
 from pathlib import Path
 
+import attention
+import figures
 import numpy as np
 import pytest
+import table_3
 import torch
+from experiment import Experiment, _listed
 from safetensors.torch import load_file
 from test_readme import BLOCK
 from test_runs import own_cache  # noqa: F401, fixture
 from torch.nn import LayerNorm, RMSNorm
 
-import attention
-import figures
-import table_3
 import vanilla_transformer
-from experiment import Experiment, _listed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.errors import RequestError

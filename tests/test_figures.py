@@ -7,22 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pages import README
+from pages import README, in_clone
 
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "training/benchmarks/results"
-PAGES = sorted(
-    path
-    for pattern in (
-        "*.md",
-        "training/**/*.md",
-        "vanilla_transformer/**/*.md",
-        "model_cards/**/*.md",
-    )
-    for path in ROOT.glob(pattern)
-)
+PAGES = in_clone("*.md", "training/**/*.md", "vanilla_transformer/**/*.md", "model_cards/**/*.md")
 
 
 def load_report():

@@ -2,13 +2,12 @@
 
 import copy
 
+import gpu
 import numpy as np
 import pytest
 import torch
 from test_batch_independence import assert_same, model, search, sources  # noqa: F401, fixtures
 from test_trainer import make_trainer, tiny_model
-
-import gpu
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])]

@@ -19,7 +19,7 @@ import torch
 from card_checks import card_problems, empty_sections
 from hub_server import complaints
 from huggingface_hub import ModelCard
-from pages import README
+from pages import README, in_clone
 from published_runs import METRICS, SCORES, SENTENCES, load_here, tiny_model, write_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
@@ -49,7 +49,7 @@ TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
 CARD = {"README.md", "metrics.json", "curves.png"}
 CARD |= {f"attention-{number}.png" for number in (1, 2, 3)}
 CODE = {"configuration_vanilla_transformer.py", "loss.py", "modeling_vanilla_transformer.py"}
-COMMITTED = sorted(path.parent for path in (ROOT / "model_cards").glob("*/metrics.json"))
+COMMITTED = [path.parent for path in in_clone("model_cards/*/metrics.json")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import README
+from pages import README, in_clone
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
@@ -268,10 +268,8 @@ def commands(text):
 
 
 PAGES = [
-    *ROOT.glob("*.md"),
-    *ROOT.glob("training/**/*.md"),
-    *ROOT.glob("training/recipes/*.yaml"),
-    *ROOT.glob("vanilla_transformer/**/*.md"),
+    *in_clone("*.md", "training/**/*.md", "vanilla_transformer/**/*.md"),
+    *in_clone("training/recipes/*.yaml"),
     *(ROOT / name for name in ("model_cards/README.md", "tests/README.md")),
 ]
 
@@ -409,7 +407,7 @@ def test_every_link_on_the_pages_resolves():
 
 
 def test_every_remote_code_example_pins_a_revision():
-    pages = [path for path in ROOT.rglob("*.md") if path.relative_to(ROOT).parts[0][0] != "."]
+    pages = in_clone("**/*.md")
     blocks = [block for page in pages for _, _, _, block in BLOCK.findall(page.read_text("utf-8"))]
     trusting = [block for block in blocks if "trust_remote_code" in block]
     assert len(trusting) >= 2

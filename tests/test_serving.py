@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import serving
 import torch
+from interleave import Answer
 from test_engines import SENTENCES, require, save
 
-import serving
-from interleave import Answer
 from vanilla_transformer import translate
 from vanilla_transformer.recipes.pairs import TextPairs
 from vanilla_transformer.recipes.recipe import make_recipe

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-import torch
-
 import table_1
+import torch
 from experiment import Experiment
+
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 
 

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from test_table_1 import run_tiny
-
 import table_2
+from test_table_1 import run_tiny
 
 TWO_PROCESSES = {  # stand-in for the measurement by two gloo processes, which the slow test runs
     "alone": 0.1,

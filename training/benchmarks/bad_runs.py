@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from report import write_results
+
 from vanilla_transformer.batch_translation import translate
 from vanilla_transformer.data.cldr.pairs import generate_pairs
 from vanilla_transformer.recipes.recipe import load_recipe

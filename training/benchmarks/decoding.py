@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
 from interleave import Answer, processes, take_turns
 from report import file_and_title, has_bf16, write_results
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
 from interleave import Answer, processes, take_turns
 from report import write_results
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
 from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.readers import read_pairs

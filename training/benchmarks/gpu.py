@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-
 from training import CONTENDERS, SIZES, Size, make_trainer
+
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerFast
-
 from interleave import peak_mib
 from report import write_results
+from transformers import PreTrainedTokenizerFast
+
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.cldr.pairs import generate_pairs

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-
 from engines import WARM_UP, table
 from interleave import processes, take_turns
 from report import write_results
+
 from vanilla_transformer.cli import main as command_line
 from vanilla_transformer.train.evaluating import recipe_and_test_sets
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import GenerationConfig
-
 from engines import EARLY, Contender, exported, translator
 from interleave import Answer, processes, take_turns
 from report import write_results
+from transformers import GenerationConfig
+
 from vanilla_transformer.data.readers import read_pairs
 from vanilla_transformer.evaluation import bleu_score
 from vanilla_transformer.storage.reading import read_json

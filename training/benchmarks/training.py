@@ -26,6 +26,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from interleave import peak_mib
+from report import file_and_title, has_bf16, write_results
 from torch import nn
 from transformers import (
     BartConfig,
@@ -39,8 +41,6 @@ from transformers import (
     TrainerCallback,
 )
 
-from interleave import peak_mib
-from report import file_and_title, has_bf16, write_results
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.cldr.pairs import generate_pairs

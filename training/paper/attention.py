@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
+from experiment import Rows, Settings, Table
+from small_model import TranslationExperiment
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from experiment import Rows, Settings, Table
-from small_model import TranslationExperiment
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import (
     MultiHeadAttention,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from experiment import Experiment, Rows, Settings, Table
+
 from vanilla_transformer.recipes.pairs import named_files
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS

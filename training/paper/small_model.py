@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
+from experiment import Experiment, Settings
 from transformers import set_seed
 
-from experiment import Experiment, Settings
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
 from vanilla_transformer.errors import NotFiniteError

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from experiment import Experiment, Rows, Settings, Table
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,7 +25,6 @@ from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from experiment import Experiment, Rows, Settings, Table
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention
 from vanilla_transformer.visualization.figure import new_figure, tidy

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from experiment import Experiment, Rows, Settings, Table
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiment import Experiment, Rows, Settings, Table
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.cldr.pairs import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs

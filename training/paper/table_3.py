@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from attention import attend_by
+from experiment import Rows, Settings, Table
+from small_model import TranslationExperiment
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from attention import attend_by
-from experiment import Rows, Settings, Table
-from small_model import TranslationExperiment
 from vanilla_transformer import (
     PRESETS,
     VanillaTransformerConfig,

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from datasets import Dataset
-from transformers import set_seed
-
 from experiment import Experiment, Rows, Settings, Table
+from transformers import set_seed
 from trees import Tree, attach, brackets, compare, f1, linearise, phrases, punctuation, read_trees
+
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import length_sorted_batches, pad_ids
 from vanilla_transformer.beam_search import beam_search
