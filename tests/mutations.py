@@ -60,7 +60,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)",
+        "mask = create_causal_mask(self.config, x, attention_mask, own_cache)",
         "mask = create_bidirectional_mask(self.config, x, attention_mask)",
         "test_paper.py::test_decoder_positions_see_themselves_and_earlier_ones_only",
     ),
@@ -228,8 +228,8 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "memory_mask, **place, **kwargs)",
-        "memory_mask, **kwargs)",
+        "else (cache, index)",
+        "else (cache, 0)",
         "test_changed_models.py::test_every_decoder_follows_changed_stacks[share_a_layer]",
     ),
     Mutation(
@@ -305,7 +305,7 @@ MUTATIONS = [
     # The paper's beam search (Section 6.1).
     Mutation(
         "beam_search.py",
-        "if cache is not None and cache.get_seq_length():",
+        "if any(cache is not None and cache.get_seq_length() for cache in caches):",
         "if False:",
         "test_beam_search.py::test_learned_prompts_are_left_to_generate",
     ),
@@ -671,6 +671,18 @@ MUTATIONS = [
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
     # Arguments of a model's calls.
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "        check_read(kwargs, attend)\n",
+        "",
+        "test_modeling.py::test_an_argument_that_nothing_reads_is_refused_by_name",
+    ),
+    Mutation(
+        "generation_limits.py",
+        "[found for found in given if found.get_seq_length()] or given[:1]",
+        "given[:1]",
+        "test_modeling.py::test_of_two_caches_the_filled_one_counts",
+    ),
     Mutation(
         "input_checks.py",
         "not ((mask == 0) | (mask == 1)).all()",

@@ -31,6 +31,7 @@ from vanilla_transformer.beam_search import (
 )
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
+from vanilla_transformer.generation_limits import CACHE
 
 
 @pytest.fixture(scope="module")
@@ -607,12 +608,16 @@ def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
         model.generate(batch[0], custom_generate=paper_beam_search, **options)
 
 
-def test_generate_refuses_keys_and_values_that_the_search_would_drop(model, batch):
+def test_generate_refuses_inputs_that_the_search_would_drop(model, batch):
     ids, mask = batch
-    cache = model(ids, mask, decoder_input_ids=torch.full((7, 1), START)).past_key_values
+    cache = model(ids, mask, decoder_input_ids=torch.full((7, 1), START)).get(CACHE)
     options = {"attention_mask": mask, "decoder_input_ids": torch.tensor([[START, 9]] * 7)}
-    with pytest.raises(ValueError, match=r"Got past_key_values .*, which the paper's search"):
-        model.generate(ids, past_key_values=cache, custom_generate=paper_beam_search, **options)
+    with pytest.raises(ValueError, match=r"Got a cache .*, which the paper's search"):
+        model.generate(ids, **{CACHE: cache}, custom_generate=paper_beam_search, **options)
+    embeds = model.get_input_embeddings()(options["decoder_input_ids"])
+    options = {"attention_mask": mask, "decoder_inputs_embeds": embeds}
+    with pytest.raises(ValueError, match=r"Got decoder_inputs_embeds, which the paper's search"):
+        model.generate(ids, custom_generate=paper_beam_search, **options)
 
 
 def test_learned_prompts_are_left_to_generate(model, batch):
@@ -623,7 +628,7 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     with pytest.raises(ValueError, match="puts a prompt before the text"):
         beam_search(adapted, ids, mask)
     options = {"input_ids": ids, "attention_mask": mask, "num_beams": 1}
-    with pytest.raises(ValueError, match=r"Got past_key_values .*, which the paper's search"):
+    with pytest.raises(ValueError, match=r"Got a cache .*, which the paper's search"):
         adapted.generate(custom_generate=paper_beam_search, **options)
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
     assert torch.equal(found, adapted.generate(max_new_tokens=6, **options))

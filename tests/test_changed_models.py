@@ -171,16 +171,14 @@ class Subclass(MultiHeadAttention):
 
 def subclass_attention(model, patch):
     layer = model.model.decoder.layers[0]
-    other = Subclass(
-        model.config, layer.cross_attn.num_heads, is_cross=True, layer_idx=layer.self_attn.layer_idx
-    ).double()
+    other = Subclass(model.config, layer.cross_attn.num_heads, is_cross=True).double()
     other.load_state_dict(layer.cross_attn.state_dict())
     layer.cross_attn = other.eval()
 
 
 class PreviousLayer(DecoderLayer):
-    def forward(self, x, mask, memory, memory_mask, past_key_values, output_attentions=None):
-        return super().forward(x, mask, memory, memory_mask, past_key_values=past_key_values) - x
+    def forward(self, x, mask, memory, memory_mask, past, output_attentions=None):
+        return super().forward(x, mask, memory, memory_mask, past=past) - x
 
 
 def subclass_a_layer(model, patch):

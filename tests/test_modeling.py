@@ -4,6 +4,7 @@ test_paper.py tests what the model computes; these tests check that every way gi
 """
 
 import copy
+import functools
 import math
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     AutoModel,
     AutoModelForSeq2SeqLM,
     DynamicCache,
@@ -18,6 +21,8 @@ from transformers import (
     GenerationConfig,
     StaticCache,
 )
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -25,10 +30,12 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.generation_limits import CACHE
 from vanilla_transformer.modeling_vanilla_transformer import (
     Decoder,
     Encoder,
     MultiHeadAttention,
+    eager_attention_forward,
     sinusoids,
 )
 
@@ -236,6 +243,38 @@ def test_ways_to_generate_give_the_same(reverser, num_beams, way):
     expected = model.generate(**inputs, num_beams=num_beams)
     found = model.generate(**inputs, num_beams=num_beams, **WAYS[way])
     assert torch.equal(getattr(found, "sequences", found), expected)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+@pytest.mark.parametrize("part", ["whole", "model"])
+def test_a_cache_may_have_either_name(name, part):
+    model = tiny_model()
+    model = model if part == "whole" else model.model
+    inputs = batch()
+    target = inputs.pop("decoder_input_ids")
+    first = model(**inputs, decoder_input_ids=target[:, :3], use_cache=True)
+    assert first.get(CACHE).get_seq_length() == 3
+    second = model(**inputs, decoder_input_ids=target[:, 3:], **{name: first.get(CACHE)})
+    full = model(**inputs, decoder_input_ids=target)
+    assert_close(second[0], full[0][:, 3:])
+
+
+def test_of_two_caches_the_filled_one_counts():
+    model, inputs = tiny_model(), batch()
+    target = inputs.pop("decoder_input_ids")
+    last = {**inputs, "decoder_input_ids": target[:, 4:], "use_cache": True}
+    for names in (("cache", "past_key_values"), ("past_key_values", "cache")):
+        first = model(**inputs, decoder_input_ids=target[:, :4], use_cache=True).get(CACHE)
+        empty = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        step = model(**last, **dict(zip(names, (first, empty), strict=True)))
+        assert_close(step.logits, model(**inputs, decoder_input_ids=target).logits[:, 4:])
+        assert step.get(CACHE) is first
+    with pytest.raises(RequestError, match="two filled caches"):
+        model(
+            **last,
+            cache=first,
+            past_key_values=EncoderDecoderCache(first.self_attention_cache, empty),
+        )
 
 
 def test_generation_continues_from_a_cache(reverser):
@@ -804,6 +843,76 @@ WRONG_MASKS = {
     "infinite": lambda mask: torch.zeros(mask.shape).masked_fill(mask == 0, -math.inf),
     "not a number": lambda mask: mask * math.nan,
 }
+
+
+def every_forward(model):
+    """Return the model and its parts that take any keyword, each with its own inputs."""
+    inputs, ids = batch(padded=False), batch(padded=False)["input_ids"]
+    x = torch.randn(len(ids), 5, model.config.d_model)
+    memory = {"encoder_hidden_states": x}
+    attention = model.model.decoder.layers[0].self_attn
+    return [
+        (model, inputs),
+        (model.model, inputs),
+        (model.get_encoder(), {"input_ids": ids}),
+        (model.get_decoder(), {"input_ids": ids, **memory}),
+        (functools.partial(attention, x), {}),
+    ]
+
+
+# Names that the types of transformers know, or that none does.
+NOT_READ = ["position_ids", "cu_seq_lens_q", "logits_to_keep", "token_type_ids", "cash", "memory"]
+NOT_READ += ["layer", "layer_idx"]
+
+
+@implementations
+@pytest.mark.parametrize("name", NOT_READ)
+def test_an_argument_that_nothing_reads_is_refused_by_name(name, attention):
+    for module, inputs in every_forward(tiny_model(attention=attention)):
+        module(**inputs)
+        with pytest.raises(RequestError, match=rf"Got {name}, which neither .*; leave it out"):
+            module(**inputs, **{name: torch.ones(3, 5)})
+
+
+def test_a_cache_that_a_later_transformers_renames_fails_loudly(reverser, monkeypatch):
+    model, inputs, _ = reverser
+    prepare = model.prepare_inputs_for_generation
+
+    def renamed(*args, **kwargs):
+        prepared = prepare(*args, **kwargs)
+        return {("memory" if name == CACHE else name): value for name, value in prepared.items()}
+
+    monkeypatch.setattr(model, "prepare_inputs_for_generation", renamed)
+    with pytest.raises(RequestError, match=r"Got memory, .*transformers .* older version"):
+        model.generate(**inputs)
+
+
+@pytest.mark.parametrize("way", ["by signature", "by name"])
+def test_options_that_the_attention_function_reads_reach_it(way):
+    def by_signature(module, query, key, value, mask, scaling, heat=1.0, **kwargs):
+        return eager_attention_forward(module, query, key, value, mask, scaling / heat, **kwargs)
+
+    def by_name(module, query, key, value, mask, scaling, **kwargs):
+        heat = kwargs.pop("heat", 1.0)
+        return eager_attention_forward(module, query, key, value, mask, scaling / heat, **kwargs)
+
+    name = f"heated {way}"
+    AttentionInterface.register(name, by_signature if way == "by signature" else by_name)
+    AttentionMaskInterface.register(name, eager_mask)
+    try:
+        model = tiny_model(attention=name)
+        assert_close(model(**batch()).logits, tiny_model()(**batch()).logits)
+        heated = model(**batch(), heat=4.0).logits
+        expected = tiny_model()
+        for module in expected.modules():
+            if isinstance(module, MultiHeadAttention):
+                module.scaling /= 4
+        assert_close(heated, expected(**batch()).logits)
+        with pytest.raises(RequestError, match="Got heart, which neither"):
+            model(**batch(), heart=4.0)
+    finally:
+        ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name)
+        ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name)
 
 
 @pytest.mark.parametrize("wrong", WRONG_IDS)

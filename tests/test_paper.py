@@ -125,7 +125,7 @@ def test_decoder_layer_has_three_sublayers_with_cross_attention_in_the_middle():
     layer = tiny_model().model.decoder.layers[0]
     x, memory = torch.randn(2, 5, 16).double(), torch.randn(2, 7, 16).double()
     y = layer_norm(x + layer.self_attn(x)[0], layer.self_attn_norm)
-    y = layer_norm(y + layer.cross_attn(y, memory=memory)[0], layer.cross_attn_norm)
+    y = layer_norm(y + layer.cross_attn(y, None, memory)[0], layer.cross_attn_norm)
     y = layer_norm(y + feed_forward(y, layer.feed_forward), layer.feed_forward_norm)
     assert_close(layer(x, None, memory, None), y)
 
@@ -254,7 +254,7 @@ def test_multi_head_attention_is_h_heads_on_slices(attention, widths):
     module = tiny_attention(attention=attention, is_cross=True, **widths)
     assert (module.d_k, module.d_v) == (widths.get("d_k", 4), widths.get("d_v", 4))
     x, memory = torch.randn(2, 3, 16).double(), torch.randn(2, 5, 16).double()
-    out = module(x, memory=memory)[0]
+    out = module(x, None, memory)[0]
     for b in range(2):
         assert_close(out[b], heads_by_slices(module, x[b], memory[b]))
 
@@ -288,7 +288,7 @@ def test_each_attention_has_the_right_queries_keys_and_mask():
     assert decoder.self_attn.is_causal
     assert not decoder.cross_attn.is_causal
     assert_close(encoder.self_attn(x)[0][0], heads_by_slices(encoder.self_attn, x[0], x[0]))
-    crossed = decoder.cross_attn(x, memory=memory)[0][0]
+    crossed = decoder.cross_attn(x, None, memory)[0][0]
     assert_close(crossed, heads_by_slices(decoder.cross_attn, x[0], memory[0]))
     # The decoder's own mask, through the whole stack: its first layer attends to the past.
     seen = {}

@@ -164,7 +164,7 @@ def test_encoder_layer_equals_torch(norm_first, attention):
 def test_decoder_layer_equals_torch(norm_first, attention):
     torch.manual_seed(0)
     config = make_config(norm_first=norm_first, attn_implementation=attention)
-    layer = perturb(DecoderLayer(config, layer_idx=0))
+    layer = perturb(DecoderLayer(config))
     reference = torch_layer(layer, config, nn.TransformerDecoderLayer, heads=4, ffn_dim=28)
     x, memory = torch.randn(3, 7, 24), torch.randn(3, 9, 24)
     inputs_ours = [tensor.clone().requires_grad_() for tensor in (x, memory)]

@@ -24,7 +24,7 @@ HUB = {
     "configuration_vanilla_transformer": {"errors", "ranges"},
     "input_checks": {"errors"},
     "loss": {"errors"},
-    "generation_limits": {"input_checks", "ranges"},
+    "generation_limits": {"errors", "input_checks", "ranges"},
     "modeling_vanilla_transformer": {
         "configuration_vanilla_transformer",
         "errors",
@@ -32,7 +32,13 @@ HUB = {
         "input_checks",
         "loss",
     },
-    "beam_search": {"errors", "input_checks", "modeling_vanilla_transformer", "ranges"},
+    "beam_search": {
+        "errors",
+        "generation_limits",
+        "input_checks",
+        "modeling_vanilla_transformer",
+        "ranges",
+    },
     "target_tokenizer": {"beam_search", "errors"},
     "batch_translation": {
         "beam_search",

@@ -48,7 +48,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
-from .input_checks import check_ends, check_mask
+from .generation_limits import CACHE
+from .input_checks import READ_ON_THE_WAY, check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
 
@@ -231,9 +232,10 @@ def paper_beam_search(
     # As `generate` would call the model: an adapter may put a prefix in its cache.
     prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]  # GenerationMixin's
     first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
-    cache = first.get("past_key_values")
-    if cache is not None and cache.get_seq_length():
-        foreign |= {"past_key_values (keys and values of earlier tokens)"}
+    foreign |= first.keys() - READ_ON_THE_WAY - _OF_THE_MODEL
+    caches = [first.get(name) for name in ("cache", "past_key_values")]
+    if any(cache is not None and cache.get_seq_length() for cache in caches):
+        foreign |= {"a cache (keys and values of earlier tokens)"}
     if foreign:
         raise RequestError(
             f"Got {', '.join(sorted(foreign))}, which the paper's search does not have; leave them "
@@ -282,6 +284,11 @@ _OTHER_SEARCHES = (
     "prompt_lookup_num_tokens",
     "dola_layers",
 )
+# Arguments that `generate` would hand to the model, and that this search reads.
+_OF_THE_MODEL = {
+    *("attention_mask", "encoder_outputs", "decoder_input_ids", "decoder_attention_mask"),
+    *("cache", "past_key_values"),
+}
 _OTHER_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -622,7 +629,7 @@ class ModelDecoder:
             **source,
             attention_mask=mask,
             decoder_input_ids=tokens.view(-1, 1),
-            past_key_values=self.cache,
+            cache=self.cache,
             use_cache=True,
             return_dict=True,
             **wanted,
@@ -633,7 +640,7 @@ class ModelDecoder:
         if self.cache is None:
             states = BaseModelOutput(outputs.encoder_last_hidden_state)
             self.inputs = self.inputs._replace(encoder_outputs=states)
-        self.cache, self.cached = outputs.past_key_values, torch.arange(batch, device=mask.device)
+        self.cache, self.cached = outputs[CACHE], torch.arange(batch, device=mask.device)
         self.rows, self.width = self.rows + width, width
         return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""`generate` of transformers with the paper's limit on the length, source + 50 (Section 6.1).
+"""`generate` of transformers: its cache, and the paper's limit on the length (Section 6.1).
 
 Only a limit that the call sets replaces it. The trainer of transformers writes 20, its default,
 into the `max_length` of the model's own generation config; that must not cut translations short.
@@ -7,10 +7,44 @@ into the `max_length` of the model's own generation config; that must not cut tr
 
 from typing import Any
 
-from transformers import GenerationConfig, GenerationMixin
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig, GenerationMixin
+from transformers.modeling_outputs import Seq2SeqLMOutput
 
+from .errors import RequestError
 from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
+
+# What an output calls the cache; transformers 5.24 renamed it.
+CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
+
+
+def one_cache(
+    cache: Cache | None, past_key_values: Cache | None, *, make: bool | None = False
+) -> EncoderDecoderCache | None:
+    """Return the cache, given by one of its two names, or both: PEFT uses the older one.
+
+    A learned prompt of PEFT comes as filled `past_key_values`, beside the empty `cache` that
+    `generate` made.
+
+    Args:
+        cache: Keys and values of earlier positions, of the target alone or of the source too.
+        past_key_values: The same.
+        make: Whether to make a cache if none is given.
+
+    Raises:
+        ValueError: Two different caches hold something.
+    """
+    given = [found for found in (cache, past_key_values) if found is not None]
+    if len(given) == 2 and given[0] is not given[1]:
+        given = [found for found in given if found.get_seq_length()] or given[:1]
+        if len(given) == 2:
+            raise RequestError("Got two filled caches, cache and past_key_values; give one.")
+    if not given:
+        return EncoderDecoderCache(DynamicCache(), DynamicCache()) if make else None
+    (found, *_) = given
+    if isinstance(found, EncoderDecoderCache):
+        return found
+    return EncoderDecoderCache(found, DynamicCache())
 
 
 class LimitedGenerationMixin(GenerationMixin):
@@ -50,4 +84,4 @@ class LimitedGenerationMixin(GenerationMixin):
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
 
 
-__all__ = ["LimitedGenerationMixin"]
+__all__ = ["CACHE", "LimitedGenerationMixin", "one_cache"]

@@ -1,21 +1,46 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """Checks of a model's inputs: errors that say what was got and what is allowed.
 
-Types and shapes are always checked. Values are checked on a CPU only, since reading them would
-stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Only
-`check_generation` reads a mask on any device, once in a call of `generate`. Nothing is checked
-while a graph is traced.
+Names, types and shapes are always checked. Values are checked on a CPU only, since reading them
+would stall any other device; on other devices, a mask counts as 1 wherever it is not 0. Only
+`check_generation` reads a mask on any device, once in a call of `generate`. Types, shapes and
+values are not checked while a graph is traced.
 
 Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import GenerationConfig, __version__
 
 from .errors import RequestError
+
+# Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
+READ_ON_THE_WAY = {"output_attentions", "output_hidden_states", "use_cache", "num_items_in_batch"}
+
+
+def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
+    """Refuse arguments of a forward that nothing on the way to the attention has read.
+
+    Args:
+        names: Names of the arguments that are left.
+        reader: The attention function. It reads its parameters, and what it looks up by name.
+    """
+    unread = [name for name in names if name not in READ_ON_THE_WAY]
+    if not unread:
+        return
+    code = getattr(inspect.unwrap(reader), "__code__", None)
+    read = {*inspect.signature(reader).parameters, *(code.co_consts if code else ())}
+    unread = [name for name in unread if name not in read]
+    if unread:
+        raise RequestError(
+            f"Got {', '.join(unread)}, which neither the model nor its attention, "
+            f"{getattr(reader, '__name__', reader)}, reads; leave it out. If you did not give it, "
+            f"transformers {__version__} did: then install an older version, which this code knows."
+        )
 
 
 def check_one_input(ids: Tensor | None, embeds: Tensor | None, name: str) -> None:
@@ -146,10 +171,12 @@ def _is_traced() -> bool:
 
 
 __all__ = [
+    "READ_ON_THE_WAY",
     "check_ends",
     "check_generation",
     "check_ids",
     "check_mask",
     "check_one_input",
+    "check_read",
     "check_states",
 ]

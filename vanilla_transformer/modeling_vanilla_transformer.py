@@ -11,11 +11,11 @@ the layers' masks are described at Eq. 1. The memory is the encoder's output.
 
 import math
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers import Cache, EncoderDecoderCache, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -23,14 +23,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
-from .generation_limits import LimitedGenerationMixin
-from .input_checks import check_ids, check_mask, check_one_input, check_states
+from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
+from .input_checks import check_ids, check_mask, check_one_input, check_read, check_states
 from .loss import is_only_weight, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -40,13 +40,12 @@ class Layer(GradientCheckpointingLayer):
     """What the layers of both stacks share: self-attention, feed-forward, residual connections."""
 
     def __init__(
-        self, config: VanillaTransformerConfig, heads: int, ffn_dim: int, layer_idx: int | None
+        self, config: VanillaTransformerConfig, heads: int, ffn_dim: int, *, is_causal: bool
     ) -> None:
         super().__init__()
-        self.norm_first, self.layer_idx = config.norm_first, layer_idx
+        self.norm_first = config.norm_first
         self.dropout = nn.Dropout(config.dropout)  # Section 5.4
-        causal = layer_idx is not None
-        self.self_attn = MultiHeadAttention(config, heads, is_causal=causal, layer_idx=layer_idx)
+        self.self_attn = MultiHeadAttention(config, heads, is_causal=is_causal)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = PositionwiseFeedForward(config, ffn_dim)
         self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
@@ -64,9 +63,10 @@ class EncoderLayer(Layer):
     """One encoder layer: self-attention, then the feed-forward network."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config, config.encoder_attention_heads, config.encoder_ffn_dim, None)
+        heads = config.encoder_attention_heads
+        super().__init__(config, heads, config.encoder_ffn_dim, is_causal=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None, **kwargs: object) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, /, **kwargs: object) -> Tensor:
         """Map the source's states, (B, S, d); the mask is (B, 1, S, S) or None."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
@@ -75,10 +75,10 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """One decoder layer: masked self-attention, attention to the encoder, feed-forward."""
 
-    def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
+    def __init__(self, config: VanillaTransformerConfig) -> None:
         heads = config.decoder_attention_heads
-        super().__init__(config, heads, config.decoder_ffn_dim, layer_idx)
-        self.cross_attn = MultiHeadAttention(config, heads, is_cross=True, layer_idx=layer_idx)
+        super().__init__(config, heads, config.decoder_ffn_dim, is_causal=True)
+        self.cross_attn = MultiHeadAttention(config, heads, is_cross=True)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def forward(
@@ -87,6 +87,7 @@ class DecoderLayer(Layer):
         mask: Tensor | None,
         memory: Tensor,
         memory_mask: Tensor | None,
+        /,
         **kwargs: object,
     ) -> Tensor:
         """Map the target's states, (B, T, d), attending to the memory, (B, S, d), under masks."""
@@ -142,7 +143,6 @@ class MultiHeadAttention(nn.Module):
         *,
         is_causal: bool = False,
         is_cross: bool = False,
-        layer_idx: int | None = None,
     ) -> None:
         super().__init__()
         self.config, self.num_heads = config, num_heads
@@ -150,7 +150,6 @@ class MultiHeadAttention(nn.Module):
         self.scaling = self.d_k**-0.5  # of one head's d_k, not of d_model
         self.attention_dropout = config.attention_dropout
         self.is_causal, self.is_cross = is_causal, is_cross  # implementations read is_causal
-        self.layer_idx = layer_idx  # this layer's place in the cache
         # Deviation: with biases, as in the authors' code; the paper's projections have none.
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^Q of all heads
         self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^K
@@ -169,36 +168,37 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         attention_mask: Tensor | None = None,
         memory: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        layer_idx: int | None = None,  # place in the cache, if not the one it was made with
-        **kwargs: object,
+        /,
+        past: tuple[EncoderDecoderCache, int] | None = None,  # the cache, this layer's index in it
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute Concat(head_1, ..., head_h) W^O.
 
         x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d), where the
         mask, (B, 1, T or 1, L), allows it. Returns the output, (B, T, d), and the weights,
-        (B, h, T, L), if the implementation has them.
+        (B, h, T, L), if the implementation has them. Raises ValueError for kwargs it does not read.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
         attended = memory if self.is_cross else x
-        key, value = self.keys_and_values(attended, past_key_values, layer_idx)
+        key, value = self.keys_and_values(attended, past)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
+        check_read(kwargs, attend)
         dropout = self.attention_dropout if self.training else 0.0
-        kwargs |= {"scaling": self.scaling, "dropout": dropout}
-        heads, weights = attend(self, query, key, value, attention_mask, **kwargs)  # (B, T, h, d_v)
-        return self.out_proj(heads.flatten(2)), weights
+        options = {"scaling": self.scaling, "dropout": dropout, **kwargs}
+        heads, weights = attend(self, query, key, value, attention_mask, **options)
+        return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 
     def split_heads(self, x: Tensor, head_dim: int) -> Tensor:
         """(B, L, h * head_dim) -> (B, h, L, head_dim): each head is a slice of the projection."""
         return x.view(*x.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def keys_and_values(
-        self, attended: Tensor | None, cache: Any, layer_idx: int | None = None
+        self, attended: Tensor | None, past: tuple[Any, int] | None
     ) -> tuple[Tensor, Tensor]:
         """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache, from new positions only."""
-        layer = self.layer_idx if layer_idx is None else layer_idx
+        cache, layer = past or (None, 0)
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
             return cached.keys, cached.values
@@ -299,7 +299,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     config: VanillaTransformerConfig
     base_model_prefix = "model"
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["cache", "past_key_values"]
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
     supports_gradient_checkpointing = _supports_attention_backend = _can_compile_fullgraph = True
 
@@ -398,7 +398,7 @@ class Decoder(Stack):
     }
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        layers: list[Layer] = [DecoderLayer(config, i) for i in range(config.decoder_layers)]
+        layers: list[Layer] = [DecoderLayer(config) for _ in range(config.decoder_layers)]
         super().__init__(config, config.target_vocab_size, layers)
 
     @merge_with_config_defaults
@@ -409,37 +409,33 @@ class Decoder(Stack):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: object,
     ) -> DecoderOutput:
         """Decode target ids shifted right, (B, T); with a cache, only the new ones.
 
         Each position sees the ones before it, under a mask, (B, past + T), and the encoder's
         output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
-        (B, T, d), and `past_key_values`; kwargs can ask for `attentions`, `hidden_states`.
+        (B, T, d), and the cache; kwargs can ask for `attentions`, `hidden_states`.
         """
         if encoder_hidden_states is None:
             raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        elif past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        own_cache = past_key_values.self_attention_cache if past_key_values is not None else None
+        cache = one_cache(cache, past_key_values, make=use_cache)
+        own_cache = cache.self_attention_cache if cache is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
-        mask = create_causal_mask(self.config, x, attention_mask, past_key_values=own_cache)
+        mask = create_causal_mask(self.config, x, attention_mask, own_cache)
         memory, source_mask = encoder_hidden_states, encoder_attention_mask
         check_states(memory, self.config.d_model, "Decoder encoder_hidden_states", rows=x.size(0))
         check_mask(source_mask, memory.size(0), memory.size(1), "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
-        kwargs["past_key_values"] = past_key_values
         for index, layer in enumerate(self.layers):
-            # If users share layers or leave some out, a layer's own place in the cache is wrong.
-            place = {} if getattr(layer, "layer_idx", index) == index else {"layer_idx": index}
-            x = layer(x, mask, memory, memory_mask, **place, **kwargs)
-        return DecoderOutput(last_hidden_state=self.norm(x), past_key_values=past_key_values)
+            past = None if cache is None else (cache, index)
+            x = layer(x, mask, memory, memory_mask, past=past, **kwargs)
+        return DecoderOutput(self.norm(x), cache)  # by position: the cache has two names
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
@@ -479,11 +475,12 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """Run both stacks; arguments as in `VanillaTransformerForConditionalGeneration`.
 
@@ -502,18 +499,18 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=one_cache(cache, past_key_values),
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=outputs.last_hidden_state,
-            past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
             **{f"encoder_{n}": encoder_outputs.get(n) for n in BaseModelOutput.__annotations__},
+            **{CACHE: outputs.get(CACHE)},
         )
 
 
@@ -543,7 +540,7 @@ class VanillaTransformerForConditionalGeneration(
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
@@ -551,6 +548,7 @@ class VanillaTransformerForConditionalGeneration(
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         return_dict: bool | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Return next-token logits, and the loss if there are labels.
@@ -561,16 +559,17 @@ class VanillaTransformerForConditionalGeneration(
             decoder_input_ids: Target ids shifted right, (B, T); made from the labels if absent.
             decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
             encoder_outputs: The encoder's output for this source, if it is known already.
-            past_key_values: Keys and values of earlier target positions.
+            cache: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
             labels: Gold target ids, not shifted, (B, T), -100 where there is none.
-            use_cache: Return `past_key_values` for the next step; never with labels.
+            use_cache: Return the cache for the next step; never with labels.
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels in the whole update, if more than in this batch.
             return_dict: False: return a tuple.
-            **kwargs: `output_attentions`, `output_hidden_states`, and options of the attention.
+            past_key_values: What transformers before 5.24 call the cache.
+            **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
 
         Returns:
             `logits`, (B, T, V), and `loss` in nats per label: smoothed in training mode, plain in
@@ -587,7 +586,7 @@ class VanillaTransformerForConditionalGeneration(
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=one_cache(cache, past_key_values),
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,

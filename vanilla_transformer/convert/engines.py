@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..batch_translation import SourceLengthLimit, pad_ids
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER
 from ..errors import RequestError
+from ..generation_limits import CACHE
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..storage.reading import read_json
 from ..storage.saved_model import read_config, read_generation_config
@@ -331,22 +332,23 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         attention_mask: Tensor,
         decoder_input_ids: Tensor,
         encoder_outputs: BaseModelOutput | None = None,
-        past_key_values: object = None,
+        cache: object = None,
         use_cache: bool | None = None,
-        **kwargs: object,
+        past_key_values: object = None,
+        return_dict: bool | None = None,
     ) -> Seq2SeqLMOutput:
         """Return next-token logits, (B, T, V), as the model does; `generate` calls this."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        cache = past_key_values if isinstance(past_key_values, _OnnxCache) else None
-        if cache is None:
+        cache = past_key_values if cache is None else cache
+        if not isinstance(cache, _OnnxCache):
             cache = _OnnxCache(encoder_outputs["source_keys"], encoder_outputs["source_values"])
         logits, cache.target = self.decode(
             decoder_input_ids, attention_mask, cache.source, cache.target
         )
         if use_cache is False:  # then `generate` gives the whole prefix each time
             return Seq2SeqLMOutput(logits=logits)
-        return Seq2SeqLMOutput(logits=logits, past_key_values=cache)  # type: ignore[arg-type]  # ours, not a Cache
+        return Seq2SeqLMOutput(logits=logits, **{CACHE: cache})  # type: ignore[arg-type]  # ours, not a Cache
 
 
 class _OnnxEncoder(torch.nn.Module):
@@ -359,7 +361,13 @@ class _OnnxEncoder(torch.nn.Module):
         self.engine = [engine]  # in a list, or each would be a submodule of the other
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, **kwargs: object
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        *,
+        output_attentions: bool | None = None,  # these three are always given by `generate`
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
     ) -> "_OnnxEncoderOutput":
         states, *source = self.engine[0].encode(input_ids, attention_mask)
         # One tensor each, so that `generate` can repeat them for every beam.

@@ -79,8 +79,8 @@ class DecoderGraph(nn.Module):
         mask = _additive(~later[None])
         memory_mask = _additive(encoder_attention_mask)
         cache = GraphCache(source, past)
-        for layer in self.decoder.layers:
-            x = layer(x, mask, None, memory_mask, past_key_values=cache)
+        for index, layer in enumerate(self.decoder.layers):
+            x = layer(x, mask, None, memory_mask, past=(cache, index))
         # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
         # transposed copy as well.
         logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)
