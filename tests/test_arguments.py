@@ -8,12 +8,7 @@ import pickle
 import pytest
 import torch
 from test_trainer import copy_task, make_trainer, tiny_model
-from transformers import (
-    HfArgumentParser,
-    ProgressCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer.train.arguments import (
     UNUSED,
@@ -312,15 +307,6 @@ def test_data_seed_decides_the_order_of_batches(tmp_path):
         trainer.get_train_dataloader()
         orders.append(list(trainer.train_sampler))
     assert orders[0] == orders[1] != orders[2]
-
-
-@pytest.mark.parametrize(("disabled", "shown"), [(None, False), (True, False), (False, True)])
-def test_progress_bar_is_shown_only_if_asked_for(tmp_path, capfd, disabled, shown):
-    trainer = make_trainer(tmp_path, disable_tqdm=disabled, max_steps=1, save_strategy="no")
-    callbacks = [type(callback) for callback in trainer.callback_handler.callbacks]
-    assert ProgressCallback not in callbacks  # our own bar knows about max_minutes
-    trainer.train()
-    assert ("1/1" in capfd.readouterr().err) == shown
 
 
 def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):

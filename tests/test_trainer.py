@@ -1,11 +1,14 @@
 """The trainer: batches, loss, settings, and resumption after signals and kills."""
 
+import ast
 import json
 import logging
 import math
 import os
+import re
 import shutil
 import signal
+import sys
 import time
 from types import SimpleNamespace
 
@@ -16,9 +19,16 @@ import torch.nn.functional as F
 from copies import copy_of_this_process
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
-from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import (
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import outlook
 from vanilla_transformer.train import trainer as trainer_module
@@ -561,6 +571,63 @@ def test_resumption_does_not_warn_about_tied_tensors(tmp_path, caplog, monkeypat
         make_trainer(tmp_path, max_steps=8).train(resume_from_checkpoint=True)
     assert "missing keys" not in caplog.text
     assert f"Resuming from {tmp_path / 'checkpoint-4'}." in caplog.text
+
+
+class Stock(Seq2SeqTrainer):
+    """transformers' trainer on the same pairs."""
+
+    def __init__(self, directory, **options):
+        args = Seq2SeqTrainingArguments(str(directory), report_to="none", use_cpu=True, **options)
+        collator = PairCollator(pad_token_id=0, vocab_size=VOCAB, target_vocab_size=VOCAB)
+        sets = {"train_dataset": copy_task(100), "eval_dataset": copy_task(30, seed=5)}
+        super().__init__(tiny_model(), args, data_collator=collator, **sets)
+
+
+def figures(printed):
+    """Return the names of the figures in each dictionary that was printed."""
+    found = [ast.literal_eval(line) for line in re.findall(r"^.*?({.*})", printed, re.MULTILINE)]
+    return [{"loss", "eval_loss", "train_loss", "epoch"} & names.keys() for names in found]
+
+
+@pytest.mark.parametrize("disable_tqdm", [None, True])
+def test_without_a_log_training_and_evaluation_show_what_a_stock_trainer_shows(
+    tmp_path, capfd, disable_tqdm
+):
+    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "eval_strategy": "steps"}
+    options |= {"eval_steps": 2, "disable_tqdm": disable_tqdm}
+    shown = []
+    for make in (Stock, make_trainer):
+        trainer = make(tmp_path, **options)
+        trainer.train()
+        trained = capfd.readouterr()
+        trainer.evaluate()
+        evaluated = capfd.readouterr()
+        batches = len(trainer.get_eval_dataloader())
+        bars = ("2/2" in trained.err, f"{batches}/{batches}" in evaluated.err)
+        shown.append((figures(trained.out), figures(evaluated.out), bars))
+    stock, ours = shown
+    assert ours == stock
+    assert {"loss", "epoch"} in stock[0]
+    assert stock[2] == (not disable_tqdm, not disable_tqdm)
+
+
+def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": None}
+    trainer = make_trainer(tmp_path, **options)
+    trainer.train()
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    assert caplog.text.count("update 1 of 2: loss") == 1
+    assert caplog.text.count("validation perplexity") == 1
+    assert capfd.readouterr() == ("", "")  # no bar either: it is no terminal
+
+
+def test_a_log_comes_with_a_bar_on_a_terminal(tmp_path, caplog, capfd, monkeypatch):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    make_trainer(tmp_path, max_steps=2, save_strategy="no", disable_tqdm=None).train()
+    assert "2/2" in capfd.readouterr().err
 
 
 CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}

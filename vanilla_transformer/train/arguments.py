@@ -79,8 +79,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
             at least two.
-        disable_tqdm: False shows a progress bar up to the last update or minute. None: no bar; log
-            lines show the progress.
     """
 
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
@@ -101,8 +99,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
     def __post_init__(self) -> None:
         """Run the parent's checks, which allow no None for the schedule and the optimizer."""
-        if self.disable_tqdm is None:
-            self.disable_tqdm = True
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))

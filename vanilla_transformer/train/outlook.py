@@ -22,6 +22,11 @@ KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
 _PACKAGE = __name__.partition(".")[0]
 
 
+def log_is_seen() -> bool:
+    """Return whether the program shows our log lines; by default Python drops them."""
+    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
+
+
 class _Trainer(Protocol):
     """The parts of our trainer that `Outlook` uses."""
 
@@ -67,11 +72,12 @@ class Outlook(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Show the bar."""
         self._begun = None
-        if state.is_world_process_zero and not args.disable_tqdm:
+        if state.is_world_process_zero and not args.disable_tqdm and log_is_seen():
             package = logging.getLogger(_PACKAGE)
             if package.handlers:  # lines go above the bar
                 self._held.enter_context(logging_redirect_tqdm([package]))
-            bar = tqdm(total=state.max_steps, initial=state.global_step, unit="update")
+            start, total = state.global_step, state.max_steps
+            bar = tqdm(total=total, initial=start, unit="update", disable=None)  # only a terminal's
             self._bar = self._held.enter_context(bar)
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature

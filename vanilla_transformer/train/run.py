@@ -158,7 +158,6 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         dataloader_num_workers=2 if cuda else 0,
         dataloader_pin_memory=cuda,
         ddp_timeout=4 * 3600,  # the other ranks wait while the first prepares the data
-        disable_tqdm=not sys.stderr.isatty(),
         report_to=recipe.report_to or "none",
         run_name=output_dir.absolute().parent.name,
         # Must be explicit, or processes on CPUs do not find each other.

@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,13 +26,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
-    ProgressCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
     set_seed,
 )
-from transformers.trainer import OPTIMIZER_NAME
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
 
@@ -65,7 +64,7 @@ from .checkpoints import (
 )
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .optimization import factor_of_peak, noam_schedule, paper_adam
-from .outlook import Outlook, describe_end
+from .outlook import Outlook, describe_end, log_is_seen
 from .report import (
     arguments_beyond_paper,
     choose_samples,
@@ -199,11 +198,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._check_ends()
         self.progress = Progress()
         self._signals = _Signals()
-        self.remove_callback(PrinterCallback)
-        self.remove_callback(ProgressCallback)
         self.outlook = Outlook(self)
         self.add_callback(_RunControl(self))
         self.add_callback(self.outlook)
+
+    def _print_once(self) -> None:
+        """Let transformers print the figures and its bar only if nobody sees our log lines."""
+        if log_is_seen():
+            self.remove_callback(PrinterCallback)
+            self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
 
     @property
     def _order_seed(self) -> int:
@@ -356,6 +359,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             ValueError: If the checkpoint is of other pairs, batches, updates or precision, or
                 broken.
         """
+        self._print_once()
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
         conditions: dict[str, Any] = {
@@ -504,6 +508,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             ValueError: For arguments of `generate`: BLEU is always greedy.
         """
         _refuse_generation(generation)
+        self._print_once()
         started = time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         self._translates = eval_dataset is None or eval_dataset is self.eval_dataset
@@ -529,6 +534,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             ValueError: For arguments of `generate`.
         """
         _refuse_generation(generation)
+        self._print_once()
         self._translates = False
         try:
             return super().predict(test_dataset, ignore_keys, metric_key_prefix)
@@ -544,7 +550,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """Compute the cross-entropy, weighted by tokens instead of batches, and greedy BLEU."""
-        loss = self._plain_loss(dataloader)
+        self.callback_handler.eval_dataloader = dataloader
+        loss = self._plain_loss(self._with_progress(dataloader))
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         if metric_key_prefix == "eval" and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
@@ -564,12 +571,20 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             num_samples=size,
         )
 
-    def _plain_loss(self, dataloader: DataLoader) -> float:
+    def _with_progress(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches, and tell the callbacks of each, as the loop of transformers does."""
+        for batch in batches:
+            yield batch
+            self.control = self.callback_handler.on_prediction_step(
+                self.args, self.state, self.control
+            )
+
+    def _plain_loss(self, batches: Iterable[Any]) -> float:
         """Return nats per target token over a whole data set, summed over all ranks."""
         self.model.eval()
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
-            for batch in dataloader:
+            for batch in batches:
                 inputs = self._prepare_inputs(batch)
                 count = int((inputs["labels"] != -100).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
