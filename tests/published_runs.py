@@ -1,8 +1,10 @@
 """Run directories with untrained models, for tests of publishing."""
 
 import json
+from pathlib import Path
 
 import torch
+from transformers.dynamic_module_utils import get_relative_import_files
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
@@ -97,3 +99,15 @@ def load_here(folder, texts, *, form, name=None):
 def draw_nothing(model, tokenizer, folder, facts):
     for number in range(1, len(facts["published"]["samples"]) + 1):
         (folder / f"attention-{number}.png").write_bytes(b"\x89PNG")
+
+
+def named_code(folder):
+    """Return the names of the files of code that a saved folder needs; all must be there."""
+    references = []
+    for path in folder.glob("*.json"):
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        references += settings.get("auto_map", {}).values()
+        references += [entry["impl"] for entry in settings.get("custom_pipelines", {}).values()]
+    files = {folder / f"{reference.partition('.')[0]}.py" for reference in references}
+    files |= {Path(path) for file in files for path in get_relative_import_files(file)}
+    return {file.name for file in files if file.read_bytes()}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 import torch
 from hub_server import HubServer, Repository
 from pages import README
+from published_runs import named_code
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.remote_code import embed_code
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = "examples/pytorch/translation/run_translation.py"
@@ -57,9 +60,11 @@ def directory(tmp_path_factory):
 
 
 def published(hub, directory):
-    """Publish a directory as the model user/demo-en-de and return the commit."""
+    """Publish a directory as the model user/demo-en-de, with its code, and return the commit."""
+    with_code = shutil.copytree(directory, directory.with_name("with_code"), dirs_exist_ok=True)
+    embed_code(with_code)
     hub.repositories["model", "user/demo-en-de"] = repository = Repository()
-    files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    files = {path.name: path.read_bytes() for path in with_code.iterdir()}
     return repository.commit("main", files, "Publish")
 
 
@@ -103,6 +108,7 @@ def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
     assert adapter["base_model_name_or_path"] == "user/demo-en-de"
     assert hub.repositories["model", "user/demo-en-de"].commits == before
     new, old = pulled(hub, "user/demo-finetuned", tmp_path / "tuned"), load(directory)
+    assert named_code(tmp_path / "tuned") == set()
     pairs = zip(new.parameters(), old.parameters(), strict=True)
     assert not all(torch.equal(tuned, before) for tuned, before in pairs)
     assert new.generation_config.num_beams == old.generation_config.num_beams == 4
@@ -151,14 +157,7 @@ class Metric(evaluate.Metric):
 @pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT holds no {EXAMPLE}")
 def test_block_finetune_example(hub, directory, tmp_path):
     """Run Hugging Face's own example with remote code, without this package."""
-    from vanilla_transformer.publish.remote_code import embed_code
-
-    author = tmp_path / "author"
-    author.mkdir()
-    for path in directory.iterdir():
-        (author / path.name).write_bytes(path.read_bytes())
-    embed_code(author)
-    commit = published(hub, author)
+    commit = published(hub, directory)
     reader = tmp_path / "reader"
     (reader / "sacrebleu").mkdir(parents=True)
     (reader / "sacrebleu" / "sacrebleu.py").write_text(METRIC, encoding="utf-8")
@@ -183,3 +182,4 @@ def test_block_finetune_example(hub, directory, tmp_path):
     assert results["eval_samples"] == len(PAIRS)
     assert results["eval_bleu"] >= 0
     assert (reader / "runs" / "example" / "model.safetensors").is_file()
+    assert "pipeline.py" in named_code(reader / "runs" / "example")

@@ -800,7 +800,7 @@ def test_registering_twice_is_silent(caplog):
 
 
 def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_directory, tmp_path):
-    """The installed classes are used instead of the copied code, whose metadata is kept."""
+    """The installed classes are used instead of the copied code; other code stays named."""
     pipeline("translate", model=str(run_directory)).save_pretrained(tmp_path / "saved")
     shutil.copytree(run_directory, tmp_path / "coded")
     embed_code(tmp_path / "coded")
@@ -809,11 +809,12 @@ def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_direct
         pipe = pipeline("translate", model=str(tmp_path / name))
         assert type(pipe) is VanillaTransformerTranslationPipeline
         assert pipe("a sentence") == expected
-        content = json.loads((tmp_path / name / "config.json").read_text())
-        assert "translate" in content["custom_pipelines"]
-        content["custom_pipelines"]["other"] = {"impl": "other.Pipeline"}
-        kept = VanillaTransformerConfig.from_dict(content)
-        assert list(kept.custom_pipelines) == ["other"]
+    content = json.loads((tmp_path / "coded" / "config.json").read_text())
+    content["custom_pipelines"]["other"] = {"impl": "other.Pipeline"}
+    content["auto_map"]["AutoModelForSequenceClassification"] = "other.Model"
+    kept = VanillaTransformerConfig.from_dict(content)
+    assert list(kept.custom_pipelines) == ["other"]
+    assert list(kept.auto_map) == ["AutoModelForSequenceClassification"]
     reference = "configuration_vanilla_transformer.VanillaTransformerConfig"
     remote = get_class_from_dynamic_module(reference, tmp_path / "coded")
     assert "translate" in remote.from_pretrained(tmp_path / "coded").custom_pipelines
@@ -827,9 +828,11 @@ def test_sentence_longer_than_marians_positions_is_rejected(run_directory, tmp_p
         next(translate(stock, tokenizer, ["!" * table]))
 
 
-def test_saved_pipeline_works_without_the_package(run_directory, tmp_path, monkeypatch):
+def test_copied_pipeline_works_without_the_package(run_directory, tmp_path, monkeypatch):
     pipe = pipeline("translate", model=str(run_directory), device="cpu")
     pipe.save_pretrained(tmp_path)
+    assert not list(tmp_path.glob("*.py"))
+    embed_code(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     name = "VanillaTransformerTranslationPipeline"
     assert config["custom_pipelines"]["translate"]["impl"] == f"pipeline.{name}"

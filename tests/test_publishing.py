@@ -20,7 +20,7 @@ from card_checks import card_problems, empty_sections
 from hub_server import complaints
 from huggingface_hub import ModelCard
 from pages import README, in_clone
-from published_runs import METRICS, SCORES, SENTENCES, load_here, tiny_model, write_run
+from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, tiny_model, write_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
@@ -524,6 +524,54 @@ def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path)
     publishing._stage_model(folder, tmp_path / "again", with_code=False)
     assert "auto_map" not in (tmp_path / "again" / "config.json").read_text()
     assert not list((tmp_path / "again").glob("*.py"))
+
+
+def save_in_every_way(source, output, **options):
+    """Load a published model and save it as its users do, each way into a folder of its own."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForSeq2SeqLM,
+        AutoTokenizer,
+        DataCollatorForSeq2Seq,
+        Seq2SeqTrainer,
+        Seq2SeqTrainingArguments,
+        pipeline,
+    )
+
+    AutoConfig.from_pretrained(source, **options).save_pretrained(f"{output}/config")
+    AutoModel.from_pretrained(source, **options).save_pretrained(f"{output}/body")
+    model = AutoModelForSeq2SeqLM.from_pretrained(source, **options)
+    model.save_pretrained(f"{output}/model")
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    tokenizer.save_pretrained(f"{output}/model")
+    translator = pipeline("translate", model=source, device="cpu", **options)
+    translator.save_pretrained(f"{output}/pipeline")
+    translator.model.save_pretrained(f"{output}/model_of_pipeline")
+    arguments = Seq2SeqTrainingArguments(
+        f"{output}/trained",
+        **{"max_steps": 1, "save_steps": 1, "report_to": "none", "use_cpu": True},
+    )
+    rows = [tokenizer("ein Hund", text_target="a dog")]
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    Seq2SeqTrainer(model, arguments, train_dataset=rows, data_collator=collator).train()
+    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj"]))
+    adapted.merge_and_unload().save_pretrained(f"{output}/merged")
+
+
+def check_saved(folder, code):
+    """Check that each saved model names the given files of code, and that no others are there."""
+    saved = [path.parent for path in folder.rglob("config.json")]
+    assert len(saved) == 7
+    for path in saved:
+        assert named_code(path) == {file.name for file in path.glob("*.py")} == code
+
+
+def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_path):
+    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
+    save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
+    check_saved(tmp_path / "saved", set())
 
 
 # ------------------------------------------------------------------------------------- the card

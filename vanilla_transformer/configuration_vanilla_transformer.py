@@ -75,6 +75,11 @@ _ELSEWHERE = {
     "layer_norm_epsilon": "layer_norm_eps",
     "tie_embeddings": "tie_word_embeddings",
 }
+# Fields that name code beside a config, and their entries that `publish --with-code` writes.
+_COPIED_CODE = {
+    "auto_map": ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"),
+    "custom_pipelines": ("translate",),
+}
 _NOT_GIVEN = -1  # no id; replaced in __post_init__
 
 
@@ -220,17 +225,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
-        """Read a config, ignoring the copy of the translation pipeline that came with a model.
+        """Read a config, ignoring the copy of this package's code that came with a model.
 
-        Transformers would refuse the copy until it is trusted; the package has its own. A saved
+        The package has its own, and does not copy the files again when it saves the model. A saved
         name that looks like a misspelt field is kept with a warning; in arguments it is refused.
         """
-        pipelines = config_dict.get("custom_pipelines")
-        if pipelines and not __name__.startswith("transformers_modules."):
-            others = {task: entry for task, entry in pipelines.items() if task != "translate"}
-            config_dict = {**config_dict, "custom_pipelines": others}
-            if not others:
-                del config_dict["custom_pipelines"]
+        if not __name__.startswith("transformers_modules."):
+            config_dict = dict(config_dict)
+            for field, own in _COPIED_CODE.items():
+                copied = config_dict.pop(field, None) or {}
+                if foreign := {name: copied[name] for name in copied if name not in own}:
+                    config_dict[field] = foreign
         _check_names(kwargs)
         was_saved = "transformers_version" in config_dict
         others = {name: config_dict[name] for name in _meant(config_dict)} if was_saved else {}

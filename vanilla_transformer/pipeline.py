@@ -7,6 +7,7 @@ B batch, S source length, T target length, n sequences per source.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,14 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             return []
         check_texts(inputs)  # here, where an error can number the input
         return super().__call__(list(inputs), **kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
+        """Save model and tokenizer, without the pipeline's code, which transformers would add.
+
+        Without the model's code, it would be of no use; `publish --with-code` copies all of it.
+        """
+        self.model.save_pretrained(save_directory, **kwargs)
+        self.tokenizer.save_pretrained(save_directory, **kwargs)
 
     def _sanitize_parameters(
         self,
