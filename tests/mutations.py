@@ -1881,8 +1881,8 @@ MUTATIONS = [
     # Published code and the Hub.
     Mutation(
         "publish/remote_code.py",
-        "return sorted(modules | found)",
-        "return sorted(modules)",
+        "{pipeline, *map(Path, get_relative_import_files(pipeline))}",
+        "{pipeline}",
         "test_publishing.py::test_embedded_code_is_exactly_what_the_classes_import",
     ),
     Mutation(

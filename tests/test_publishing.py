@@ -3,6 +3,7 @@
 import ast
 import copy
 import functools
+import inspect
 import json
 import logging
 import math
@@ -560,6 +561,25 @@ def save_in_every_way(source, output, **options):
     adapted.merge_and_unload().save_pretrained(f"{output}/merged")
 
 
+STRANGER = f"""
+import builtins, pathlib, sys
+sys.modules["vanilla_transformer"] = None
+builtins.input = sys.exit  # transformers may ask whether to run code
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+{inspect.getsource(save_in_every_way)}
+pushed, saved = sys.argv[1:]
+save_in_every_way(pushed, saved, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(saved + "/model", trust_remote_code=False)
+options = dict(trust_remote_code=True)
+for path in pathlib.Path(saved).rglob("config.json"):
+    AutoConfig.from_pretrained(path.parent, **options)
+    if path.parent.name != "config":
+        AutoModel.from_pretrained(path.parent, **options)
+        AutoModelForSeq2SeqLM.from_pretrained(path.parent, **options)
+        pipeline("translate", model=str(path.parent), tokenizer=tokenizer, **options)("ein Hund")
+"""
+
+
 def check_saved(folder, code):
     """Check that each saved model names the given files of code, and that no others are there."""
     saved = [path.parent for path in folder.rglob("config.json")]
@@ -572,6 +592,15 @@ def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_pa
     publishing._stage_model(run, tmp_path / "pushed", with_code=True)
     save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
     check_saved(tmp_path / "saved", set())
+
+
+@pytest.mark.slow
+def test_what_is_saved_without_the_package_comes_with_all_of_the_code(run, tmp_path):
+    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
+    paths = [str(tmp_path / name) for name in ("pushed", "saved")]
+    result = publishing.run_apart([sys.executable, "-P", "-c", STRANGER, *paths], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    check_saved(tmp_path / "saved", {path.name for path in remote_code.code_files()})
 
 
 # ------------------------------------------------------------------------------------- the card

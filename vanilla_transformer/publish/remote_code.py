@@ -24,25 +24,33 @@ AUTO_CLASSES = {
     "AutoModel": VanillaTransformerModel,
     "AutoModelForSeq2SeqLM": VanillaTransformerForConditionalGeneration,
 }
+# Added to the configuration's copy. When transformers saves a model of copied code, it copies the
+# files that the text of the classes' files imports, whether or not the import runs.
+_IMPORT_ALL = """
+
+if False:  # makes transformers copy the pipeline, and so all of the code, with each saved model
+    from .pipeline import VanillaTransformerTranslationPipeline
+"""
 
 
 def code_files() -> list[Path]:
-    """Return the files that the classes above and the pipeline need, by the loader's own rule.
+    """Return the files that the pipeline needs, by the loader's own rule.
 
     Returns:
-        Sorted paths: their modules and all that these import from this package, at any depth.
+        Sorted paths: its module and all that it imports from this package, at any depth; among them
+        are the modules of the classes above.
     """
-    package = Path(__file__).parents[1]
-    classes = [*AUTO_CLASSES.values(), VanillaTransformerTranslationPipeline]
-    modules = {package / f"{_module(cls)}.py" for cls in classes}
-    found = {Path(path) for module in modules for path in get_relative_import_files(module)}
-    return sorted(modules | found)
+    pipeline = Path(__file__).parents[1] / f"{_module(VanillaTransformerTranslationPipeline)}.py"
+    return sorted({pipeline, *map(Path, get_relative_import_files(pipeline))})
 
 
 def embed_code(directory: Path) -> None:
     """Copy the code into a model directory and name it in its config.json."""
     for path in code_files():
         shutil.copyfile(path, directory / path.name)
+    configuration = directory / f"{_module(VanillaTransformerConfig)}.py"
+    with configuration.open("a", encoding="utf-8", newline="\n") as file:
+        file.write(_IMPORT_ALL)
     config_file = directory / "config.json"
     config = read_json(config_file)
     config["auto_map"] = {name: _reference(cls) for name, cls in AUTO_CLASSES.items()}
