@@ -15,7 +15,7 @@ import torch
 from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
 from pages import README
-from published_runs import METRICS, SENTENCES, tiny_model, tiny_tokenizer, write_run
+from published_runs import METRICS, SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.cli import parser as cli
@@ -113,7 +113,7 @@ def validate(card):
 def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
     hub, run, tmp_path, capsys, quick_publishing
 ):
-    """Push a model with its code; load it by its commit and run the card's block."""
+    """Push a model with its code; load it by its commit, push a copy, run the card's block."""
     arguments = [run, "--repo", REPO, "--license", "cc-by-4.0", "--with-code", "--push"]
     text = published([*arguments, "--private", "--token", TOKEN], capsys)
     (commit,) = set(re.findall(r'revision="(\w{40})"', text))
@@ -126,14 +126,17 @@ def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
     shown = re.search(r"<!-- block: remote_code .*?```python\n(.*?)```", readme, re.DOTALL).group(1)
     shown = shown.replace("user/demo-en-de", REPO).replace("COMMIT", commit)
     script = f"""
-import json, torch
+import builtins, json, torch
+builtins.input = sys.exit  # so that no question is answered
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 options = dict(trust_remote_code=True, revision={commit!r})
 config = AutoConfig.from_pretrained({REPO!r}, **options)
 body = AutoModel.from_pretrained({REPO!r}, **options).eval()
 model = AutoModelForSeq2SeqLM.from_pretrained({REPO!r}, **options).eval()
-tokenizer = AutoTokenizer.from_pretrained({REPO!r}, revision={commit!r})
+# Without the argument, transformers asks whether to run the code.
+tokenizer = AutoTokenizer.from_pretrained({REPO!r}, trust_remote_code=False, revision={commit!r})
+model.push_to_hub("user/copy")
 assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
 inputs = tokenizer("ein altes Haus", return_tensors="pt")
 ids = torch.tensor([[1, 70, 71, 72]])
@@ -162,6 +165,11 @@ print(json.dumps(translator("ein Hund", num_beams=1)[0]))
     (greedy,) = publishing.translate(model, tokenizer, ["ein Hund"], num_beams=1)
     assert json.loads(lines[-1])["translation_text"] == greedy
     assert f"# {' '.join(expected[0].split())}\n" in block
+    (tmp_path / "copy").mkdir()
+    for name, content in hub.files("user/copy").items():
+        if name.endswith((".json", ".py")):
+            (tmp_path / "copy" / name).write_bytes(content)
+    assert named_code(tmp_path / "copy") == {name for name in names if name.endswith(".py")}
 
 
 def test_native_form_is_pushed_and_loaded_without_code(

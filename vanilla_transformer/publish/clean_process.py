@@ -41,7 +41,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
 
     folder, texts = request["folder"], request["texts"]
     options = {"trust_remote_code": request["trust_remote_code"]}
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     config = AutoConfig.from_pretrained(folder, **options)
     # This puts mismatched shapes into the report; otherwise an error names none of them.
     model, report = AutoModelForSeq2SeqLM.from_pretrained(
