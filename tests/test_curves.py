@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from vanilla_transformer.train.curves import plot_schedule, plot_training_curves
 from vanilla_transformer.train.optimization import noam_lr
+from vanilla_transformer.train.report import draw_curves
 from vanilla_transformer.visualization import save_figure
 
 pytestmark = pytest.mark.pictures
@@ -44,9 +45,9 @@ def curves(figure):
 def test_curves_show_what_was_logged():
     found = curves(plot_training_curves(HISTORY, title="run_1 costs $2 or $3"))
     assert found == {
-        ("loss", "training"): [[40, 1.5]],
-        ("training loss, as it is minimised", "training"): [[10, 5], [20, 4], [30, 3]],
-        ("loss", "validation"): [[20, 3], [40, 2]],
+        ("plain loss", "training"): [[40, 1.5]],
+        ("training loss, with any smoothing and dropout", "training"): [[10, 5], [20, 4], [30, 3]],
+        ("plain loss", "validation"): [[20, 3], [40, 2]],
         ("validation perplexity", "validation"): [[20, math.exp(3)], [40, math.exp(2)]],
         ("learning rate", "training"): [[10, 1e-3], [20, 2e-3], [30, 1e-3]],
         ("validation BLEU", "validation"): [[20, 10], [40, 20]],
@@ -58,6 +59,26 @@ def test_titles_say_the_best_value():
     assert titles >= {"validation perplexity (best 7.389)", "validation BLEU (best 20)"}
 
 
+def test_legend_names_the_line_of_a_panel_whose_title_does_not():
+    """Runs of earlier versions logged no plain training loss."""
+    figure = plot_training_curves([{"step": 1, "loss": 3.0}, {"step": 1, "eval_loss": 2.0}])
+    legends = {axis.get_title(): axis.get_legend() for axis in figure.axes}
+    assert [
+        text.get_text() for text in legends.pop("plain loss (nats per token) (best 2)").texts
+    ] == ["validation"]
+    assert set(legends.values()) == {None}
+
+
+def test_curves_do_not_show_the_name_of_the_run_directory(tmp_path):
+    """It may be a scratch directory; the picture is shown on cards."""
+    drawn = []
+    for name in ("z1", "demo-en-de"):
+        (tmp_path / name).mkdir()
+        draw_curves(HISTORY, tmp_path / name)
+        drawn.append((tmp_path / name / "curves.png").read_bytes())
+    assert drawn[0] == drawn[1]
+
+
 def test_logged_perplexity_is_preferred_to_the_exponential_of_the_loss():
     history = [{"step": 1, "eval_loss": 2.0, "eval_perplexity": 6.0}]
     found = curves(plot_training_curves(history))
@@ -67,7 +88,7 @@ def test_logged_perplexity_is_preferred_to_the_exponential_of_the_loss():
 def test_a_later_entry_of_the_same_update_replaces_the_first():
     history = [{"step": 1, "loss": 2.0}, {"step": 1, "loss": 1.0}]
     assert curves(plot_training_curves(history)) == {
-        ("training loss, as it is minimised", "training"): [[1, 1]]
+        ("training loss, with any smoothing and dropout", "training"): [[1, 1]]
     }
 
 

@@ -44,16 +44,16 @@ def plot_training_curves(
     Args:
         log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
             `eval_loss` is drawn. `eval_training_loss` shares a panel with the validation loss: both
-            are plain cross-entropy without dropout.
+            are plain, cross-entropy without label smoothing and dropout.
         title: title of the figure.
     """
     validation = _series(log_history, "eval_loss")
     perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
     perplexity |= _series(log_history, "eval_perplexity")
     panels = {
-        "loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
-        # Includes label smoothing and dropout, so it is not comparable to an evaluation loss.
-        "training loss, as it is minimised": (_series(log_history, "loss"), {}),
+        "plain loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
+        # Not comparable to the plain loss. The log does not say whether a run has any of both.
+        "training loss, with any smoothing and dropout": (_series(log_history, "loss"), {}),
         "validation perplexity": ({}, perplexity),
         "learning rate": (_series(log_history, "learning_rate"), {}),
         "validation BLEU": ({}, _series(log_history, "eval_bleu")),
@@ -91,7 +91,7 @@ def _draw_curves(
         if curve:
             points = zip(*curve.items(), strict=True)
             axis.plot(*points, colour, marker=marker, markersize=3, label=kind)
-    if training and validation:
+    if validation and "validation" not in name:
         axis.legend(fontsize=8)
     if name == "learning rate":
         axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))

@@ -123,9 +123,12 @@ def without_texts(result: TestTexts) -> TestTexts:
     return scores
 
 
-def draw_curves(log_history: Sequence[dict[str, float]], run: Path, *, title: str) -> None:
-    """Draw the training curves into a run directory."""
-    save_figure(plot_training_curves(log_history, title=title), run / CURVES)
+def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
+    """Draw the training curves into a run directory.
+
+    They have no title: the directory may have any name, and a card names its model itself.
+    """
+    save_figure(plot_training_curves(log_history), run / CURVES)
 
 
 def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:

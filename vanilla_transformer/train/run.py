@@ -435,7 +435,7 @@ def _finish(
     state = read_json(final / "trainer_state.json")
     write_history(state["log_history"], run)
     with _picture(CURVES):
-        draw_curves(state["log_history"], run, title=run.name)
+        draw_curves(state["log_history"], run)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     sets = {"validation": data.validation_texts, **data.test_sets}
     sets = {name: test_set for name, test_set in sets.items() if len(test_set)}

@@ -703,7 +703,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "the trainer has no validation_pairs to score the model on before publishing it."
             )
         with tempfile.TemporaryDirectory(prefix="trained-") as directory:
-            self._write_run(Path(directory), *language, title=repo_id.rpartition("/")[2])
+            self._write_run(Path(directory), *language)
             return publish(
                 directory,
                 repo_id,
@@ -717,9 +717,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 token=token or self.args.hub_token,
             )
 
-    def _write_run(
-        self, directory: Path, source_language: str, target_language: str, *, title: str
-    ) -> None:
+    def _write_run(self, directory: Path, source_language: str, target_language: str) -> None:
         """Write the model and its scores on the validation pairs as a run directory."""
         self.model.save_pretrained(directory)
         self.processing_class.save_pretrained(directory)
@@ -746,7 +744,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "arguments": self._arguments_beyond_paper,
             "samples": choose_samples({"validation": {**result, **texts}}, 20),
         }
-        draw_curves(self.state.log_history, directory, title=title)
+        draw_curves(self.state.log_history, directory)
         write_json(directory / METRICS, metrics)
 
     def _recipe(self, source_language: str, target_language: str) -> dict[str, Any]:
