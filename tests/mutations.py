@@ -1807,8 +1807,8 @@ MUTATIONS = [
     ),
     Mutation(
         "publish/publishing.py",
-        "shutil.copyfile(own_file(curves), folder / CURVES)",
-        "shutil.copyfile(curves, folder / CURVES)",
+        "shutil.copyfile(own_file((run or source) / name), folder / name)",
+        "shutil.copyfile((run or source) / name, folder / name)",
         "test_publishing.py::test_symlinks_to_outside_the_directory_are_rejected",
     ),
     Mutation(

@@ -80,6 +80,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
     (directory / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     write_samples(directory, SAMPLES)
     (directory / "curves.png").write_bytes(b"\x89PNG curves")
+    (directory / "history.tsv").write_text("step\tloss\n100\t5.5\n")
     for name in ("training_args.bin", "optimizer.pt", "recipe.yaml", "notes.txt", ".token"):
         (directory / name).write_text("hf_home")
     checkpoint = directory / "checkpoints" / "checkpoint-9"

@@ -293,9 +293,9 @@ def test_train_command_with_push_to_hub_pushes_the_run(
     assert cli.main([*arguments, "--license", "apache-2.0", "--private"]) == 0
     repository = hub.repositories["model", REPO]
     head = repository.branches["main"]
-    assert f"Pushed 11 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out
+    assert f"Pushed 12 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out
     assert repository.private
-    assert len(hub.files(REPO)) == 12
+    assert len(hub.files(REPO)) == 13
 
 
 # ------------------------------------------------------------------------------------ one commit

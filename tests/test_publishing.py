@@ -47,7 +47,7 @@ from vanilla_transformer.train.report import choose_samples, sample_text, write_
 ROOT = Path(__file__).parents[1]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
-CARD = {"README.md", "metrics.json", "curves.png"}
+CARD = {"README.md", "metrics.json", "curves.png", "history.tsv"}
 CARD |= {f"attention-{number}.png" for number in (1, 2, 3)}
 CODE = {"configuration_vanilla_transformer.py", "loss.py", "modeling_vanilla_transformer.py"}
 COMMITTED = [path.parent for path in in_clone("model_cards/*/metrics.json")]
@@ -789,7 +789,9 @@ def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place
     assert card_problems(render_card(found), pictures(tmp_path)) == []
 
 
-@pytest.mark.parametrize("name", ["curves.png", "tokenizer.json", "config.json", "metrics.json"])
+@pytest.mark.parametrize(
+    "name", ["curves.png", "history.tsv", "tokenizer.json", "config.json", "metrics.json"]
+)
 def test_symlinks_to_outside_the_directory_are_rejected(
     copied, tmp_path, capsys, quick_publishing, name
 ):

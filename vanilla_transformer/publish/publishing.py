@@ -29,7 +29,7 @@ from ..fast import plain_decoding
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json, sha256
-from ..storage.run_files import CURVES, METRICS, MODEL_FILES, RECIPE
+from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
     CHOOSE_CODE,
     WEIGHTS,
@@ -72,7 +72,7 @@ _REQUIRED = {
 }
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
-    *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES),
+    *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES, HISTORY),
     *("*.py", "custom_generate/*", "*.bin", "attention-*.png"),
 )
 # Environment variables that may hold a secret or the place of one.
@@ -302,10 +302,10 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
                 "another version of the package installed?"
             )
     _draw(model, tokenizer, folder, facts)
-    curves = (run or source) / CURVES
-    if curves.is_file():
-        shutil.copyfile(own_file(curves), folder / CURVES)
-    facts["published"]["curves"] = curves.is_file()
+    for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
+        if ((run or source) / name).is_file():
+            shutil.copyfile(own_file((run or source) / name), folder / name)
+    facts["published"]["curves"] = (folder / CURVES).is_file()
 
 
 def load_in_clean_process(
@@ -409,9 +409,9 @@ def _draw(
 
 
 def _copy_card(folder: Path, card_dir: Path) -> None:
-    """Copy the card, its pictures and the metrics."""
+    """Copy the card, its pictures, and their figures."""
     card_dir.mkdir(parents=True, exist_ok=True)
-    for pattern in ("README.md", METRICS, "*.png"):
+    for pattern in ("README.md", METRICS, HISTORY, "*.png"):
         for path in folder.glob(pattern):
             with file_written_aside(own_file(card_dir / path.name)) as aside:
                 shutil.copyfile(path, aside)

@@ -72,6 +72,7 @@ from .report import (
     draw_curves,
     training_facts,
     without_texts,
+    write_history,
 )
 
 if TYPE_CHECKING:
@@ -745,6 +746,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             "samples": choose_samples({"validation": {**result, **texts}}, 20),
         }
         draw_curves(self.state.log_history, directory)
+        write_history(self.state.log_history, directory)
         write_json(directory / METRICS, metrics)
 
     def _recipe(self, source_language: str, target_language: str) -> dict[str, Any]:
