@@ -196,6 +196,8 @@ def test_native_form_is_pushed_and_loaded_without_code(
         == tiny_tokenizer()(text)["input_ids"]
     )
     card = ModelCard.load(REPO)
+    assert f'pipeline("translate", model="{REPO}")' in card.text
+    assert "not on the Hub" not in card.text
     assert card.data.eval_results
     validate(card)
     with pytest.raises(ValueError, match="must be one of"):

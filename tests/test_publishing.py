@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -709,6 +710,41 @@ def test_code_on_the_card_parses_and_pins_remote_code(form):
         assert bool(trusting) == (form == "with_code")
 
 
+@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
+def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
+    run, tmp_path, quick_publishing, monkeypatch, capsys, form
+):
+    """Its code loads the directory that it names, and its command gives the run's recipe."""
+    monkeypatch.chdir(run.parent)
+    directory = Path("mine")
+    more = {"with_code": form == "with_code", "run": "mine" if form == "stock" else None}
+    if form == "stock":
+        directory = export_marian("mine", tmp_path / "marian")
+    publish(directory, "user/de-en", license="mit", card_dir=tmp_path / "card", **more)
+    text = (tmp_path / "card" / "README.md").read_text()
+    assert "user/" not in text + (tmp_path / "card" / "metrics.json").read_text()
+    assert "huggingface.co" not in text
+    (command,) = re.findall(r"```bash\n(.*?)\n```", text)
+    program, *words = shlex.split(command)
+    options = cli._parser().parse_args(words)
+    assert (program, options.output_dir) == ("vanilla-transformer", "mine")
+    assert (options.vocab_size, options.train_file) == ("300", "train.jsonl")
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
+    capsys.readouterr()
+    (tmp_path / "block.py").write_text(block, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "block.py"))
+    assert f"# {' '.join(capsys.readouterr().out.split())}" == block.splitlines()[-1].rstrip()
+
+
+def test_card_in_a_folder_to_deploy_loads_that_folder(run, tmp_path, quick_publishing):
+    output = tmp_path / "deployed"
+    publish(run, "user/de-en", license="mit", with_code=True, output=output)
+    text = (output / "README.md").read_text()
+    assert f'model="{output}", trust_remote_code=True' in text
+    assert "the run that it comes from" in text
+    assert f"--output-dir {run}" in text
+
+
 def test_samples_are_escaped_in_the_card(tmp_path):
     content = facts()
     nasty = 'a "quoted" \\ <script>| # x\n# heading'
@@ -924,6 +960,11 @@ def test_chinese_models_have_a_chinese_card(tmp_path):
     assert card_problems(card, pictures(tmp_path)) == []
     content["parameters"] = 6_809_600
     chinese = render_card(content).text.split("## 中文说明")[1]
+    content["published"] |= {"directory": "runs/mine", "run": "runs/mine"}
+    unpushed = render_card(content).text.split("## 中文说明")[1]
+    assert "模型不在 Hub 上" not in chinese
+    assert "模型不在 Hub 上" in unpushed
+    assert 'model="runs/mine"' in unpushed
     for word in ("中文翻译成英语", "681 万", "34.4", "28,997", "20.0 分钟", "cc-by-4.0"):
         assert word in chinese
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import re
+import shlex
 import types
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.cli import main
+from vanilla_transformer.cli.parser import _parser
 from vanilla_transformer.data.tokenizer import check_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
@@ -37,6 +39,7 @@ from vanilla_transformer.recipes.recipe import (
     paper_values,
     recipe_of,
     shipped_recipes,
+    train_command,
 )
 from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
@@ -629,3 +632,24 @@ def test_recipes_are_read_from_the_clone():
         Path("training/recipes") == Path(*path.parts[-3:-1])
         for path in map(Path, shipped_recipes().values())
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("demo", {"pair": "en-zh"}),
+        ("wmt14_ende_big", {"seed": "3", "learning_rate": "2e-4"}),
+        ("multi30k_en_de", {"stop_search_early": "false", "max_minutes": "none"}),
+        ("multi30k_en_de", {"train_file": "a b.jsonl,c.tsv.gz", "data_license": "it's mine"}),
+        ("tatoeba_zh_en", {"dataset": "user/pairs", "streaming": "true"}),
+        ("tatoeba_zh_en", {"init_from": "runs/demo"}),
+    ],
+)
+def test_train_command_gives_the_recipe(name, overrides):
+    recipe = load_recipe(name, overrides)
+    program, *words = shlex.split(train_command(dataclasses.asdict(recipe), "runs/new one"))
+    assert program == "vanilla-transformer"
+    options = vars(_parser().parse_args(words))
+    assert options["output_dir"] == "runs/new one"
+    typed = {key: options[key] for key in vars(recipe) if options[key] is not None}
+    assert load_recipe(options["recipe"], typed) == recipe

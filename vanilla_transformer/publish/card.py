@@ -17,7 +17,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
 from ..recipes.pairs import TRAINING_FILES, named_files
-from ..recipes.recipe import FILES, Recipe, paper_values
+from ..recipes.recipe import FILES, Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
 from ..storage.reading import read_json
@@ -126,6 +126,7 @@ def card_facts(
     *,
     run: Path | None,
     repo_id: str,
+    place: str | None = None,
     form: str,
     license: str | None,
     data_license: str | None,
@@ -137,6 +138,7 @@ def card_facts(
         directory: directory with metrics.json, as a run or `evaluate --output` writes it.
         run: run directory with recipe, samples and curves, if `directory` is not one.
         repo_id: name on the Hub.
+        place: directory that the card loads the model from, if it is not pushed.
         form: `NATIVE`, `WITH_CODE` or `STOCK`.
         license: licence of the model.
         data_license: licence of the training pairs. None takes the recipe's.
@@ -177,7 +179,7 @@ def card_facts(
         recipe |= {"dataset": None, "train_file": files}
     samples = samples_of_run(metrics, run or directory)
     metrics["published"] = {
-        "repo_id": repo_id,
+        "repo_id": repo_id if place is None else repo_id.rpartition("/")[2],
         "form": form,
         "license": license,
         "data_license": data_license,
@@ -185,6 +187,8 @@ def card_facts(
         "samples": _short_samples(samples, run or directory),
         "scores_of_run": scores_of_run,
     }
+    if place is not None:
+        metrics["published"] |= {"directory": place, "run": str(run or directory)}
     # A card shows a few samples; the others, and the files, stay with the run.
     metrics.pop("samples", None)
     metrics.pop(MODEL_FILES, None)
@@ -216,6 +220,8 @@ def render_card(facts: Metrics) -> ModelCard:
         template_str=template,
         facts=facts,
         published=published,
+        model=published.get("directory", published["repo_id"]),
+        command=train_command(recipe, published["run"]) if "run" in published else None,
         recipe=recipe,
         example=(right or samples)[0],
         last_is_example=len(samples) > _NUM_SAMPLES and right[:1] == samples[-1:],

@@ -119,7 +119,8 @@ def publish(
         private: make the repository private if it is created.
         revision: branch, created if missing. None takes `main`.
         token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
-        card_dir: directory for a copy of the card with pictures and metrics.
+        card_dir: directory for a copy of the card with pictures and metrics. Without `push`, the
+            card names the directory of the model, and nothing on the Hub.
         output: new or empty folder for all the files, as they would be pushed, to deploy the model
             without the Hub.
 
@@ -144,6 +145,7 @@ def publish(
         source,
         run=metrics_run,
         repo_id=repo_id,
+        place=None if push else str(output or source),
         form=form,
         license=license,
         data_license=data_license,
@@ -153,6 +155,8 @@ def publish(
         folder = Path(temporary) / repo_id.rpartition("/")[2]
         _stage_model(source, folder, with_code=with_code)
         _try_out(source, folder, facts, run=metrics_run)
+        if with_code and not push and output is None:
+            facts["published"]["form"] = NATIVE  # the code is not in the directory that it names
         text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (folder / METRICS).write_text(text, encoding="utf-8")
         render_card(facts).save(folder / "README.md")

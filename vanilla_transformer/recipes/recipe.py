@@ -10,6 +10,7 @@ import difflib
 import functools
 import logging
 import re
+import shlex
 import types
 import typing
 from collections.abc import Mapping
@@ -838,6 +839,35 @@ def shipped_recipes() -> dict[str, Path]:
     """Return the names and files of the recipes that come with the package."""
     folder = shipped_folder("_recipes", "training/recipes")
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def train_command(values: Mapping[str, Any], output_dir: str) -> str:
+    """Return the shortest `train` command that gives a recipe; files are named as in its values.
+
+    Args:
+        values: the recipe's values, as in metrics.json; missing ones have the default.
+        output_dir: the run directory.
+    """
+    values = {**vars(Recipe()), **values}
+    # Other pairs replace a recipe's own, and what describes them.
+    replaced = {*_PLACES, *_OF_A_DATASET, "data_source", "data_license"}
+    commands = []
+    for name in shipped_recipes():
+        words = ["vanilla-transformer", "train", name]
+        shipped = load_recipe(name)
+        for field in dataclasses.fields(Recipe):
+            value, option = values[field.name], field.name.replace("_", "-")
+            if value == getattr(shipped, field.name) or (not value and field.name in replaced):
+                continue
+            if values["init_from"] and field.metadata["inherited"]:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{option}" if value else f"--no-{option}")
+            else:
+                words += [f"--{option}", "none" if value is None else str(value)]
+        commands.append([*words, "--output-dir", output_dir])
+    shortest = min(commands, key=len)
+    return shlex.join(shortest)
 
 
 @functools.cache

@@ -77,7 +77,9 @@ class Chosen(TypedDict, total=False):
 class Published(TypedDict, total=False):
     """What publishing adds to the metrics."""
 
-    repo_id: str
+    repo_id: str  # the name alone, if the model was not pushed
+    directory: str  # where the model is, if it was not pushed
+    run: str  # run directory that it comes from, if it was not pushed
     form: str
     license: str
     data_license: str
