@@ -1013,9 +1013,21 @@ MUTATIONS = [
     ),
     Mutation(
         "data/bpe_dropout.py",
-        "np.random.default_rng([self.seed, epoch, zlib.crc32(ids.data)])",
-        "np.random.default_rng([self.seed, zlib.crc32(ids.data)])",
+        "np.random.default_rng([self.seed, epoch, batch])",
+        "np.random.default_rng([self.seed, batch])",
         "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
+    ),
+    Mutation(
+        "data/bpe_dropout.py",
+        "np.random.default_rng([self.seed, epoch, batch])",
+        "np.random.default_rng([self.seed, epoch])",
+        "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
+    ),
+    Mutation(
+        "data/bpe_dropout.py",
+        "split = [self._taken_apart(side, rng) for side in sides]",
+        "split = [self._taken_apart(side, np.random.default_rng(epoch)) for side in sides]",
+        "test_bpe_dropout.py::test_source_and_target_of_the_same_text_are_split_independently",
     ),
     Mutation(
         "train/trainer.py",

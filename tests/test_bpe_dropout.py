@@ -88,6 +88,13 @@ def test_seed_epoch_and_batch_decide_the_draw(tokenizer):
     assert draw(epoch=1) != draw()
     assert draw(seed=1) != draw()
     assert draw(features[::-1])[::-1] != draw()
+    assert draw(features[:2]) != draw()[:2]
+
+
+def test_source_and_target_of_the_same_text_are_split_independently(tokenizer):
+    ids = tokenizer(TEXTS[0]).input_ids
+    rows = BpeDropout(tokenizer, 0.5)([{"input_ids": ids, "labels": ids}] * 50)
+    assert not any(np.array_equal(*row.values()) for row in rows)
 
 
 def test_rows_that_would_exceed_max_length_stay_whole(tokenizer):

@@ -58,18 +58,17 @@ class BpeDropout:
             features: `input_ids` and `labels` of each pair; other columns are dropped.
             epoch: number that changes the draw; the same epoch splits the same batch alike.
         """
-        columns = {}
-        for name in ("input_ids", "labels"):
-            rows = [np.asarray(feature[name], dtype=np.int64) for feature in features]
-            columns[name] = self._taken_apart(rows, epoch)
-        return [
-            dict(zip(columns, pair, strict=True)) for pair in zip(*columns.values(), strict=True)
-        ]
+        names = ("input_ids", "labels")
+        sides = [[np.asarray(feature[name], np.int64) for feature in features] for name in names]
+        # One generator for both sides: a text that is on both is split differently on each.
+        batch = zlib.crc32(np.concatenate([row for side in sides for row in side]).data)
+        rng = np.random.default_rng([self.seed, epoch, batch])
+        split = [self._taken_apart(side, rng) for side in sides]
+        return [dict(zip(names, pair, strict=True)) for pair in zip(*split, strict=True)]
 
-    def _taken_apart(self, rows: list[np.ndarray], epoch: int) -> list[np.ndarray]:
+    def _taken_apart(self, rows: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids, row_of = np.concatenate(rows), np.repeat(np.arange(len(rows)), lengths)
-        rng = np.random.default_rng([self.seed, epoch, zlib.crc32(ids.data)])
         new = (ids >= 0) & (ids < len(self.parts))  # padding such as -100 is not a token
         while True:
             candidates = np.flatnonzero(new)
