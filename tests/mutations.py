@@ -465,6 +465,12 @@ MUTATIONS = [
         'found["max_extra_tokens"] = 50',
         "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
+    Mutation(
+        "beam_search.py",
+        "tokens.masked_fill(tokens < 0, self.pad)",
+        "tokens.masked_fill(tokens < 0, 0)",
+        "test_beam_search.py::test_other_ids_of_all_tokens_only_rename_the_results",
+    ),
     # The search over `model(...)`, for changed models.
     Mutation(
         "beam_search.py",

@@ -203,6 +203,20 @@ def test_padding_on_the_left_changes_nothing(model, batch):
     assert torch.equal(found.sequences, beam_search(model, ids, mask).sequences)
 
 
+def test_other_ids_of_all_tokens_only_rename_the_results(model, batch):
+    torch.manual_seed(0)
+    new = torch.randperm(32)  # the new id of each id
+    roles = {"pad": PAD, "bos": START, "decoder_start": START, "eos": END, "unk": UNKNOWN}
+    renamed = make_model(**{f"{role}_token_id": int(new[old]) for role, old in roles.items()})
+    with torch.no_grad():
+        for part in (renamed.model.shared, renamed.model.decoder.embed_tokens, renamed.lm_head):
+            part.weight[new] = part.weight.clone()
+    expected = beam_search(model, *batch, num_return_sequences=4)
+    found = beam_search(renamed, new[batch[0]], batch[1], num_return_sequences=4)
+    assert torch.equal(found.sequences, new[expected.sequences])
+    torch.testing.assert_close(found.scores, expected.scores)
+
+
 def test_n_best_are_sorted_distinct_and_scored_by_the_model(model, batch):
     found = beam_search(model, *batch, num_return_sequences=4)
     assert found.finished.sum() > 20
