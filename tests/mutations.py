@@ -973,6 +973,12 @@ MUTATIONS = [
         "np.random.default_rng([self.seed, stream])",
         "test_batching.py::test_batches_of_two_epochs_differ_in_composition",
     ),
+    Mutation(
+        "data/batches.py",
+        "largest = int(sizes.argmax())",
+        "largest = 0",
+        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
+    ),
     # The same updates by any number of processes.
     Mutation(
         "train/arguments.py",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vanilla_transformer.data.batches import TokenBatchSampler
@@ -57,6 +57,7 @@ lengths_and_settings = st.tuples(
 
 
 @given(lengths_and_settings)
+@example(([(40, 40)] + [(1, 1)] * 4, 40, True, 3, 0))  # 1 + 3 + 1 sentences; the 3 are halved
 @settings(deadline=None, max_examples=150)
 def test_batches_keep_the_budget_and_hold_every_example_once(case):
     pairs, max_tokens, shuffle, max_sentences, seed = case
