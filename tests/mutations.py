@@ -676,6 +676,18 @@ MUTATIONS = [
         "order = list(range(len(lengths)))",
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
+    Mutation(
+        "batch_translation.py",
+        'batch_tokens // generation_option(model, generation_kwargs, "num_beams")',
+        "batch_tokens",
+        "test_pipeline.py::test_batches_are_filled_up_to_a_budget_that_counts_all_beams",
+    ),
+    Mutation(
+        "batch_translation.py",
+        "FIRST_WINDOW = 64",
+        "FIRST_WINDOW = WINDOW",
+        "test_pipeline.py::test_windows_grow_from_64_sentences_to_the_given_size",
+    ),
     # Arguments of a model's calls.
     Mutation(
         "modeling_vanilla_transformer.py",

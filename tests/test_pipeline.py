@@ -175,16 +175,32 @@ def test_input_is_read_lazily_one_window_at_a_time(model, tokenizer):
     assert len(read) == 8
 
 
-def test_windows_grow_to_the_given_size(model, tokenizer, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.batch_translation.FIRST_WINDOW", 2)
+def test_windows_grow_from_64_sentences_to_the_given_size(model, tokenizer):
     read = []
     source = (read.append(n) or "x" for n in count())
-    results = translate(model, tokenizer, source, window=5, num_beams=1, max_new_tokens=1)
-    sizes = []
-    for _ in range(2 + 4 + 5 + 5):
-        next(results)
-        sizes.append(len(read))
-    assert sorted(set(sizes)) == [2, 6, 11, 16]
+    results = translate(model, tokenizer, source, window=200, num_beams=1, max_new_tokens=1)
+    sizes = {len(read) for _ in islice(results, 64 + 128 + 200 + 200)}
+    assert sorted(sizes) == [64, 64 + 128, 64 + 128 + 200, 64 + 128 + 200 + 200]
+
+
+@pytest.mark.parametrize(
+    ("options", "beams"), [({"num_beams": 1}, 1), ({"num_beams": 3}, 3), ({}, 4)]
+)
+def test_batches_are_filled_up_to_a_budget_that_counts_all_beams(
+    model, tokenizer, monkeypatch, options, beams
+):
+    shapes = []
+
+    def decode(model, ids, mask, **options):
+        shapes.append(ids.shape)
+        return generate_ids(model, ids, mask, **options)
+
+    monkeypatch.setattr("vanilla_transformer.batch_translation.generate_ids", decode)
+    texts = ["x" * (1 + n % 13) for n in range(60)]
+    list(translate(model, tokenizer, texts, batch_tokens=160, max_new_tokens=1, **options))
+    assert len(shapes) > 3
+    for rows, longest in shapes[:-1]:
+        assert rows * beams * longest <= 160 < (rows + 1) * beams * longest
 
 
 def answers(model, tokenizer, lines, **options):
