@@ -1432,6 +1432,12 @@ MUTATIONS = [
         "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
+        "train/trainer.py",
+        "range(0, count, -(-count // _TRAINING_PAIRS))",
+        "range(min(count, _TRAINING_PAIRS))",
+        "test_trainer.py::test_training_loss_is_estimated_on_pairs_from_the_whole_training_set",
+    ),
+    Mutation(
         "train/arguments.py",
         "for name, advice in UNUSED.items():",
         "for name, advice in ():",

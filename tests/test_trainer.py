@@ -319,6 +319,14 @@ def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path):
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
 
 
+def test_training_loss_is_estimated_on_pairs_from_the_whole_training_set(tmp_path):
+    """As for a set that was joined from two sources, one after the other."""
+    halves = copy_task(2).select([0] * 200 + [1] * 200)
+    trainer = make_trainer(tmp_path, train=halves)
+    expected = trainer.evaluate(halves)["eval_loss"]
+    assert trainer.evaluate()["eval_training_loss"] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_accumulated_gradient_equals_that_of_one_large_batch(tmp_path, smoothing):
     def gradient(batches):
