@@ -162,6 +162,12 @@ MUTATIONS = [
         '        "dropout": 0.1,\n',
         "test_configuration.py::test_preset_is_the_row_of_table_3",
     ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "(tokens := positions.max() + 1) > len(self.weight)",
+        "(tokens := positions.max() + 1) >= len(self.weight)",
+        "test_modeling.py::test_padding_may_extend_beyond_learned_positions",
+    ),
     # The loss (Section 5.4).
     Mutation(
         "loss.py",

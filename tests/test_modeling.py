@@ -767,10 +767,12 @@ def test_sequences_beyond_learned_positions_are_refused():
         model(**inputs)
 
 
-def test_padding_may_extend_beyond_learned_positions():
+@pytest.mark.parametrize("longest", [4, 6])
+def test_padding_may_extend_beyond_learned_positions(longest):
     model = tiny_model(position_encoding="learned", max_position_embeddings=6)
-    inputs = {name: value[1:] for name, value in batch().items()}  # 4 and 2 of 7 are tokens
-    narrow = {**inputs, **{k: inputs[k][:, :4] for k in ("input_ids", "attention_mask")}}
+    inputs = batch(rows=2, padded=False)
+    inputs["attention_mask"] = (torch.arange(7) < torch.tensor([[longest], [2]])).long()
+    narrow = {**inputs, **{k: inputs[k][:, :longest] for k in ("input_ids", "attention_mask")}}
     assert_close(model(**inputs).logits, model(**narrow).logits)
     masks = {"attention_mask": inputs["attention_mask"].clone()}
     masks["attention_mask"][0] = 1
