@@ -298,6 +298,15 @@ print(tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9)))
 """
 
 
+def test_export_that_reads_the_padding_of_sources_is_refused(saved_model, tmp_path, monkeypatch):
+    forward = MarianMTModel.forward
+    monkeypatch.setattr(
+        MarianMTModel, "forward", lambda self, attention_mask, **inputs: forward(self, **inputs)
+    )
+    with pytest.raises(ValueError, match="differs from the model by up to"):
+        export_marian(saved_model[0], tmp_path / "marian")
+
+
 @pytest.mark.slow
 def test_exported_model_loads_without_this_package(saved_model, tmp_path):
     run, model, tokenizer = saved_model
