@@ -310,6 +310,18 @@ def test_default_layer_norm_with_last_norms_is_pre_norm(tmp_path):
     assert import_joeynmt(folder).model.config.norm_first
 
 
+def test_the_best_checkpoint_of_a_folder_is_taken(tmp_path):
+    state = make_state()
+    folder = save_directory(tmp_path / "joey", state, settings())
+    bias = state["encoder.layers.0.src_src_att.q_layer.bias"]
+    (folder / "best.ckpt").unlink()
+    for rank, name in enumerate(("latest.ckpt", "avg_best.ckpt", "best.ckpt")):
+        bias.fill_(rank)
+        torch.save({"model_state": state}, folder / name)
+        model = import_joeynmt(folder).model
+        assert (model.model.encoder.layers[0].self_attn.q_proj.bias == rank).all()
+
+
 def test_missing_files_are_refused_by_name(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     with pytest.raises(ValueError, match=r"holds no other\.ckpt"):
