@@ -21,7 +21,7 @@ OPTIONS = {
     **{"encoder_type": "transformer", "decoder_type": "transformer", "heads": HEADS},
     **{"position_encoding": True, "max_relative_positions": 0, "copy_attn": False},
     **{"dropout": [0.1], "attention_dropout": [0.2], "pos_ffn_activation_fn": "relu"},
-    **{"self_attn_type": "scaled-dot", "layer_norm": "standard", "norm_eps": 1e-6},
+    **{"self_attn_type": "scaled-dot", "layer_norm": "standard"},
 }
 
 
@@ -88,10 +88,10 @@ def save_checkpoint(path, state, generator, *, vocab=None, **options):
     return path
 
 
-def logits(state, generator, source, mask, target, *, concatenated=False):
+def logits(state, generator, source, mask, target, *, concatenated=False, norm_eps=1e-6):
     def norm(name, x):
         weights = (state[f"{name}.weight"], state[f"{name}.bias"])
-        return nn.functional.layer_norm(x, (WIDTH,), *weights, eps=1e-6)
+        return nn.functional.layer_norm(x, (WIDTH,), *weights, eps=norm_eps)
 
     def linear(name, x):
         return nn.functional.linear(x, state[f"{name}.weight"], state.get(f"{name}.bias"))
@@ -140,19 +140,20 @@ def make_batch():
     return source.masked_fill(mask == 0, 1), mask, target
 
 
+@pytest.mark.parametrize("options", [{}, {"norm_eps": 0.01}], ids=str)
 @pytest.mark.parametrize(
     "dialect", [{}, {"bias": False}, {"concatenated": True}, {"tied": True}], ids=str
 )
-def test_imported_logits_equal_the_equations(tmp_path, dialect):
+def test_imported_logits_equal_the_equations(tmp_path, dialect, options):
     state, generator = make_state(**dialect)
     names = {name.removeprefix("0."): tensor for name, tensor in generator.items()}
-    path = save_checkpoint(tmp_path / "a.pt", state, names if dialect else generator)
+    path = save_checkpoint(tmp_path / "a.pt", state, names if dialect else generator, **options)
     import_opennmt(path, tmp_path / "ours")
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     batch = make_batch()
     with torch.no_grad():
         concatenated = "concatenated" in dialect
-        expected = logits(state, generator, *batch, concatenated=concatenated)
+        expected = logits(state, generator, *batch, concatenated=concatenated, **options)
         torch.testing.assert_close(ours(*batch).logits, expected, atol=1e-5, rtol=0)
     tied = ours.lm_head.weight is ours.model.decoder.embed_tokens.weight
     assert tied == ("tied" in dialect)
