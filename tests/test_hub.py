@@ -204,6 +204,21 @@ def test_native_form_is_pushed_and_loaded_without_code(
         validate(ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")))
 
 
+def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
+    hub, run, capsys, quick_publishing
+):
+    hub.repositories["model", REPO] = repository = Repository()
+    stale = ("custom_generate/generate.py", "pytorch_model.bin", "attention-9.png", "merges.txt")
+    stale += ("model-00001-of-00002.safetensors", "model.safetensors.index.json")
+    kept = dict.fromkeys((".gitattributes", "notes.md", "onnx/model.onnx"), b"x")
+    repository.commit("main", {**kept, **dict.fromkeys(stale, b"x")}, "By hand")
+    arguments = [run, "--license", "mit", "--push", "--token", TOKEN, "--repo"]
+    published([*arguments, REPO, "--with-code"], capsys)
+    published([*arguments, REPO], capsys)
+    published([*arguments, "user/new"], capsys)
+    assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
+
+
 @pytest.mark.parametrize("form", ["native", "stock"])
 def test_code_on_the_card_prints_what_the_card_says(
     hub, run, tmp_path, capsys, quick_publishing, form
