@@ -14,6 +14,8 @@ from test_engines import require, save
 from transformers import AutoTokenizer, MarianMTModel
 
 from vanilla_transformer.cli import main
+from vanilla_transformer.convert.exporters.source import export_tokenizer
+from vanilla_transformer.storage.reading import read_json
 
 WEIGHTS = "model.safetensors"
 BIAS = "model.encoder.layers.0.feed_forward.fc1.bias"
@@ -117,6 +119,37 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
         AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, output)
     )
     assert theirs == ours
+    # Only transformers 5 knows the class name that it saves; 4 and 5 know the exported one.
+    classes = [
+        read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, output)
+    ]
+    assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "exported"),
+    [
+        (
+            {"tokenizer_class": "TokenizersBackend"},
+            {
+                "model_input_names": ["input_ids", "attention_mask"],
+                "tokenizer_class": "PreTrainedTokenizerFast",
+            },
+        ),
+        (
+            {"tokenizer_class": "TokenizersBackend", "model_input_names": ["input_ids"]},
+            {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids"]},
+        ),
+        ({"tokenizer_class": "MarianTokenizer"}, {"tokenizer_class": "MarianTokenizer"}),
+    ],
+)
+def test_tokenizer_is_exported_with_settings_for_transformers_4_and_5(tmp_path, saved, exported):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+    (source / "tokenizer_config.json").write_text(json.dumps({"unk_token": "?", **saved}))
+    export_tokenizer(source, target)
+    assert read_json(target / "tokenizer_config.json") == {"unk_token": "?", **exported}
 
 
 def test_export_that_differs_from_the_model_is_deleted(name, export, run, tmp_path, monkeypatch):
@@ -130,7 +163,7 @@ def test_export_onto_a_full_disk_leaves_no_files(name, export, run, tmp_path, mo
     def fail(source, target):
         raise OSError("disk full")
 
-    monkeypatch.setattr(exporter_of(name), "copy_tokenizer", fail)
+    monkeypatch.setattr(exporter_of(name), "export_tokenizer", fail)
     if name == "onnx":  # tracing takes seconds
         monkeypatch.setattr(exporter_of(name), "write_graphs", lambda model, folder: None)
     with pytest.raises(OSError, match="disk full"):

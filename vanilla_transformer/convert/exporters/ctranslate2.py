@@ -30,7 +30,6 @@ from ...modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from ...storage.atomic import folder_written_aside
-from ...storage.saved_model import copy_tokenizer
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..engines import CTranslate2Engine
 from ..verification import (
@@ -41,7 +40,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .source import check_folders, load_source
+from .source import check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +312,7 @@ def export_ctranslate2(
             TransformersConverter(str(source)).convert(str(aside), quantization=stored, force=True)
             model.generation_config.save_pretrained(aside)
             differences[stored] = _verify(model, aside, stored)
-        copy_tokenizer(source, aside)
+        export_tokenizer(source, aside)
     kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}
     found = ", ".join(f"{kinds[name]} {value:.1e} in {name}" for name, value in differences.items())
     logger.info(

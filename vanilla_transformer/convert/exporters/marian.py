@@ -1,4 +1,4 @@
-"""Export to the stock `MarianMTModel`, which every version of transformers and many engines know.
+"""Export to the stock `MarianMTModel`, which transformers 4 and 5 load without this package.
 
 Marian's network is the paper's except for names and the order of its sinusoids: first all sines,
 then all cosines, while Section 3.5 interleaves them. The export therefore reorders the residual
@@ -22,7 +22,6 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
-from ...storage.saved_model import copy_tokenizer
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
@@ -31,7 +30,7 @@ from ..marian_names import (
     tensor_map,
 )
 from ..verification import check_equal, log_probabilities, probe
-from .source import check_folders, load_source
+from .source import check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +160,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
     marian = to_marian(load_source(source))
     with folder_written_aside(output) as aside:
         marian.save_pretrained(aside)
-        copy_tokenizer(source, aside)
+        export_tokenizer(source, aside)
         difference = _verify(source, aside)
     logger.info(
         "Wrote %s as a MarianMTModel to %s; log-probabilities differ by at most %.1e.",

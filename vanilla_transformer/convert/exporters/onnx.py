@@ -26,10 +26,9 @@ from transformers import GenerationConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
-from ...storage.saved_model import copy_tokenizer
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, source_names, target_names
 from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
-from .source import check_folders, load_source
+from .source import check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +146,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         write_graphs(model, aside)
         model.config.save_pretrained(aside)
         model.generation_config.save_pretrained(aside)
-        copy_tokenizer(source, aside)
+        export_tokenizer(source, aside)
         difference = _verify(model, aside)
     logger.info(
         "Wrote %s as ONNX to %s; log-probabilities differ by at most %.1e.",

@@ -1,4 +1,4 @@
-"""The input of every exporter: a saved model of this architecture and its tokenizer."""
+"""What every exporter reads, a saved model of this architecture, and the tokenizer it writes."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,14 @@ import torch
 
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import check_new_folder
+from ...storage.atomic import check_new_folder, write_json
 from ...storage.reading import read_json
-from ...storage.saved_model import VOCABULARY_FILES, load_saved_model, nothing_trained
+from ...storage.saved_model import (
+    VOCABULARY_FILES,
+    copy_tokenizer,
+    load_saved_model,
+    nothing_trained,
+)
 
 
 def check_folders(
@@ -56,3 +61,19 @@ def load_source(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
         )
     return cast("VanillaTransformerForConditionalGeneration", load_saved_model(source, dtype=dtype))
+
+
+def export_tokenizer(source: Path, target: Path) -> None:
+    """Copy the tokenizer, with settings that transformers 4 reads as transformers 5 does.
+
+    Raises:
+        ValueError: a file of it is a link that leaves `source`.
+    """
+    copy_tokenizer(source, target)
+    path = target / "tokenizer_config.json"
+    settings = read_json(path)
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        # transformers 4 knows only its other name, and gives the model other inputs by default.
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        settings.setdefault("model_input_names", ["input_ids", "attention_mask"])
+        write_json(path, settings)
