@@ -98,7 +98,7 @@ _EXPORT_EXAMPLE = """example:
   vanilla-transformer export ctranslate2 runs/multi30k_en_de exports/int8 --quantization int8
   vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
 
-marian       a stock MarianMTModel, for transformers without this package and tools for Marian
+marian       a stock MarianMTModel, for Optimum and for transformers without this package
 ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2
 onnx         an encoder and a decoder for ONNX Runtime: translate --engine onnx
 
