@@ -7,8 +7,10 @@ PAIR ?= en-de
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(notdir $(CONSTRAINTS))
+# What an activated environment may have set for its own Python.
+unexport PYTHONPATH PYTHONHOME
 
-.PHONY: demo test test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook clean
+.PHONY: demo test test-newest test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook clean
 
 demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -16,6 +18,21 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
+
+# Tests with the newest release of every dependency, whatever pyproject.toml allows, in an environment
+# of its own. torch is that of constraints.txt, unless pip is told of an index with CPU wheels.
+NEWEST := .venv-newest
+TORCH ?= $(if $(findstring whl/cpu,$(PIP_EXTRA_INDEX_URL)),torch,$(shell grep ^torch== constraints.txt))
+test-newest:
+	@$(CHECK_PYTHON)
+	test -d $(NEWEST) || $(PYTHON) -m venv $(NEWEST)
+	@echo "Installing into $(NEWEST). This takes some minutes."
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager $(TORCH) \
+		$$($(NEWEST)/bin/python tests/dependencies.py)
+	$(NEWEST)/bin/python -m pip install --quiet --no-deps --editable .
+	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed "s/+cpu$$//" > $(NEWEST)/constraints.txt
+	@echo "Passed with the versions in $(NEWEST)/constraints.txt."
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
@@ -66,7 +83,11 @@ notebook: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python \
+	%d.%d; 3.11 or newer is needed: name one, such as PYTHON=python3.12." % sys.version_info[:2])'
+
 $(STAMP): pyproject.toml $(CONSTRAINTS)
+	@$(CHECK_PYTHON)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@rm -f $(VENV)/.installed*  # of other versions
 	@echo "Installing into $(VENV). This takes some minutes, once."
@@ -74,4 +95,4 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache .ruff_cache .mypy_cache
