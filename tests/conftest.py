@@ -1,6 +1,7 @@
 """Settings for the whole suite, made before anything imports torch."""
 
 import gc
+import logging
 import os
 import re
 import shlex
@@ -38,6 +39,15 @@ def quick_garbage_collection():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def silent_log():
+    """Undo what earlier commands did to the log of the package, which they show on their stderr."""
+    package = logging.getLogger("vanilla_transformer")
+    package.handlers.clear()
+    package.propagate = True
+    package.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

@@ -192,7 +192,7 @@ def test_scores_of_a_written_run_come_from_the_users_model(tmp_path, monkeypatch
     model._original_forward = model.forward
     model.forward = lambda *args, **kwargs: None
     with pytest.raises(Stop):
-        trainer._write_run(tmp_path / "run", "en", "de", title="run")
+        trainer._write_run(tmp_path / "run", "en", "de")
     assert scored == [True]
 
 

@@ -192,7 +192,6 @@ def test_learning_rate_and_its_factor_replace_each_other(tmp_path):
 
 
 def test_learning_rate_for_training_from_scratch_warns(trained, tmp_path, caplog, initial_models):
-    logging.getLogger("vanilla_transformer").propagate = True
     with pytest.raises(TrainingStarted):
         run_recipe(continuing_recipe(tmp_path, trained, learning_rate=None), tmp_path / "run")
     (warning,) = {text for text in caplog.messages if "learning rate rises" in text}
@@ -205,7 +204,6 @@ def test_other_languages_than_the_models_are_warned_about(
     trained, tmp_path, caplog, initial_models, pair
 ):
     source, target = pair.split("-")
-    logging.getLogger("vanilla_transformer").propagate = True
     languages = {"source_language": source, "target_language": target}
     with pytest.raises(TrainingStarted):
         run_recipe(continuing_recipe(tmp_path, trained, **languages), tmp_path / "run")

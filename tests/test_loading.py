@@ -1,7 +1,6 @@
 """Directories with a model that does not load: every command gives a one-line error."""
 
 import json
-import logging
 import math
 import random
 import shutil
@@ -39,12 +38,6 @@ def run(tmp_path, monkeypatch):
     Path("source.txt").write_text("ein Hund\n")
     Path("test.jsonl").write_text(json.dumps(PAIR) + "\n")
     return Path("run")
-
-
-@pytest.fixture(autouse=True)
-def no_old_streams():
-    """Remove log handlers of earlier commands, whose streams may be closed."""
-    logging.getLogger("vanilla_transformer").handlers.clear()
 
 
 def change_json(path, **changes):

@@ -262,19 +262,19 @@ def test_a_cache_may_have_either_name(name, part):
 def test_of_two_caches_the_filled_one_counts():
     model, inputs = tiny_model(), batch()
     target = inputs.pop("decoder_input_ids")
-    last = {**inputs, "decoder_input_ids": target[:, 4:], "use_cache": True}
-    for names in (("cache", "past_key_values"), ("past_key_values", "cache")):
-        first = model(**inputs, decoder_input_ids=target[:, :4], use_cache=True).get(CACHE)
-        empty = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        step = model(**last, **dict(zip(names, (first, empty), strict=True)))
-        assert_close(step.logits, model(**inputs, decoder_input_ids=target).logits[:, 4:])
-        assert step.get(CACHE) is first
-    with pytest.raises(RequestError, match="two filled caches"):
-        model(
-            **last,
-            cache=first,
-            past_key_values=EncoderDecoderCache(first.self_attention_cache, empty),
-        )
+    full = model(**inputs, decoder_input_ids=target).logits
+
+    def cached(length):
+        made = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        if length:
+            model(**inputs, decoder_input_ids=target[:, :length], cache=made)
+        return made
+
+    for lengths in ((4, 0), (0, 4), (4, 2)):  # the last as PEFT gives its prompt at every token
+        caches = dict(zip(("cache", "past_key_values"), map(cached, lengths), strict=True))
+        step = model(**inputs, decoder_input_ids=target[:, 4:], **caches, use_cache=True)
+        assert_close(step.logits, full[:, 4:])
+        assert step.get(CACHE).get_seq_length() == 5
 
 
 def test_generation_continues_from_a_cache(reverser):

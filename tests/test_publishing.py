@@ -5,7 +5,6 @@ import copy
 import functools
 import inspect
 import json
-import logging
 import math
 import re
 import runpy
@@ -63,12 +62,6 @@ def run(tmp_path_factory):
 def copied(run, tmp_path):
     """Return a copy of the run that a test may damage."""
     return Path(shutil.copytree(run, tmp_path / "run"))
-
-
-@pytest.fixture(autouse=True)
-def no_old_streams():
-    """Remove log handlers of earlier commands; their streams may be closed."""
-    logging.getLogger("vanilla_transformer").handlers.clear()
 
 
 def error_of(capsys, *arguments):

@@ -24,7 +24,7 @@ HUB = {
     "configuration_vanilla_transformer": {"errors", "ranges"},
     "input_checks": {"errors"},
     "loss": {"errors"},
-    "generation_limits": {"errors", "input_checks", "ranges"},
+    "generation_limits": {"input_checks", "ranges"},
     "modeling_vanilla_transformer": {
         "configuration_vanilla_transformer",
         "errors",

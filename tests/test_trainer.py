@@ -689,7 +689,9 @@ def test_time_limit_within_the_warmup_gives_a_warning(
     assert caplog.text.count("and warm-up takes 10:") == warns
 
 
-def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd):
+def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     trainer = make_trainer(tmp_path, disable_tqdm=False, save_strategy="no", max_minutes=8 / 60)
     at_one_update_a_second(trainer, monkeypatch).train()
     shown = capfd.readouterr().err

@@ -10,7 +10,6 @@ from typing import Any
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from .errors import RequestError
 from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
@@ -21,27 +20,20 @@ CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_ke
 def one_cache(
     cache: Cache | None, past_key_values: Cache | None, *, make: bool | None = False
 ) -> EncoderDecoderCache | None:
-    """Return the cache, given by one of its two names, or both: PEFT uses the older one.
+    """Return the cache, which has two names; if both are given, `cache` unless it is empty.
 
-    A learned prompt of PEFT comes as filled `past_key_values`, beside the empty `cache` that
-    `generate` made.
+    For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
+    empty at the first token only.
 
     Args:
         cache: Keys and values of earlier positions, of the target alone or of the source too.
         past_key_values: The same.
         make: Whether to make a cache if none is given.
-
-    Raises:
-        ValueError: Two different caches hold something.
     """
     given = [found for found in (cache, past_key_values) if found is not None]
-    if len(given) == 2 and given[0] is not given[1]:
-        given = [found for found in given if found.get_seq_length()] or given[:1]
-        if len(given) == 2:
-            raise RequestError("Got two filled caches, cache and past_key_values; give one.")
     if not given:
         return EncoderDecoderCache(DynamicCache(), DynamicCache()) if make else None
-    (found, *_) = given
+    found = given[0] if len(given) == 1 or given[0].get_seq_length() else given[1]
     if isinstance(found, EncoderDecoderCache):
         return found
     return EncoderDecoderCache(found, DynamicCache())
