@@ -5,6 +5,7 @@ test_paper.py tests what the model computes; these tests check that every way gi
 
 import copy
 import functools
+import inspect
 import math
 from types import SimpleNamespace
 
@@ -887,6 +888,18 @@ def test_a_cache_that_a_later_transformers_renames_fails_loudly(reverser, monkey
     monkeypatch.setattr(model, "prepare_inputs_for_generation", renamed)
     with pytest.raises(RequestError, match=r"Got memory, .*transformers .* older version"):
         model.generate(**inputs)
+
+
+@pytest.mark.parametrize("kind", [Encoder, VanillaTransformerForConditionalGeneration])
+def test_outputs_that_a_forward_declares_are_those_that_it_gives(kind):
+    """transformers reads the annotation to learn whether a model can return its attentions."""
+    annotation = inspect.signature(VanillaTransformerModel.forward).parameters["kwargs"].annotation
+    flags = dict.fromkeys(annotation.__args__[0].__annotations__, True)
+    model = tiny_model() if kind is not Encoder else tiny_model().get_encoder()
+    inputs = batch() if kind is not Encoder else {"input_ids": batch()["input_ids"]}
+    out = model(**inputs, **flags)
+    found = {name.removeprefix("encoder_").removeprefix("decoder_") for name in out}
+    assert {name.removeprefix("output_") for name in flags} <= found
 
 
 @pytest.mark.parametrize("way", ["by signature", "by name"])

@@ -11,6 +11,7 @@ Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -18,8 +19,16 @@ from transformers import GenerationConfig, __version__
 
 from .errors import RequestError
 
+
+class Flags(TypedDict, total=False):
+    """Outputs that a forward may be asked for; transformers looks here whether it can be."""
+
+    output_attentions: bool | None
+    output_hidden_states: bool | None
+
+
 # Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
-READ_ON_THE_WAY = {"output_attentions", "output_hidden_states", "use_cache", "num_items_in_batch"}
+READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
 
 
 def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
@@ -172,6 +181,7 @@ def _is_traced() -> bool:
 
 __all__ = [
     "READ_ON_THE_WAY",
+    "Flags",
     "check_ends",
     "check_generation",
     "check_ids",

@@ -11,7 +11,7 @@ the layers' masks are described at Eq. 1. The memory is the encoder's output.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
-from .input_checks import check_ids, check_mask, check_one_input, check_read, check_states
+from .input_checks import Flags, check_ids, check_mask, check_one_input, check_read, check_states
 from .loss import is_only_weight, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -480,7 +480,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         past_key_values: Cache | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[Flags],
     ) -> Seq2SeqModelOutput:
         """Run both stacks; arguments as in `VanillaTransformerForConditionalGeneration`.
 
@@ -549,7 +549,7 @@ class VanillaTransformerForConditionalGeneration(
         num_items_in_batch: Tensor | int | None = None,
         return_dict: bool | None = None,
         past_key_values: Cache | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[Flags],
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Return next-token logits, and the loss if there are labels.
 
