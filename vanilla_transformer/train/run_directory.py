@@ -49,8 +49,12 @@ _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
     """Refuse a directory that may not hold this run."""
-    if run.exists() and not run.is_dir():
-        raise RequestError(f"{run} is a file; give a directory with --output-dir.")
+    for path in (run, *run.parents):
+        if path.exists() and not path.is_dir():
+            raise RequestError(
+                f"{path} is a file, where a directory is needed; move it, or give another "
+                "--output-dir."
+            )
     if not (run / RECIPE).is_file():
         if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
