@@ -15,9 +15,13 @@ unexport PYTHONPATH PYTHONHOME
 demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
 
+define SUITE
+$(1)/ruff check . && $(1)/ruff format --check . && $(1)/python -m mypy
+$(1)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
+endef
+
 test: $(STAMP)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
+	$(call SUITE,$(BIN))
 
 # Tests with the newest release of every dependency, whatever pyproject.toml allows, in an environment
 # of its own. torch is that of constraints.txt, unless pip is told of an index with CPU wheels.
@@ -30,7 +34,7 @@ test-newest:
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager $(TORCH) \
 		$$($(NEWEST)/bin/python tests/dependencies.py)
 	$(NEWEST)/bin/python -m pip install --quiet --no-deps --editable .
-	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
+	$(call SUITE,$(NEWEST)/bin)
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed "s/+cpu$$//" > $(NEWEST)/constraints.txt
 	@echo "Passed with the versions in $(NEWEST)/constraints.txt."
 

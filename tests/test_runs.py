@@ -546,7 +546,7 @@ def test_directory_that_holds_no_run_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="not empty and holds no run"):
         run_recipe(recipe, tmp_path)
     for run in ("train.jsonl", "train.jsonl/demo", "train.jsonl/demo/en-de"):
-        with pytest.raises(ValueError, match=r"train\.jsonl is a file, where a directory is needed"):
+        with pytest.raises(ValueError, match=r"train\.jsonl is a file, where a directory"):
             run_recipe(recipe, tmp_path / run)
     assert not (tmp_path / "recipe.yaml").exists()
 
