@@ -24,11 +24,11 @@ test: $(STAMP)
 	$(call SUITE,$(BIN))
 
 # Tests with the newest release of every dependency, whatever pyproject.toml allows, in an environment
-# of its own. torch is that of constraints.txt, unless pip is told of an index with CPU wheels.
+# of its own. torch is that of constraints.txt, unless pip is told of PyTorch's index of CPU builds.
 NEWEST := .venv-newest
 TORCH ?= $(if $(findstring whl/cpu,$(PIP_EXTRA_INDEX_URL)),torch,$(shell grep ^torch== constraints.txt))
 test-newest:
-	@$(CHECK_PYTHON)
+	@test -d $(NEWEST) || $(CHECK_PYTHON)
 	test -d $(NEWEST) || $(PYTHON) -m venv $(NEWEST)
 	@echo "Installing into $(NEWEST). This takes some minutes."
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager $(TORCH) \
@@ -91,7 +91,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and
 	%d.%d; 3.11 or newer is needed: name one, such as PYTHON=python3.12." % sys.version_info[:2])'
 
 $(STAMP): pyproject.toml $(CONSTRAINTS)
-	@$(CHECK_PYTHON)
+	@test -d $(VENV) || $(CHECK_PYTHON)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@rm -f $(VENV)/.installed*  # of other versions
 	@echo "Installing into $(VENV). This takes some minutes, once."

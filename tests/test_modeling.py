@@ -443,6 +443,19 @@ def test_gradient_checkpointing_gives_the_same_gradients(dropout):
         assert_close(found[name], expected[name], 1e-6)
 
 
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing_takes_no_cache(use_reentrant):
+    model, inputs = tiny_model().train(), batch()
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    assert model(**inputs, use_cache=True).get(CACHE) is None
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    with pytest.raises(RequestError, match="Got a cache in training with gradient checkpointing"):
+        model(**inputs, cache=cache)
+    with torch.no_grad():  # nothing is computed twice
+        model(**inputs, cache=cache)
+    assert cache.get_seq_length() == 5
+
+
 def test_training_returns_logits_only_on_request():
     model = tiny_model()
     inputs = training_batch()
@@ -865,7 +878,7 @@ def every_forward(model):
 
 # Names that the types of transformers know, or that none does.
 NOT_READ = ["position_ids", "cu_seq_lens_q", "logits_to_keep", "token_type_ids", "cash", "memory"]
-NOT_READ += ["layer", "layer_idx"]
+NOT_READ += ["layer", "layer_idx", "num_key_value_groups", "enable_gqa", "kwargs"]
 
 
 @implementations
@@ -886,7 +899,7 @@ def test_a_cache_that_a_later_transformers_renames_fails_loudly(reverser, monkey
         return {("memory" if name == CACHE else name): value for name, value in prepared.items()}
 
     monkeypatch.setattr(model, "prepare_inputs_for_generation", renamed)
-    with pytest.raises(RequestError, match=r"Got memory, .*transformers .* older version"):
+    with pytest.raises(RequestError, match=r"Got memory, .*is transformers .* newer than this"):
         model.generate(**inputs)
 
 

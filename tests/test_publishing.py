@@ -733,9 +733,12 @@ def test_card_in_a_folder_to_deploy_loads_that_folder(run, tmp_path, quick_publi
     output = tmp_path / "deployed"
     publish(run, "user/de-en", license="mit", with_code=True, output=output)
     text = (output / "README.md").read_text()
-    assert f'model="{output}", trust_remote_code=True' in text
+    assert 'model="deployed", trust_remote_code=True' in text
     assert "the run that it comes from" in text
-    assert f"--output-dir {run}" in text
+    assert f"--output-dir {run.name}" in text
+    for path in (output / "README.md", output / "metrics.json"):  # the folder will go elsewhere
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+        assert str(run.parent) not in path.read_text(encoding="utf-8")
 
 
 def test_samples_are_escaped_in_the_card(tmp_path):

@@ -619,6 +619,17 @@ def test_without_a_log_training_and_evaluation_show_what_a_stock_trainer_shows(
     assert stock[2] == (not disable_tqdm, not disable_tqdm)
 
 
+def test_a_handler_that_drops_the_lines_leaves_the_printing_to_transformers(tmp_path, capfd):
+    package = logging.getLogger("vanilla_transformer")
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    for handler in (logging.NullHandler(), logging.StreamHandler()):
+        handler.setLevel(logging.WARNING if type(handler) is logging.StreamHandler else 0)
+        package.handlers = [handler]
+        make_trainer(tmp_path, max_steps=1, logging_steps=1, save_strategy="no").train()
+        assert {"loss", "epoch"} in figures(capfd.readouterr().out)
+
+
 def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
     caplog.set_level("INFO", logger="vanilla_transformer")
     options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": None}

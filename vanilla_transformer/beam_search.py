@@ -48,7 +48,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
-from .generation_limits import CACHE
+from .generation_limits import CACHE, CACHE_NAMES
 from .input_checks import READ_ON_THE_WAY, check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
@@ -232,8 +232,9 @@ def paper_beam_search(
     # As `generate` would call the model: an adapter may put a prefix in its cache.
     prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]  # GenerationMixin's
     first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
-    foreign |= first.keys() - READ_ON_THE_WAY - _OF_THE_MODEL
-    caches = [first.get(name) for name in ("cache", "past_key_values")]
+    inputs = {name for name, value in first.items() if value is not None}
+    foreign |= inputs - READ_ON_THE_WAY - {*_OF_THE_MODEL, *CACHE_NAMES}
+    caches = [first.get(name) for name in CACHE_NAMES]
     if any(cache is not None and cache.get_seq_length() for cache in caches):
         foreign |= {"a cache (keys and values of earlier tokens)"}
     if foreign:
@@ -286,8 +287,7 @@ _OTHER_SEARCHES = (
 )
 # Arguments that `generate` would hand to the model, and that this search reads.
 _OF_THE_MODEL = {
-    *("attention_mask", "encoder_outputs", "decoder_input_ids", "decoder_attention_mask"),
-    *("cache", "past_key_values"),
+    *("attention_mask", "encoder_outputs", "decoder_input_ids", "decoder_attention_mask")
 }
 _OTHER_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 

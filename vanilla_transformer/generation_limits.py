@@ -13,8 +13,9 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
-# What an output calls the cache; transformers 5.24 renamed it.
-CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
+# transformers 5.24 renamed the cache; this is its name in outputs.
+CACHE_NAMES = ("cache", "past_key_values")
+CACHE = next(name for name in CACHE_NAMES if name in Seq2SeqLMOutput.__dataclass_fields__)
 
 
 def one_cache(
@@ -76,4 +77,4 @@ class LimitedGenerationMixin(GenerationMixin):
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
 
 
-__all__ = ["CACHE", "LimitedGenerationMixin", "one_cache"]
+__all__ = ["CACHE", "CACHE_NAMES", "LimitedGenerationMixin", "one_cache"]

@@ -9,7 +9,9 @@ values are not checked while a graph is traced.
 Shapes: B sentences in a batch, T tokens in the longest, d = d_model.
 """
 
+import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 
@@ -27,6 +29,7 @@ class Flags(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
+_LOOKED_UP = re.compile(r"""\bkwargs(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""")
 # Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
 
@@ -36,19 +39,22 @@ def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
 
     Args:
         names: Names of the arguments that are left.
-        reader: The attention function. It reads its parameters, and what it looks up by name.
+        reader: The attention function. It reads its parameters by name, and what its source looks
+            up in `kwargs`.
     """
     unread = [name for name in names if name not in READ_ON_THE_WAY]
     if not unread:
         return
-    code = getattr(inspect.unwrap(reader), "__code__", None)
-    read = {*inspect.signature(reader).parameters, *(code.co_consts if code else ())}
+    parameters = inspect.signature(reader).parameters.values()
+    read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    with contextlib.suppress(OSError, TypeError):  # has no source
+        read |= set(_LOOKED_UP.findall(inspect.getsource(reader)))
     unread = [name for name in unread if name not in read]
     if unread:
         raise RequestError(
             f"Got {', '.join(unread)}, which neither the model nor its attention, "
             f"{getattr(reader, '__name__', reader)}, reads; leave it out. If you did not give it, "
-            f"transformers {__version__} did: then install an older version, which this code knows."
+            f"another library did: is transformers {__version__} newer than this code?"
         )
 
 

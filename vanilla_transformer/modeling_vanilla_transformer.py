@@ -424,6 +424,9 @@ class Decoder(Stack):
         if encoder_hidden_states is None:
             raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         cache = one_cache(cache, past_key_values, make=use_cache)
+        replays = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        if replays and cache is not None:  # each layer would fill it twice
+            raise RequestError("Got a cache in training with gradient checkpointing; leave it out.")
         own_cache = cache.self_attention_cache if cache is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)

@@ -170,7 +170,7 @@ def card_facts(
         if recipe.get(name):
             recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
     initial = _initial_model(metrics)
-    if initial is not None and initial["repo"] is None:
+    if initial is not None and initial["repo"] is None and place is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     # A run records the files of a local folder; runs of earlier versions did not.
     local = "dataset" in (metrics["data"].get("files") or {})
@@ -188,7 +188,9 @@ def card_facts(
         "scores_of_run": scores_of_run,
     }
     if place is not None:
-        metrics["published"] |= {"directory": place, "run": str(run or directory)}
+        trained_in = run or directory
+        typed = place == str(trained_in)
+        metrics["published"] |= {"directory": place, "run": place if typed else trained_in.name}
     # A card shows a few samples; the others, and the files, stay with the run.
     metrics.pop("samples", None)
     metrics.pop(MODEL_FILES, None)

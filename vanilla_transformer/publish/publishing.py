@@ -121,8 +121,8 @@ def publish(
         token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
         card_dir: directory for a copy of the card with pictures and metrics. Without `push`, the
             card names the directory of the model, and nothing on the Hub.
-        output: new or empty folder for all the files, as they would be pushed, to deploy the model
-            without the Hub.
+        output: new or empty folder for all the files, to deploy the model without the Hub. Without
+            `push`, the card names this folder.
 
     Returns:
         Files, form and commit.
@@ -145,7 +145,7 @@ def publish(
         source,
         run=metrics_run,
         repo_id=repo_id,
-        place=None if push else str(output or source),
+        place=None if push else Path(output).name if output else str(source),
         form=form,
         license=license,
         data_license=data_license,

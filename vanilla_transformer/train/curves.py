@@ -52,7 +52,7 @@ def plot_training_curves(
     perplexity |= _series(log_history, "eval_perplexity")
     panels = {
         "plain loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
-        # Not comparable to the plain loss. The log does not say whether a run has any of both.
+        # Not comparable to the plain loss. The log does not say whether a run has either.
         "training loss, with any smoothing and dropout": (_series(log_history, "loss"), {}),
         "validation perplexity": ({}, perplexity),
         "learning rate": (_series(log_history, "learning_rate"), {}),

@@ -24,7 +24,13 @@ _PACKAGE = __name__.partition(".")[0]
 
 def log_is_seen() -> bool:
     """Return whether the program shows our log lines; by default Python drops them."""
-    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
+    log: logging.Logger | None = logger if logger.isEnabledFor(logging.INFO) else None
+    while log is not None:
+        for handler in log.handlers:
+            if handler.level <= logging.INFO and not isinstance(handler, logging.NullHandler):
+                return True
+        log = log.parent if log.propagate else None
+    return False
 
 
 class _Trainer(Protocol):
