@@ -286,9 +286,7 @@ _OTHER_SEARCHES = (
     "dola_layers",
 )
 # Arguments that `generate` would hand to the model, and that this search reads.
-_OF_THE_MODEL = {
-    *("attention_mask", "encoder_outputs", "decoder_input_ids", "decoder_attention_mask")
-}
+_OF_THE_MODEL = {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
 _OTHER_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
