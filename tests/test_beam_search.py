@@ -25,13 +25,12 @@ from vanilla_transformer.beam_search import (
     beam_search,
     best_tokens,
     keep_order,
-    longest_sequence,
     paper_beam_search,
     with_start,
 )
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
-from vanilla_transformer.generation_limits import CACHE
+from vanilla_transformer.generation_limits import CACHE, longest_sequence
 
 
 @pytest.fixture(scope="module")

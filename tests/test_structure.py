@@ -8,6 +8,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import count_lines
 import pytest
 from mutations import MUTATIONS
 
@@ -39,11 +40,12 @@ HUB = {
         "modeling_vanilla_transformer",
         "ranges",
     },
-    "target_tokenizer": {"beam_search", "errors"},
+    "target_tokenizer": {"errors", "generation_limits"},
     "batch_translation": {
         "beam_search",
         "configuration_vanilla_transformer",
         "errors",
+        "generation_limits",
         "ranges",
         "target_tokenizer",
         "word_alignment",
@@ -198,6 +200,21 @@ def test_imports_have_no_cycles():
         for name in free:
             del graph[name]
     assert not graph, f"in an import cycle, or importing one: {', '.join(graph)}"
+
+
+def test_lines_of_code_refusals_and_floors_are_counted(tmp_path):
+    package = tmp_path / "vanilla_transformer"
+    (package / "inner").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_low.py").write_text("assert (\n    1\n)\n")
+    (package / "low.py").write_text(
+        '"""Text."""\n\n# Why.\n\n\ndef check_it(x):\n    """Check."""\n    return x\n'
+    )
+    (package / "inner" / "high.py").write_text(
+        "from ..low import check_it\n\nif check_it(1):\n    x = 2\n    raise OSError(x)\n"
+    )
+    values = [value for _, value in count_lines.table(tmp_path)]
+    assert values == ["6", "5 (83%)", "8", "3", "2"]
 
 
 def test_published_files_import_only_siblings_and_allowed_libraries(hub_path):

@@ -30,12 +30,12 @@ from .beam_search import (
     beam_search,
     default_beams,
     evaluation_mode,
-    longest_sequence,
     other_searches,
     with_start,
 )
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
+from .generation_limits import longest_sequence
 from .ranges import COUNT, EXTRA_TOKENS, NUM_BEAMS, Range
 from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment

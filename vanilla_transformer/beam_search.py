@@ -48,7 +48,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
-from .generation_limits import CACHE, CACHE_NAMES
+from .generation_limits import CACHE, CACHE_NAMES, longest_sequence
 from .input_checks import READ_ON_THE_WAY, check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
@@ -325,14 +325,6 @@ def default_beams(model: PreTrainedModel) -> int:
     """Return the default number of beams: the generation config's, or else the paper's."""
     found = getattr(model.generation_config, "num_beams", None)
     return NUM_BEAMS_OF_THE_PAPER if found is None else found
-
-
-def longest_sequence(model: PreTrainedModel) -> int | None:
-    """Return the length of the model's table of positions; None if its positions are unlimited."""
-    kind = getattr(model.config, "position_encoding", None)
-    if kind == "learned" or getattr(model.config, "model_type", None) == "marian":
-        return model.config.max_position_embeddings
-    return None
 
 
 _Undo = Callable[[], None]

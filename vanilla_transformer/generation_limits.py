@@ -7,7 +7,14 @@ into the `max_length` of the model's own generation config; that must not cut tr
 
 from typing import Any
 
-from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig, GenerationMixin
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .input_checks import check_generation
@@ -38,6 +45,14 @@ def one_cache(
     if isinstance(found, EncoderDecoderCache):
         return found
     return EncoderDecoderCache(found, DynamicCache())
+
+
+def longest_sequence(model: PreTrainedModel) -> int | None:
+    """Return the length of the model's table of positions; None if its positions are unlimited."""
+    kind = getattr(model.config, "position_encoding", None)
+    if kind == "learned" or getattr(model.config, "model_type", None) == "marian":
+        return model.config.max_position_embeddings
+    return None
 
 
 class LimitedGenerationMixin(GenerationMixin):
@@ -77,4 +92,4 @@ class LimitedGenerationMixin(GenerationMixin):
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
 
 
-__all__ = ["CACHE", "CACHE_NAMES", "LimitedGenerationMixin", "one_cache"]
+__all__ = ["CACHE", "CACHE_NAMES", "LimitedGenerationMixin", "longest_sequence", "one_cache"]

@@ -14,8 +14,8 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .beam_search import longest_sequence
 from .errors import RequestError
+from .generation_limits import longest_sequence
 
 TARGET_TOKENIZER = "target_tokenizer"  # the setting that stores the target's tokenizer
 _SETTINGS = (

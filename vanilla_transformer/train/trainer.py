@@ -36,13 +36,14 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, SaveStr
 from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
-from ..beam_search import default_beams, longest_sequence
+from ..beam_search import default_beams
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, check_pairs, pair_lengths
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import bleu_score, evaluate_model
 from ..fast import release
+from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..publish.card import check_licenses
 from ..publish.hub import check_repo_id
