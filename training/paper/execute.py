@@ -1,22 +1,55 @@
-"""Write the notebooks of this folder from their sources, and run them: `make notebook`."""
+"""Build the paper's notebook in both languages from its source, and run it: `make notebook`."""
 
+import re
 from pathlib import Path
 
-import jupytext
-from nbclient import NotebookClient
-
 FOLDER = Path(__file__).resolve().parent
+SOURCE = FOLDER / "notebook_source.py"
+LANGUAGES = ("en", "zh")
 
-for source in sorted(FOLDER.glob("notebook.*.py")):
-    notebook = jupytext.read(source)
-    for number, cell in enumerate(notebook.cells, start=1):
-        cell.id = f"cell-{number}"  # random by default, and different in every run
-    client = NotebookClient(
-        notebook,
-        resources={"metadata": {"path": str(FOLDER)}},  # working directory of the kernel
-        record_timing=False,
-        coalesce_streams=True,  # one output for all lines that a cell prints
-    )
-    client.execute()
-    jupytext.write(notebook, source.with_suffix(".ipynb"))
-    print(f"ran {source.name}")
+
+def main() -> None:
+    """Write both notebooks, with what their code prints and draws."""
+    import nbformat  # here, so that the tests can build a notebook without Jupyter
+    from nbclient import NotebookClient
+
+    for language in LANGUAGES:
+        notebook = nbformat.from_dict(build(language))
+        client = NotebookClient(
+            notebook,
+            resources={"metadata": {"path": str(FOLDER)}},  # working directory of the kernel
+            record_timing=False,
+            coalesce_streams=True,  # one output for all lines that a cell prints
+        )
+        client.execute()
+        nbformat.write(notebook, FOLDER / f"notebook.{language}.ipynb")
+        print(f"ran notebook.{language}.ipynb")
+
+
+def build(language: str) -> dict[str, object]:
+    """Return the notebook in one language as its file holds it, before the code is run."""
+    cells = []
+    for number, (kind, text) in enumerate(source_cells(language), start=1):
+        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": text}
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        cells.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def source_cells(language: str) -> list[tuple[str, str]]:
+    """Return the kind ("code" or "markdown") and the text of each cell in one language."""
+    _, *parts = re.split(r"^# %%(.*)\n", SOURCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    cells = []
+    for mark, body in zip(parts[::2], parts[1::2], strict=True):
+        if not mark:  # a command of Jupyter, such as %matplotlib, is a comment in the source
+            code = re.sub(r"^# %(?=\w)", "%", body.strip("\n"), flags=re.MULTILINE)
+            cells.append(("code", code))
+        elif mark == f" [markdown] {language}":
+            cells.append(("markdown", re.sub(r"^# ?", "", body.strip("\n"), flags=re.MULTILINE)))
+    return cells
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,10 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
+"""The cells of the paper's notebook: the code once, the text in English and in Chinese.
 
-# %% [markdown]
+`make notebook` builds and runs notebook.en.ipynb and notebook.zh.ipynb. A line `# %%` begins a cell
+of code, `# %% [markdown] en` one of English text; its Chinese, `# %% [markdown] zh`, follows it.
+"""
+
+# %% [markdown] en
 # # "Attention Is All You Need", one formula at a time
 #
 # English | [简体中文](notebook.zh.ipynb)
@@ -28,6 +22,17 @@
 # Letters for shapes: B sentences in a batch, S tokens of the source, T tokens of the target, h
 # heads, d_k and d_v the widths of a head's keys and values, d the width of the model, V the
 # vocabulary.
+
+# %% [markdown] zh
+# # 逐个公式读《Attention Is All You Need》
+#
+# [English](notebook.en.ipynb) | 简体中文
+#
+# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."。
+#
+# 在两个 CPU 核上运行不到五分钟。请先在仓库根目录执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中打开并运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
+#
+# 表示形状的字母：B 是一个批次中的句子数，S 是源语言句子的词元（token）数，T 是目标语言句子的词元数，h 是注意力头数，d_k 和 d_v 是一个头的键和值的宽度，d 是模型的宽度，V 是词表大小。
 
 # %%
 # %matplotlib inline
@@ -60,7 +65,7 @@ torch.manual_seed(0)
 torch.set_printoptions(precision=2, sci_mode=False, linewidth=100)
 plt.rcParams.update({"figure.dpi": 90, "figure.constrained_layout.use": True})
 
-# %% [markdown]
+# %% [markdown] en
 # ## 1. From sentences to tokens (Section 5.1)
 #
 # The pairs are everyday sentences from [Tatoeba](https://tatoeba.org) (CC BY 2.0 FR; the table
@@ -74,6 +79,15 @@ plt.rcParams.update({"figure.dpi": 90, "figure.constrained_layout.use": True})
 # Every sentence ends with `</s>`, the end mark. Sentences of one batch are padded with `<pad>`,
 # whose id is 0, and the attention mask says which positions are tokens (1) and which are padding
 # (0).
+
+# %% [markdown] zh
+# ## 1. 从句子到词元（论文 5.1 节）
+#
+# 语料是 [Tatoeba](https://tatoeba.org) 上的日常句子（许可为 CC BY 2.0 FR，表格中注明了每个句子的作者）。翻译方向是中译英。
+#
+# 论文用**一个**字节对编码（BPE）词表表示两种语言：常见的字符序列合并成一个子词，少见的则由几个子词拼成；下面打印的 `·` 表示这个子词接在前一个子词后面，属于同一个单词。我们的 BPE 从字节开始合并，所以不会有词表之外的字。一个汉字在 UTF-8 中占三个字节：常用字会成为完整的子词，少见的字则按字节拼写（例如 `\xe6`）。
+#
+# 每个句子都以结束符 `</s>` 结尾。同一批次中较短的句子用 `<pad>`（编号为 0）补齐，注意力掩码则标明哪些位置是词元（1），哪些位置是填充（0）。
 
 # %%
 pairs = list(read_pairs("tatoeba_en_zh.tsv", source_language="zh", target_language="en"))
@@ -91,9 +105,12 @@ batch = tokenizer(["早上好！", "谢谢你的耐心。"], padding=True, retur
 print(batch.input_ids)
 print(batch.attention_mask)
 
-# %% [markdown]
+# %% [markdown] en
 # A small Transformer to look into, not trained yet. `eager` is the attention that also returns its
 # weights. `eval()` switches dropout off.
+
+# %% [markdown] zh
+# 下面是一个尚未训练的小 Transformer，供我们拆开来看。`eager` 是会把注意力权重一并返回的实现，`eval()` 关闭 dropout。
 
 # %%
 SMALL = {
@@ -111,7 +128,7 @@ encoder, decoder = model.model.encoder, model.model.decoder
 d, h, V = config.d_model, config.attention_heads, config.vocab_size
 print(f"d = {d}, h = {h}, V = {V}, {model.num_parameters():,} parameters")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 2. Embeddings and their scale (Section 3.4)
 #
 # An embedding is a row of a table $E$ with V rows. "In the embedding layers, we multiply those
@@ -122,6 +139,15 @@ print(f"d = {d}, h = {h}, V = {V}, {model.num_parameters():,} parameters")
 # Why the scale? The same table is used as the softmax matrix (Section 9), so its numbers are drawn
 # small, with variance $1/d$. Times $\sqrt{d}$ they have variance 1, about the size of the
 # sinusoids. Without the scale nearly all of the sum would be position, and the word would be noise.
+
+# %% [markdown] zh
+# ## 2. 词嵌入及其缩放（论文 3.4 节）
+#
+# 词嵌入是表 $E$ 中的一行，表共有 V 行。论文写道："In the embedding layers, we multiply those weights by $\sqrt{d_{model}}$."（在嵌入层中，把这些权重乘以 $\sqrt{d_{model}}$。）然后再加上位置编码：
+#
+# $$x_{pos} = \sqrt{d} \, E[token_{pos}] + PE(pos)$$
+#
+# 为什么要缩放？这张表同时也是 softmax 之前的线性变换矩阵（见第 9 节），所以其中的数取得很小，方差为 $1/d$。乘以 $\sqrt{d}$ 之后方差为 1，与正弦位置编码大小相当。如果忘了缩放，相加的结果几乎全是位置信息，词本身反倒成了噪声。
 
 # %%
 table = model.model.shared.weight.detach()  # (V, d)
@@ -143,13 +169,20 @@ print(f"root mean square of the sinusoids  {positions.square().mean().sqrt():.3f
 print(f"share of the word with the scale   {share_of_word(table[ids] * d**0.5, positions):.0%}")
 print(f"share of the word without it       {share_of_word(table[ids], positions):.0%}")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 3. Positions (Section 3.5)
 #
 # $$PE(pos, 2i) = \sin(pos / 10000^{2i/d}) \qquad PE(pos, 2i+1) = \cos(pos / 10000^{2i/d})$$
 #
 # Each pair of dimensions is a clock hand: the first turns once in $2\pi$ positions, the last in
 # almost $10000 \cdot 2\pi$.
+
+# %% [markdown] zh
+# ## 3. 位置编码（论文 3.5 节）
+#
+# $$PE(pos, 2i) = \sin(pos / 10000^{2i/d}) \qquad PE(pos, 2i+1) = \cos(pos / 10000^{2i/d})$$
+#
+# 每两个维度就像一根钟表指针：第一根每 $2\pi$ 个位置转一圈，最后一根差不多要 $10000 \cdot 2\pi$ 个位置才转一圈。
 
 
 # %%
@@ -167,7 +200,7 @@ PE = plain_sinusoids(100, d)
 assert_close(PE, sinusoids(torch.arange(100), d))
 pictures.plot_positional_encoding(d_model=d, length=100)
 
-# %% [markdown]
+# %% [markdown] en
 # The paper chose sinusoids because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a
 # linear function of $PE_{pos}$". The function is a rotation of each pair by the angle $\omega_i k$,
 # with $\omega_i = 10000^{-2i/d}$:
@@ -178,6 +211,15 @@ pictures.plot_positional_encoding(d_model=d, length=100)
 #
 # The matrix depends on $k$ and not on $pos$. So does the dot product of two encodings:
 # $PE(pos) \cdot PE(pos + k) = \sum_i \cos \omega_i k$.
+
+# %% [markdown] zh
+# 论文选择正弦函数的理由是："for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function of $PE_{pos}$"（对任意固定的偏移 $k$，$PE_{pos+k}$ 都是 $PE_{pos}$ 的线性函数）。这个线性函数就是旋转：把每一对维度旋转 $\omega_i k$ 角，其中 $\omega_i = 10000^{-2i/d}$：
+#
+# $$\begin{pmatrix} \sin \omega_i (pos + k) \\ \cos \omega_i (pos + k) \end{pmatrix} =
+# \begin{pmatrix} \cos \omega_i k & \sin \omega_i k \\ -\sin \omega_i k & \cos \omega_i k \end{pmatrix}
+# \begin{pmatrix} \sin \omega_i pos \\ \cos \omega_i pos \end{pmatrix}$$
+#
+# 矩阵只与 $k$ 有关，与 $pos$ 无关。两个位置编码的点积也是如此：$PE(pos) \cdot PE(pos + k) = \sum_i \cos \omega_i k$。
 
 
 # %%
@@ -197,16 +239,19 @@ for k in (1, 7, 30):
     assert_close(dot_products, (frequencies * k).cos().sum().expand_as(dot_products))
     print(f"k = {k:2}: PE(pos) . PE(pos + k) = {dot_products[0]:.2f} at every position")
 
-# %% [markdown]
+# %% [markdown] en
 # Why positions at all? Attention itself does not know the order of its input: if the tokens are
 # shuffled, the outputs are the same, in the shuffled order.
+
+# %% [markdown] zh
+# 为什么一定要有位置编码？因为注意力本身并不知道输入的顺序：把词元打乱，输出还是那些向量，只是跟着打乱了而已。
 
 # %%
 shuffled = torch.randperm(x.size(1))
 layer = encoder.layers[0]
 assert_close(layer(x[:, shuffled], None), layer(x, None)[:, shuffled])
 
-# %% [markdown]
+# %% [markdown] en
 # ## 4. Attention (Section 3.2)
 #
 # ### Q, K and V are matrices
@@ -219,6 +264,17 @@ assert_close(layer(x[:, shuffled], None), layer(x, None)[:, shuffled])
 #
 # $Q K^T$ is a T × L table of scores. The softmax turns each *row* into weights that sum to one. The
 # product with $V$ is then, for every query, a weighted mean of the values.
+
+# %% [markdown] zh
+# ## 4. 注意力（论文 3.2 节）
+#
+# ### Q、K、V 都是矩阵
+#
+# 查询（query）负责提问，键（key）与查询作比较，值（value）是被取走的内容。设 $Q$（T × d_k）的各行是 T 个位置的查询，$K$（L × d_k）和 $V$（L × d_v）的各行是 L 个位置的键和值：
+#
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right) V \qquad (1)$$
+#
+# $Q K^T$ 是一张 T × L 的得分表。softmax 把**每一行**变成和为 1 的权重。再乘以 $V$，每个查询就得到各个值的加权平均。
 
 
 # %%
@@ -239,8 +295,11 @@ print("scores\n", Q @ K.T / math.sqrt(2))
 print("weights: each row sums to one\n", weights)
 print("output: means of the values\n", output)
 
-# %% [markdown]
+# %% [markdown] en
 # The same in the package, for any number of sentences and heads, and in torch:
+
+# %% [markdown] zh
+# 在本项目和 torch 中也是一样，只是可以同时处理任意多个句子和头：
 
 # %%
 q, k, v = torch.randn(2, h, 5, 16), torch.randn(2, h, 7, 16), torch.randn(2, h, 7, 24)
@@ -251,7 +310,7 @@ assert_close(output.transpose(1, 2), ours)  # the package returns (B, T, h, d_v)
 assert_close(weights, ours_weights)
 assert_close(output, nn.functional.scaled_dot_product_attention(q, k, v))
 
-# %% [markdown]
+# %% [markdown] en
 # ### Why $1 / \sqrt{d_k}$
 #
 # If the components of $q$ and $k$ are independent, with mean 0 and variance 1, then
@@ -259,6 +318,11 @@ assert_close(output, nn.functional.scaled_dot_product_attention(q, k, v))
 # softmax "into regions where it has extremely small gradients": one weight is almost 1, and since
 # $\partial w_i / \partial s_j = w_i ([i = j] - w_j)$, all derivatives are almost 0. Divided by
 # $\sqrt{d_k}$ the variance is 1 for any $d_k$.
+
+# %% [markdown] zh
+# ### 为什么除以 $\sqrt{d_k}$
+#
+# 如果 $q$ 和 $k$ 的各分量相互独立，均值为 0，方差为 1，那么 $q \cdot k = \sum_{i=1}^{d_k} q_i k_i$ 的均值为 0，方差为 $d_k$。得分太大，会把 softmax 推到“梯度极小的区域”：某个权重接近 1，而由于 $\partial w_i / \partial s_j = w_i ([i = j] - w_j)$，所有的导数都接近 0。除以 $\sqrt{d_k}$ 之后，不论 $d_k$ 多大，方差都是 1。
 
 # %%
 print("          |        without the scale         |        with the scale")
@@ -274,7 +338,7 @@ for d_k in (4, 16, 64, 256, 1024):
         row += f"{scores.var():10.2f}{w.amax(-1).mean():12.2f}{gradient:10.3f}  |"
     print(row[:-1])
 
-# %% [markdown]
+# %% [markdown] en
 # ### Heads are slices (Section 3.2.2)
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, ..., head_h) W^O, \qquad
@@ -284,6 +348,14 @@ for d_k in (4, 16, 64, 256, 1024):
 # from 0, is a slice of its output, from $i d_k$ to $(i+1) d_k$. (`nn.Linear` stores $W^T$, so here
 # the slices are rows. It has a bias, as in the authors' code.) With $d_k = d / h$, more heads need
 # no more parameters: they only divide the same width.
+
+# %% [markdown] zh
+# ### 多头就是切片（论文 3.2.2 节）
+#
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, ..., head_h) W^O, \qquad
+# head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)$$
+#
+# 本项目把 h 个矩阵 $W_i^Q$（d × d_k）并排放在一个 `q_proj` 里，第 $i$ 个头（从 0 数起）就是它输出中从 $i d_k$ 到 $(i+1) d_k$ 的一段切片。（`nn.Linear` 存的是 $W^T$，所以下面切的是行；它带有偏置，与论文作者的代码相同。）因为 $d_k = d / h$，头再多参数也不会增加，只是把同样的宽度分成更多份。
 
 
 # %%
@@ -308,7 +380,7 @@ for heads in (1, 2, 4, 8):
     count = Transformer(Config(**{**SMALL, "attention_heads": heads})).num_parameters()
     print(f"{heads} heads of width {d // heads}: {count:,} parameters")
 
-# %% [markdown]
+# %% [markdown] en
 # ### The three attentions (Section 3.2.3)
 #
 # | | queries from | keys and values from | may look at |
@@ -318,6 +390,17 @@ for heads in (1, 2, 4, 8):
 # | encoder-decoder attention (cross-attention) | target so far | output of the encoder | every token of the source |
 #
 # All decoder layers read the output of the *last* encoder layer.
+
+# %% [markdown] zh
+# ### 三种注意力（论文 3.2.3 节）
+#
+# | | 查询来自 | 键和值来自 | 能看到 |
+# |---|---|---|---|
+# | 编码器自注意力 | 源语言句子 | 源语言句子 | 源语言句子的所有词元 |
+# | 解码器自注意力 | 已有的译文 | 已有的译文 | 自己和之前的位置 |
+# | 编码器-解码器注意力（交叉注意力） | 已有的译文 | 编码器的输出 | 源语言句子的所有词元 |
+#
+# 解码器的每一层读取的都是编码器**最后一层**的输出。
 
 # %%
 memory = torch.randn(2, 7, d)  # as if from the encoder: 7 tokens
@@ -337,7 +420,7 @@ print("encoder self-attention, layer 1", tuple(seen.encoder_attentions[0].shape)
 print("decoder self-attention, layer 1", tuple(seen.decoder_attentions[0].shape), "(B, h, T, T)")
 print("cross-attention, layer 1       ", tuple(seen.cross_attentions[0].shape), "(B, h, T, S)")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 5. Masks
 #
 # Attention must ignore two things.
@@ -350,6 +433,16 @@ print("cross-attention, layer 1       ", tuple(seen.cross_attentions[0].shape), 
 #
 # A mask acts on the scores *before* the softmax: forbidden scores become $-\infty$ (or the most
 # negative number), their weights become exactly 0, and each row still sums to one.
+
+# %% [markdown] zh
+# ## 5. 掩码
+#
+# 有两样东西不能看。
+#
+# * **填充掩码**（padding mask）：凡是键来自源语言句子的注意力，都不能看补齐用的位置。一个句子单独计算，还是放在批次里计算，结果必须相同。
+# * **前瞻掩码**（look-ahead mask，也叫因果掩码）：在解码器中，不能看译文后面的位置。训练时整句译文都摆在那里，而位置 $t$ 不能看到自己要预测的那个词元。
+#
+# 掩码作用于 softmax **之前**的得分：被禁止的得分变为 $-\infty$（或最小的负数），对应的权重就恰好为 0，而每一行的和仍然是 1。
 
 # %%
 source_mask = sources.attention_mask.bool()[0]  # of the shorter sentence
@@ -372,12 +465,17 @@ for axis, (title, allowed) in zip(
     for row, column in allowed.logical_not().nonzero().tolist():
         axis.text(column, row, "×", ha="center", va="center", color="0.6")
 
-# %% [markdown]
+# %% [markdown] en
 # The third picture hides the padding of the target as well. The package does not need that mask:
 # this padding is on the right, so the look-ahead mask already hides it from every real token.
 #
 # With the padding mask, a sentence has the same states next to a longer one as alone. (The states
 # *at* the padding are not used; nothing attends to them.)
+
+# %% [markdown] zh
+# 第三幅图还遮住了译文的填充。本项目不需要这样做：译文的填充都在右边，前瞻掩码已经使真正的词元看不到它。
+#
+# 有了填充掩码，短句与长句放在一起计算，得到的状态与单独计算时相同。（填充位置**上**的状态没有用处，谁也不会去看。）
 
 # %%
 with torch.no_grad():
@@ -388,13 +486,18 @@ S = alone.size(1)
 assert_close(together[:1, :S], alone)
 print(f"error without the padding mask: {(unmasked[:1, :S] - alone).abs().max():.2f}")
 
-# %% [markdown]
+# %% [markdown] en
 # ### The leak that a missing mask causes
 #
 # The gradient shows who looks at whom. Take the decoder's output at position $t$ and ask for its
 # derivative with respect to the input at each position $s$. With the look-ahead mask it is exactly
 # zero for every $s > t$. Without the mask, position $t$ sees its own answer, which is the decoder's
 # input at $t + 1$. Section 12 trains such a model: its loss is excellent, but it cannot translate.
+
+# %% [markdown] zh
+# ### 缺少掩码造成的泄漏
+#
+# 从梯度可以看出谁看到了谁。取解码器在位置 $t$ 的输出，对每个位置 $s$ 的输入求导。有前瞻掩码时，凡是 $s > t$，导数都恰好为零。没有掩码时，位置 $t$ 会看到自己的答案，也就是解码器在 $t + 1$ 处的输入。第 12 节就训练了一个这样的模型：损失漂亮极了，却完全不会翻译。
 
 
 # %%
@@ -422,12 +525,17 @@ for axis, picture, title in zip(
     axis.imshow(picture / picture.amax(1, keepdim=True), cmap="Blues", vmax=0.4)
     axis.set(title=title, xlabel="input position s", ylabel="output position t")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 6. Residual connections (Section 3.1)
 #
 # Each sub-layer is wrapped as $\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$, and "we apply dropout
 # to the output of each sub-layer, before it is added" (5.4). The norm comes *after* the sum; norm
 # first (`norm_first=True`) is a later idea.
+
+# %% [markdown] zh
+# ## 6. 残差连接（论文 3.1 节）
+#
+# 每个子层都包装成 $\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$，并且“在每个子层的输出与输入相加之前，对它做 dropout”（论文 5.4 节）。层归一化在相加**之后**；把它放在前面（`norm_first=True`）是后来的做法。
 
 # %%
 x = torch.randn(2, 5, d)
@@ -435,7 +543,7 @@ a = layer.self_attn_norm(x + layer.self_attn(x)[0])
 b = layer.feed_forward_norm(a + layer.feed_forward(a))
 assert_close(b, layer(x, None))
 
-# %% [markdown]
+# %% [markdown] en
 # What do residuals do for the gradient? The derivative of $x + F(x)$ is $I + F'(x)$: there is
 # always a straight way back. Without the residual it is $F'(x)$, and over N layers a product of N
 # such matrices. Here are four fresh stacks: the gradient at the input for a gradient of length 1 at
@@ -448,6 +556,14 @@ assert_close(b, layer(x, None))
 #   are the same vector (cosine 1; the two curves without residual coincide). Attention is an
 #   average, and nothing restores each position's own content.
 # * Both, the paper: the gradient keeps its size, and the positions become similar much more slowly.
+
+# %% [markdown] zh
+# 残差连接对梯度有什么作用？$x + F(x)$ 的导数是 $I + F'(x)$：总有一条直路可以走回去。没有残差连接，导数就是 $F'(x)$，N 层就是 N 个这样的矩阵连乘。下面比较四种刚初始化的编码器：输出端给一个长度为 1 的梯度，看传到输入端时还剩多少；再看各个位置的向量变得有多相似（平均余弦）。
+#
+# * 两者都没有：梯度消失。
+# * 只有残差连接，没有层归一化：梯度爆炸。（不过三层的模型去掉层归一化仍能训练，见[实测结果](results/table_3.cpu.md)。）
+# * 只有层归一化，没有残差连接：层归一化保住了梯度的大小，但两层之后，所有位置都成了同一个向量（余弦为 1；两条没有残差连接的曲线是重合的）。注意力是一种平均，没有残差连接，就没有什么能把每个位置自己的内容带回来。
+# * 两者都有，即论文的做法：梯度大小不变，各位置的向量变得相似的速度也慢得多。
 
 
 # %%
@@ -497,7 +613,7 @@ right.set(xlabel="layers", ylabel="mean cosine of positions", ylim=(0, 1.05))
 figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
 left.grid(alpha=0.4)
 
-# %% [markdown]
+# %% [markdown] en
 # ## 7. LayerNorm beside BatchNorm (Section 3.1)
 #
 # $$\mathrm{LayerNorm}(x) = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
@@ -507,6 +623,13 @@ left.grid(alpha=0.4)
 # BatchNorm a sentence's result in training depends on its neighbours and on the padding, and in
 # decoding, where positions come one by one, it must use averages kept from training, which need not
 # fit the sentence at hand.
+
+# %% [markdown] zh
+# ## 7. 层归一化与批归一化（论文 3.1 节）
+#
+# $$\mathrm{LayerNorm}(x) = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+#
+# $\mu$ 和 $\sigma^2$ 是**一个词元**的 d 个数的均值和（有偏）方差。批归一化（BatchNorm）则是对**一个特征**，在批次的所有词元上求均值和方差。所以用批归一化训练时，一个句子的结果会受同批其他句子和填充的影响；而解码时词元是一个接一个产生的，只能改用训练时积累的平均值，它未必适合眼前的句子。
 
 
 # %%
@@ -536,13 +659,20 @@ for name, function in {"LayerNorm": layer_norm, "BatchNorm": batch_norm}.items()
     change = function(x, gamma, beta, 1e-6)[:1] - function(x[:1], gamma, beta, 1e-6)
     print(f"{name}: sentence 1 alone or beside two others: {change.abs().max():.2g} apart")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 8. The feed-forward network (Section 3.3)
 #
 # $$\mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2 \qquad (2)$$
 #
 # It is "applied to each position separately and identically". The paper adds: "Another way of
 # describing this is as two convolutions with kernel size 1." So it is:
+
+# %% [markdown] zh
+# ## 8. 前馈网络（论文 3.3 节）
+#
+# $$\mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2 \qquad (2)$$
+#
+# 前馈网络“对每个位置分别做相同的运算”。论文还说："Another way of describing this is as two convolutions with kernel size 1."（也可以把它看作两个卷积核大小为 1 的卷积。）的确如此：
 
 # %%
 ffn = layer.feed_forward
@@ -556,12 +686,19 @@ assert_close(outer(torch.relu(inner(x.transpose(1, 2)))).transpose(1, 2), ffn(x)
 
 assert_close(ffn(x[:, 2:3]), ffn(x)[:, 2:3])  # a position needs no other
 
-# %% [markdown]
+# %% [markdown] en
 # ## 9. The shared softmax (Section 3.4)
 #
 # The model shares "the same weight matrix between the two embedding layers and the pre-softmax
 # linear transformation". The score of each token of the vocabulary is the dot product of the
 # decoder's output with that token's embedding, without the factor $\sqrt{d}$:
+#
+# $$P(y_t \mid y_{<t}, x) = \mathrm{softmax}(E \, h_t)$$
+
+# %% [markdown] zh
+# ## 9. 共享的 softmax 矩阵（论文 3.4 节）
+#
+# 论文让两个嵌入层与 softmax 之前的线性变换共用同一个权重矩阵。词表中每个词元的得分，就是解码器的输出与该词元的嵌入的点积，这里不再乘 $\sqrt{d}$：
 #
 # $$P(y_t \mid y_{<t}, x) = \mathrm{softmax}(E \, h_t)$$
 
@@ -574,7 +711,7 @@ tables = (encoder.embed_tokens, decoder.embed_tokens, model.lm_head)
 assert len({module.weight.data_ptr() for module in tables}) == 1  # one table, three uses
 print(f"{model.num_parameters():,} parameters; three tables would be {2 * V * d:,} more")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 10. Label smoothing (Section 5.4)
 #
 # The target distribution does not put all probability on the gold token, but keeps
@@ -587,6 +724,15 @@ print(f"{model.num_parameters():,} parameters; three tables would be {2 * V * d:
 # more unsure, but improves accuracy and BLEU score." (In evaluation mode the package's loss is the
 # plain one: its exponential is the perplexity. The authors' code spreads $\epsilon$ over the
 # $V - 1$ other tokens, which is the same with a slightly larger $\epsilon$ here.)
+
+# %% [markdown] zh
+# ## 10. 标签平滑（论文 5.4 节）
+#
+# 目标分布不再把全部概率都给正确的词元，而是留出 $\epsilon_{ls} = 0.1$，平均分给整个词表：
+#
+# $$q_j = (1 - \epsilon) [j = gold] + \epsilon / V \qquad loss = -\sum_j q_j \log p_j$$
+#
+# （$gold$ 是正确的词元。）$p = q$ 时损失最小，这个最小值是 $q$ 的熵，不是零。模型如果比 $q$ 更有把握，反而会再受惩罚。论文写道："This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score."（这会损害困惑度，因为模型学得更不确定，但能提高准确率和 BLEU。）（在评估模式下，本项目计算的是不带平滑的损失，它的指数就是困惑度。论文作者的代码把 $\epsilon$ 分给其余 $V - 1$ 个词元，相当于这里的 $\epsilon$ 略大一点。）
 
 # %%
 eps = 0.1
@@ -613,7 +759,7 @@ axis.set(xlabel="probability of the gold token", ylabel="loss (nats)", ylim=(0, 
 axis.legend()
 axis.grid(alpha=0.4)
 
-# %% [markdown]
+# %% [markdown] en
 # ## 11. Adam and the warm-up (Section 5.3)
 #
 # Adam with $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\epsilon = 10^{-9}$, and a learning rate that rises
@@ -624,6 +770,15 @@ axis.grid(alpha=0.4)
 # The two parts meet at $step = warmup$, where the rate is $(d \cdot warmup)^{-0.5}$: 0.0007 for the
 # base model.
 
+# %% [markdown] zh
+# ## 11. Adam 与预热（论文 5.3 节）
+#
+# Adam 的参数为 $\beta_1 = 0.9$、$\beta_2 = 0.98$、$\epsilon = 10^{-9}$。学习率在前 `warmup_steps` 步直线上升，之后与步数的平方根成反比下降：
+#
+# $$lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5}, step \cdot warmup^{-1.5}) \qquad (3)$$
+#
+# 两段在 $step = warmup$ 处相接，此时学习率为 $(d \cdot warmup)^{-0.5}$，对 base 模型来说是 0.0007。
+
 # %%
 for step in (1, 100, 4000, 100_000):
     plain = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
@@ -631,8 +786,14 @@ for step in (1, 100, 4000, 100_000):
     print(f"step {step:7,}: {plain:.2e}")
 plot_schedule()
 
-# %% [markdown]
+# %% [markdown] en
 # Adam by hand, for five updates of a single weight $w$ that minimises $w^2$:
+#
+# $$m \leftarrow \beta_1 m + (1 - \beta_1) g \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
+# w \leftarrow w - lrate \, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
+
+# %% [markdown] zh
+# 手算 Adam：只有一个权重 $w$，要最小化 $w^2$，一共更新五次：
 #
 # $$m \leftarrow \beta_1 m + (1 - \beta_1) g \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
 # w \leftarrow w - lrate \, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
@@ -655,7 +816,7 @@ for t in range(1, 6):
     assert_close(weight.item(), w)
     print(f"update {t}: rate {rate:.4f}, w = {w:.4f}")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 12. Training in miniature
 #
 # The decoder is trained with **teacher forcing**: at position $t$ it reads the gold tokens before
@@ -663,19 +824,29 @@ for t in range(1, 6):
 # with the start mark `<s>`. All positions are trained at once; the look-ahead mask keeps them from
 # seeing the answer.
 
+# %% [markdown] zh
+# ## 12. 微型训练
+#
+# 训练解码器用的是**教师强制**（teacher forcing）：在位置 $t$，它读入 $t$ 之前的正确词元，预测 $t$ 处的词元。它的输入就是译文整体右移一位，并以起始符 `<s>` 开头。所有位置同时训练，有了前瞻掩码，这样做才不算作弊。
+
 # %%
 labels = tokenizer(["Good morning."], return_tensors="pt").input_ids
 inputs = model.prepare_decoder_input_ids_from_labels(labels)
 print("decoder reads ", pictures.token_words(tokenizer, inputs[0].tolist()))
 print("and predicts  ", pictures.token_words(tokenizer, labels[0].tolist()))
 
-# %% [markdown]
+# %% [markdown] en
 # Now a plain loop: 200 pairs, four batches of 50, Adam, Eq. 3. It prints how the model translates
 # 早上好！ while it learns. Padding has the label -100, which the loss leaves out. With a warm-up of 400
 # updates the rate only climbs: the model is done after 200.
 #
 # `allowed_future=True` is the experiment of Section 5: the decoder's self-attention gets a mask
 # that forbids nothing.
+
+# %% [markdown] zh
+# 下面是一个朴素的训练循环：200 个句对，每批 50 个，共四批，用 Adam 和公式 (3)。训练过程中，我们看看模型把“早上好！”译成什么。填充位置的标签是 -100，不计入损失。预热设为 400 步，而模型 200 步就学完了，所以学习率一直在上升。
+#
+# `allowed_future=True` 就是第 5 节说的实验：给解码器的自注意力一个什么都不禁止的掩码。
 
 
 # %%
@@ -716,9 +887,12 @@ def train(epochs=50, *, warmup=400, allowed_future=False, change=None, **fields)
 trained, losses = train()
 assert translate(trained, ["早上好！"]) == ["Good morning."]
 
-# %% [markdown]
+# %% [markdown] en
 # "Good morning." comes out. The loss does not go to zero: with label smoothing it cannot be lower
 # than the entropy of $q$ (the dashed line).
+
+# %% [markdown] zh
+# "Good morning." 说出来了。损失不会降到零：用了标签平滑，它不可能低于 $q$ 的熵（虚线）。
 
 # %%
 figure, axis = plt.subplots(figsize=(6.4, 3))
@@ -727,12 +901,15 @@ axis.axhline(entropy, color="0.6", linestyle="--")
 axis.set(xlabel="update", ylabel="training loss (nats per token)", ylim=(0, None))
 axis.grid(alpha=0.4)
 
-# %% [markdown]
+# %% [markdown] en
 # **This is memorised, not learnt.** The model reproduces nearly all of its 200 sentences to the
 # letter, and these are the only sentences it has ever seen. A new sentence gets a known one that
 # resembles it ("I like fish."), or pieces of several, which need not even make words ("He is
 # veryn."). Two hundred pairs cannot teach a language; the model cards of this project have models
 # trained on tens of thousands.
+
+# %% [markdown] zh
+# **这是背下来的，不是学会的。** 模型几乎能一字不差地复述全部 200 个句子，而它见过的也只有这些句子。遇到新句子，它要么给出一个相近的旧句子（"I like fish."），要么把几个旧句子的片段拼在一起，有时连单词都拼不成（"He is veryn."）。两百个句对教不会一门语言；用几万个句对训练的模型，见本项目的模型卡片。
 
 # %%
 outputs = translate(trained, chinese)
@@ -742,10 +919,13 @@ assert right >= 190
 for text in ("早上好！", "你有车吗？", "我喜欢狗。", "他很累。"):
     print(text, "(in the data)" if text in chinese else "(new)", translate(trained, [text])[0])
 
-# %% [markdown]
+# %% [markdown] en
 # And the model without the look-ahead mask? Its training loss ends even a little lower: it only has
 # to copy the next input. In translation there is no next input to copy, and it gets not one
 # sentence right.
+
+# %% [markdown] zh
+# 没有前瞻掩码的模型又如何呢？它的训练损失同样低，甚至还略低一点，因为它只需要把下一个输入抄过来。可是翻译的时候并没有下一个输入可抄，结果一个句子也译不出来。
 
 # %%
 leaky, leaky_losses = train(40, allowed_future=True)
@@ -759,11 +939,16 @@ for updates in (40, 80, 120, 160):
     honest, leaking = (sum(values[recent]) / 10 for values in (losses, leaky_losses))
     print(f"loss at update {updates}: {honest:.2f} with the mask, {leaking:.2f} without")
 
-# %% [markdown]
+# %% [markdown] en
 # ## 13. Greedy search, step by step
 #
 # The encoder runs once. The decoder starts from `<s>`; each step takes the most probable token and
 # appends it, until the end mark `</s>` comes out.
+
+# %% [markdown] zh
+# ## 13. 逐步看贪心搜索
+#
+# 编码器只运行一次。解码器从 `<s>` 开始，每一步取概率最大的词元接在后面，直到出现结束符 `</s>`。
 
 # %%
 source = tokenizer("早上好！", return_tensors="pt")
@@ -787,7 +972,7 @@ print(repr(tokenizer.decode(written, skip_special_tokens=True)))
 found = beam_search(trained, **source, num_beams=1)
 assert found.sequences[0, 0].tolist() == written[1:]
 
-# %% [markdown]
+# %% [markdown] en
 # Most probabilities stay a few hundredths below 1, because of label smoothing.
 #
 # ## 14. Beam search (Section 6.1)
@@ -801,6 +986,17 @@ assert found.sequences[0, 0].tolist() == written[1:]
 # advantage.
 # The output has at most the source's length + 50 tokens. Below is the search in plain code, and a
 # check that it equals the package's.
+
+# %% [markdown] zh
+# 大多数概率比 1 低几个百分点：这就是标签平滑的效果。
+#
+# ## 14. 束搜索（论文 6.1 节）
+#
+# 贪心搜索不能反悔。束搜索则始终保留最好的 4 个译文开头。一个已经结束、长度为 $L$ 个词元的译文 $Y$，得分为
+#
+# $$s(Y) = \frac{\log P(Y \mid X)}{((5 + L) / 6)^{\alpha}}, \qquad \alpha = 0.6$$
+#
+# 每多一个词元，对数概率只会变小，所以如果不除以这一项，短的译文就会占便宜。译文最多比源语言句子长 50 个词元。下面用朴素的代码写出束搜索，并检验它与本项目的结果相同。
 
 
 # %%
@@ -839,11 +1035,16 @@ assert_close(found.scores[0], plain, atol=1e-4, rtol=1e-4)  # sums in another or
 texts = tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
 assert texts == [tokenizer.decode(ids, skip_special_tokens=True) for _, ids in hypotheses]
 
-# %% [markdown]
+# %% [markdown] en
 # ## 15. Attention maps
 #
 # What do the heads look at? Rows attend, columns are attended to, and each row sums to one. The
 # pinyin stands for the characters (zǎo shàng hǎo: 早上好), so that the picture needs no Chinese font.
+
+# %% [markdown] zh
+# ## 15. 注意力图
+#
+# 各个头在看什么？每一行是一个查询，每一列是被看的位置，每行之和为 1。为了画图不依赖中文字体，图中用拼音代替汉字（zǎo shàng hǎo，即“早上好”）。
 
 # %%
 attention_maps = pictures.attention_weights(trained, tokenizer, "早上好！", "Good morning.")
@@ -853,23 +1054,29 @@ row_sums = torch.tensor(attention_maps.cross).sum(-1)  # (layers, h, words of th
 assert_close(row_sums, torch.ones_like(row_sums), atol=1e-5, rtol=0)
 pictures.plot_attention(attention_maps, kind="cross", layer=-1)
 
-# %% [markdown]
+# %% [markdown] en
 # In the decoder's self-attention everything above the diagonal is 0: the look-ahead mask. The
 # diagonal is not 0: a position does see itself.
+
+# %% [markdown] zh
+# 在解码器的自注意力中，对角线以上全是 0，这是前瞻掩码的作用。对角线上不是 0：一个位置是能看到自己的。
 
 # %%
 assert (torch.tensor(attention_maps.decoder).triu(1) == 0).all()
 assert (torch.tensor(attention_maps.decoder).diagonal(dim1=-2, dim2=-1) > 0).all()
 pictures.plot_attention(attention_maps, kind="decoder", layer=-1)
 
-# %% [markdown]
+# %% [markdown] en
 # As lines, in the manner of the paper's Figures 3 to 5. A model that has memorised 200 sentences
 # has no grammar to show; do not read much into its heads.
+
+# %% [markdown] zh
+# 也可以像论文的图 3 至图 5 那样画成连线。一个只背了 200 个句子的模型没有什么语法可言，不必对这些头作过多解读。
 
 # %%
 pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1, heads=[0, 1])
 
-# %% [markdown]
+# %% [markdown] en
 # ## What popular notes get wrong
 #
 # > **"The mask multiplies the scores by 0."** A score of 0 is not "no attention": $e^0 = 1$. The
@@ -900,6 +1107,25 @@ pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1, heads=[0
 # > **"The decoder works in a loop in training."** Only in translation. In training all positions
 # > are computed at once, under the mask.
 
+# %% [markdown] zh
+# ## 流行的笔记常犯的错误
+#
+# > **“掩码就是把得分乘以 0。”** 得分为 0 并不等于不看：$e^0 = 1$，下面的输出中，被禁止的位置分到 0.17 的权重，比完全不加掩码时的 0.14 还多。如果把**权重**乘以 0，每行之和又不再是 1。正确的做法是在 softmax 之前把掩码加到得分上。
+# >
+# > **“一个词看不到它自己。”** 能看到，而且常常就在看自己；前瞻掩码允许 $s \le t$，包括对角线。如果连对角线也禁止，第一个位置就没有任何东西可看了。
+# >
+# > **“层归一化是在批次上归一化”**，或者是在各个位置上归一化。都不对：它只用一个词元的 d 个数（见第 7 节）。
+# >
+# > **忘了缩放。** 缩放有两处：得分除以 $\sqrt{d_k}$，这里是一个**头**的宽度，不是模型的宽度（见第 4 节）；词嵌入乘以 $\sqrt{d_{model}}$（见第 2 节）。
+# >
+# > **“先归一化，再过子层。”** 那是 `norm_first`，后来的变体。论文的层归一化在相加之后，最后一层后面也没有额外的归一化。
+# >
+# > **“解码器的每一层读取编码器同一高度的那一层。”** 所有层读取的都是编码器最后一层的输出。
+# >
+# > **“先 softmax，再交叉熵。”** `cross_entropy` 自带 softmax。做两次 softmax，损失会变得很平，几乎学不动。
+# >
+# > **“训练时解码器也是一步一步循环的。”** 只有翻译时才是。训练时有了掩码，所有位置一次算完。
+
 # %%
 scores = torch.tensor([[2.0, 1.0, -3.0, 0.5]])
 allowed = torch.tensor([[True, True, False, False]])
@@ -924,7 +1150,7 @@ once = nn.functional.cross_entropy(one_hot, torch.tensor([3])).item()
 twice = nn.functional.cross_entropy(one_hot.softmax(-1), torch.tensor([3])).item()
 print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 
-# %% [markdown]
+# %% [markdown] en
 # ## Exercises that change one thing
 #
 # Each says what to expect. `train` takes any field of the config, and with `change` a function
@@ -982,3 +1208,40 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 #     learn more slowly than two (190 sentences after 50 epochs). How many has norm first?
 # 11. **The other way:** swap `chinese` and `english` before `train()`, and let it say "Good morning."
 #     in Chinese. Expect some 194 sentences.
+
+# %% [markdown] zh
+# ## 每次只改一处的练习
+#
+# 每个练习都写明了应当看到什么。`train` 接受配置中的任意字段；`change` 是一个函数，`train` 会用刚建好的模型调用它。其中的数字来自一次运行，你得到的可能略有出入。
+#
+# 1. **忘记词嵌入的缩放：**
+#
+#    ```python
+#    def forget_scale(model):
+#        for stack in (model.model.encoder, model.model.decoder):
+#            stack.embed_tokens.register_forward_hook(lambda module, inputs, output: output / d**0.5)
+#
+#    train(change=forget_scale)
+#    ```
+#
+#    50 轮之后，模型应当几乎什么也没学会：200 个句子只对 8 个。词的信息被位置信息淹没了。
+# 2. **没有预热：** `train(warmup=1)`。损失应当停在 5 附近，一个句子也译不出来：最初几步的学习率高达 0.09，把权重甩到了回不来的地方。用 `train(warmup=4000)` 同样什么都译不出来，但损失还在下降：起步这么慢，200 次更新不够用。多训练几轮试试。
+# 3. **不用标签平滑：** `train(label_smoothing=0.0)`。损失应当接近 0，译对的句子一样多。第 13 节里的概率会变成什么样？
+# 4. **不用 dropout：** `train(dropout=0.0)`。应当更早学完，200 个句子全对：要死记硬背，dropout 只会碍事。`dropout=0.5` 训练 50 轮，只能译对几个。真实数据上正好相反：论文去掉 dropout，BLEU 下降 1.2（表 3 的 D 组）。这要训练很多步才看得出来：只训练 4,000 步时，[我们的小模型](results/table_3.cpu.md)还没有差别。
+# 5. **改变头数：** `train(attention_heads=1)` 和 `train(attention_heads=32)`。应当看不出差别，因为任务太简单。在论文中，只用一个头会损失 0.9 BLEU（表 3 的 A 组）。
+# 6. **不用位置编码：**
+#
+#    ```python
+#    def forget_positions(model):
+#        for stack in (model.model.encoder, model.model.decoder):
+#            stack.embed_positions.register_forward_hook(lambda module, inputs, output: 0 * output)
+#
+#    train(change=forget_positions)
+#    ```
+#
+#    几乎所有句子都应当译对。为什么？两百个句子单凭用词就能区分；而在解码器中，前瞻掩码泄露了顺序：第一个位置只看到一个词元，第二个位置看到两个。请找出两个这样的编码器分不清的句子。
+# 7. **平移位置：** 对训练好的模型，设 `trained.model.encoder.embed_positions.offset = 5`，解码器也一样。应当有四分之一的句子译错。正弦位置编码对任何位置都有定义，但模型只学过最前面的几个。
+# 8. **忘记 $1 / \sqrt{d_k}$：** 对训练好的模型，把各层 `self_attn` 和 `cross_attn` 的 `scaling` 设为 1.0。应当只有 7 个左右的句子译错：这里的 $d_k$ 只有 32，介于第 4 节表中的 16 和 64 两行之间。表中的数字怎样解释这个结果？改用一个头（$d_k = 128$）训练，再做同样的改动，会错 37 个左右。
+# 9. **奖励长句：** 在第 14 节用 `length_penalty=5.0`。排在首位的应当是一长串胡言乱语，一直到长度上限；用 0.0 时，次序与原来相同。
+# 10. **先做层归一化：** `train(norm_first=True)`。结果应当差不多：只有两层，两种都容易训练。再给两者都加上 `encoder_layers=6, decoder_layers=6`：按论文的次序，六层比两层学得慢（50 轮之后对 190 个）。先做层归一化又能对多少个？
+# 11. **反过来译：** 在 `train()` 之前交换 `chinese` 和 `english`，让模型用中文说 "Good morning."。应当译对 194 个左右。
