@@ -128,7 +128,7 @@ def test_training_commands_still_give_the_recipe_of_the_run():
     for _, _, file, lines in marked_tables():
         if file != report.CARDS:
             continue
-        for line in lines[2:]:
+        for line in (line for line in lines[2:] if "model_cards/" in line):
             card = re.search(r"model_cards/\w+", line)[0]
             name, *words = re.search("`train (.+?)`", line)[1].split()
             words = " ".join(words).replace("--no-stop-search-early", "--stop-search-early false")

@@ -34,7 +34,8 @@ BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 BF16 = "_bf16"  # ends the names of results from a processor with bfloat16
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with 3,000 pieces (see "
-    "[training](../README.md)), with length penalty 0.6; today's recipe gives a different BLEU."
+    "[the log](../LOG.md#repeated-runs-and-runs-of-earlier-recipes)), with length penalty "
+    "0.6; today's recipe gives a different BLEU."
 )
 # The command that repeats each of them, and what a reader has to know about it, in their order.
 COMMANDS = {
@@ -202,15 +203,15 @@ OF_RUNS: dict[str, Callable[[Metrics], str]] = {
     "Test": _test,
     "Updates": lambda metrics: f"{metrics['updates']:,}",
     "Epochs": lambda metrics: f"{metrics['epochs']:.1f}",
-    "Target tokens": lambda metrics: f"{metrics['target_tokens'] / 1e6:.2f} M",
-    "a second": lambda metrics: f"{metrics['target_tokens_per_second']:,.0f}",
+    "Target tokens/s": lambda metrics: f"{metrics['target_tokens_per_second']:,.0f}",
     "BLEU": _each_set("bleu", 1),
     "chrF": _each_set("chrf", 1),
     "Exact match, %": _each_set("exact_match", 1),
     "Perplexity": _each_set("perplexity", 2),
+    "Seed": lambda metrics: str(metrics["seed"]),
     "Commit": lambda metrics: metrics["git_commit"][:7],
 }
-NO_FIGURES = ("Task", "Data", "Command")
+NO_FIGURES = ("Task", "Data", "Command", "Machine")
 
 
 def filled(page: str) -> str:
@@ -219,7 +220,8 @@ def filled(page: str) -> str:
     `<!-- figures: PATH -->` before a table names a results file, relative to the root of the
     repository. Its rows and columns fill those of the table with the same names. If PATH is
     `model_cards`, each row is about the run whose card its first cell links to; the columns are
-    those of `OF_RUNS`, and those of `NO_FIGURES`, which are left as they are.
+    those of `OF_RUNS`, and those of `NO_FIGURES`, which are left as they are. So are rows without
+    a link, about runs whose metrics.json is not in the repository.
     """
 
     def table(match: re.Match[str]) -> str:
@@ -234,8 +236,10 @@ def filled(page: str) -> str:
 
 
 def _cells_of_run(columns: list[str], row: list[str]) -> list[str]:
-    card = re.search(rf"{CARDS}/\w+", row[0])[0]
-    metrics = read_json(ROOT / card / "metrics.json")
+    card = re.search(rf"{CARDS}/\w+", row[0])
+    if card is None:
+        return row
+    metrics = read_json(ROOT / card[0] / "metrics.json")
     return [
         cell if column in NO_FIGURES else OF_RUNS[column](metrics)
         for column, cell in zip(columns, row, strict=True)
