@@ -78,6 +78,8 @@ def test_every_bad_run_is_explained_on_the_page():
     emphasised = re.findall(r"^\*(.+)\.\* ", PAGE, re.MULTILINE)
     named = [name for names in emphasised for name in names.split("; ")]
     assert sorted(["healthy", *named]) == sorted(bad_runs.FAULTS)
+    chinese = (ROOT / "training/diagnosis.zh-CN.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\*([^*]+)\*\W", chinese, re.MULTILINE) == emphasised
 
 
 def test_faults_do_what_their_names_say():

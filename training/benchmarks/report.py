@@ -25,7 +25,8 @@ from vanilla_transformer.storage.reading import read_json
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PAGES = (
-    *("README.md", "training/README.md", "training/diagnosis.md", "training/serving.md"),
+    *("README.md", "training/README.md", "training/serving.md"),
+    *("training/diagnosis.md", "training/diagnosis.zh-CN.md"),
     *("training/benchmarks/README.md", "vanilla_transformer/convert/README.md"),
 )
 CARDS = "model_cards"
