@@ -29,7 +29,7 @@ from processes import (
     together,
 )
 
-PAIRS = Path(__file__).parents[1] / "fixtures" / "run_0_1_0"
+PAIRS = Path(__file__).parents[1] / "fixtures" / "tiny_pairs"
 RIGHT, REFUSED = "right", "refused"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _WORDS = ("--max-steps", "40", "--save-every-steps", "10", "--evaluate-every-steps", "20")
