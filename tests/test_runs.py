@@ -212,25 +212,6 @@ def test_report_to_a_missing_package_is_rejected_before_any_work(tmp_path, monke
     assert (args.report_to, args.run_name) == (["wandb"], "run")
 
 
-def test_evaluation_adds_samples_to_a_run_that_has_none(finished, tmp_path, caplog):
-    """Earlier versions wrote samples only to samples.md."""
-    _, run, metrics = finished
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoint-*"))
-    older = {name: value for name, value in metrics.items() if name != "samples"}
-    (copy / "metrics.json").write_text(json.dumps(older), encoding="utf-8")
-    evaluate_run(copy, num_beams=2)  # other search options: not the run's translations
-    assert json.loads((copy / "metrics.json").read_text(encoding="utf-8")) == older
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    evaluate_run(copy)
-    assert json.loads((copy / "metrics.json").read_text(encoding="utf-8")) == metrics
-    assert (copy / "samples.md").read_text() == (run / "samples.md").read_text()
-    assert f"Added samples to {copy / 'metrics.json'}" in caplog.text
-    caplog.clear()
-    evaluate_run(copy)
-    assert "Added" not in caplog.text
-
-
 def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")
@@ -637,27 +618,6 @@ def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, g
     assert metrics["data"]["held_out_pairs"] == 0
     assert metrics["data"]["train_pairs_kept"] == 120
     assert list(metrics["scores"]) == [given.removesuffix("_file")]
-
-
-def test_older_run_without_held_out_pairs_continues_with_all_pairs(tmp_path):
-    path = tiny_recipe(tmp_path, validation_file="null", test_file="null", max_steps=1)
-    recipe = load_recipe(str(path))
-    run_recipe(dataclasses.replace(recipe, held_out_pairs=0), tmp_path / "run")
-    run = tmp_path / "run"
-    written = (run / "recipe.yaml").read_text(encoding="utf-8")
-    assert "held_out_pairs: 0\n" in written
-    (run / "recipe.yaml").write_text(written.replace("held_out_pairs: 0\n", ""), encoding="utf-8")
-    for file in (run / "checkpoints" / "data.json", run / "metrics.json"):
-        older = json.loads(file.read_text(encoding="utf-8"))
-        del older.get("data", older)["held_out_pairs"]
-        older.get("recipe", {}).pop("held_out_pairs", None)
-        file.write_text(json.dumps(older), encoding="utf-8")
-    with pytest.raises(RequestError, match="no test or validation pairs"):
-        evaluate_run(run)
-    assert run_recipe(recipe, run)["scores"] == {}  # it is complete
-    metrics = run_recipe(dataclasses.replace(recipe, max_steps=2), run)
-    assert metrics["data"]["held_out_pairs"] == 0
-    assert metrics["data"]["train_pairs_kept"] == 120
 
 
 def test_generated_test_sets_are_scored_separately_and_by_kind(tmp_path):

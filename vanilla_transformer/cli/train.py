@@ -117,7 +117,7 @@ def _program() -> str:
 
 
 def _print_samples(samples: Mapping[str, Sequence["Sample"]]) -> None:
-    """Print the first samples; metrics of earlier versions have none."""
+    """Print the first samples."""
     from ..train.report import sample_text
 
     chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:3]

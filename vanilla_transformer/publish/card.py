@@ -172,9 +172,8 @@ def card_facts(
     initial = _initial_model(metrics)
     if initial is not None and initial["repo"] is None and place is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
-    # A run records the files of a local folder; runs of earlier versions did not.
-    local = "dataset" in (metrics["data"].get("files") or {})
-    if recipe.get("dataset") and (local or _is_local(recipe["dataset"])):  # name the file instead
+    # A run records the files of a data set that is a local folder. Name the folder instead.
+    if recipe.get("dataset") and "dataset" in metrics["data"].get("files", {}):
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
     samples = samples_of_run(metrics, run or directory)
@@ -196,11 +195,6 @@ def card_facts(
     metrics.pop(MODEL_FILES, None)
     metrics.pop("hypotheses", None)
     return metrics
-
-
-def _is_local(dataset: str) -> bool:
-    """Return whether a data set is a directory rather than a name on the Hub."""
-    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", dataset) or Path(dataset).exists()
 
 
 def is_non_commercial(license: str) -> bool:
@@ -458,14 +452,13 @@ def samples_of_run(metrics: Metrics, run: Path) -> dict[str, list[Sample]]:
         run: directory that the error names.
 
     Raises:
-        ValueError: the run was completed before metrics.json held samples.
+        ValueError: there are none.
     """
     published = (metrics.get("published") or {}).get("samples")
     found = metrics.get("samples") or ({"published": published} if published else {})
     if not found:
         raise RequestError(
-            f"{run / METRICS} holds no samples, which earlier versions left out; add them with "
-            f"vanilla-transformer evaluate {run}."
+            f"{run / METRICS} holds no samples; give a run that was trained with pairs to score."
         )
     return found
 

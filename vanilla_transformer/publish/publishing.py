@@ -205,7 +205,7 @@ def _check_scored_model(directory: Path) -> None:
     """
     path = directory / METRICS
     recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
-    if not isinstance(recorded, dict):  # scores of `evaluate`, or a run of an earlier version
+    if not isinstance(recorded, dict):  # scores of `evaluate`
         return
     known = [directory / name for name in recorded if (directory / name).is_file()]
     for part in dict.fromkeys((*weight_files(directory), *known)):

@@ -104,8 +104,7 @@ class Progress:
     ) -> None:
         """Refuse to resume with other settings than the run started with.
 
-        The number of processes may change, as it does not affect the updates. In earlier versions
-        it did, so their checkpoints of several processes are refused.
+        The number of processes may change, as it does not affect the updates.
 
         Raises:
             ValueError: other pairs, batches, updates or another precision.
@@ -114,11 +113,6 @@ class Progress:
         if self.data not in ("", data):
             raise RequestError(
                 f"the training pairs are not those that the checkpoint was trained on; {otherwise}"
-            )
-        if self.world_size > 1 and not self.batches_per_update:
-            raise RequestError(
-                f"the checkpoint was trained by {self.world_size} processes of an earlier version, "
-                f"which batched the pairs differently; resume with that version, or {otherwise}"
             )
         if self.batches_per_update not in (0, batches_per_update):
             raise RequestError(
@@ -199,9 +193,6 @@ class Progress:
         for name, value in totals.items():
             if not isinstance(value, str | dict) and not 0 <= value < math.inf:
                 raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
-        # Early versions do not record it, but each process saved its random state.
-        states = [*checkpoint.glob("rng_state_*.pth")]
-        totals.setdefault("world_size", max(1, len(states)))
         tokens = totals.pop("target_tokens")
         return cls(**totals, _tokens=tokens)
 

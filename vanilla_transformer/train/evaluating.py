@@ -22,16 +22,15 @@ from ..recipes.pairs import (
     validation_pairs,
 )
 from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
-from ..storage.atomic import write_json
-from ..storage.metrics import Metrics, Sample, TestTexts, read_metrics
-from ..storage.run_files import METRICS, RECIPE
+from ..storage.metrics import TestTexts
+from ..storage.run_files import RECIPE
 from ..storage.saved_model import (
     check_weights,
     load_saved_model,
     load_saved_tokenizer,
     read_generation_config,
 )
-from .report import choose_samples, without_texts, write_samples
+from .report import without_texts
 from .run_directory import pinned, recorded_data
 
 logger = logging.getLogger(__name__)
@@ -46,8 +45,6 @@ def evaluate_run(
     **test_options: object,
 ) -> dict[str, TestTexts]:
     """Score the model of a run directory on its test pairs, or else on its validation pairs.
-
-    If nothing is overridden, samples are added to a complete run whose metrics.json has none.
 
     Args:
         directory: run directory, or any directory with model and tokenizer if `pair` and
@@ -79,8 +76,6 @@ def evaluate_run(
         for kind in bleu:
             texts = (result["hypotheses"], result["references"])
             result |= other_bleu(kind)(*texts, target_language=language)
-    if not overrides:
-        _add_samples(run, choose_samples(results, recipe.num_samples))
     if with_texts:
         return results
     return {name: without_texts(result) for name, result in results.items()}
@@ -177,20 +172,6 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
                 f"The test pairs of {run} were held out of {place}, which is gone or has changed; "
                 "put it back, or give --test-file."
             )
-
-
-def _add_samples(run: Path, samples: dict[str, list[Sample]]) -> None:
-    """Add samples to a complete run whose metrics.json, from an earlier version, has none."""
-    metrics: Metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else {}
-    if "recipe" not in metrics or metrics.get("samples"):
-        return
-    if not os.access(run, os.W_OK):
-        logger.warning("%s cannot be written to; its %s stays without samples.", run, METRICS)
-        return
-    write_samples(run, samples)
-    write_json(run / METRICS, {**metrics, "samples": samples})
-    count = max(map(len, samples.values()), default=0)
-    logger.info("Added samples to %s, %d of each test set.", run / METRICS, count)
 
 
 def search_of(recipe: Recipe, model: PreTrainedModel) -> dict[str, Any]:

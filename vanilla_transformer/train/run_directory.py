@@ -155,9 +155,7 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     metrics = _metrics(run)
     if metrics is None or make_recipe(metrics["recipe"]) != recipe:
         return None
-    if MODEL_FILES not in metrics:  # written by an earlier version
-        return metrics if (run / WEIGHTS).is_file() else None
-    changed = changed_files(run, metrics[MODEL_FILES])
+    changed = changed_files(run, metrics.get(MODEL_FILES))
     if not changed:
         return metrics
     gone = [name for name in changed if not (run / name).exists()]
@@ -317,7 +315,7 @@ def recorded_data(run: Path) -> dict[str, Any]:
         except RequestError:
             recorded = None
         if _is_identity(recorded):
-            return {"held_out_pairs": 0, **recorded}  # earlier versions did not hold out pairs
+            return recorded
         logger.warning("%s is damaged: it no longer says which pairs %s began with.", path, run)
     return {}
 
