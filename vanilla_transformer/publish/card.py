@@ -20,9 +20,8 @@ from ..recipes.pairs import TRAINING_FILES, named_files
 from ..recipes.recipe import FILES, Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
-from ..storage.reading import read_json
+from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
-from ..storage.saved_model import own_file
 from ..storage.shipped import shipped_folder
 
 # The forms that a model is published in.

@@ -28,7 +28,7 @@ from ..errors import RequestError
 from ..fast import plain_decoding
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
-from ..storage.reading import read_json, sha256
+from ..storage.reading import own_file, read_json, sha256
 from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
     CHOOSE_CODE,
@@ -36,7 +36,6 @@ from ..storage.saved_model import (
     WEIGHTS_INDEX,
     load_saved_model,
     load_saved_tokenizer,
-    own_file,
     read_tensors,
     weight_files,
 )

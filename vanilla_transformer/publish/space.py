@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..errors import RequestError
 from ..storage.metrics import Metrics, read_metrics
+from ..storage.reading import own_file
 from ..storage.run_files import METRICS
-from ..storage.saved_model import own_file
 from ..storage.shipped import shipped_folder
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder

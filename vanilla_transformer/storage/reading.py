@@ -144,6 +144,24 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
         raise OSError(error.errno, reason, os.fspath(path)) from error
 
 
+def own_file(path: Path) -> Path:
+    """Return the path of a file that may be copied elsewhere, such as to the Hub.
+
+    Raises:
+        ValueError: it is a link to a file outside its directory.
+    """
+    target, directory = path.resolve(), path.parent.resolve()
+    if target.is_relative_to(directory):
+        return path
+    # The Hub's cache keeps the files of all snapshots of a repository in one folder.
+    if directory.parent.name == "snapshots" and target.parent == directory.parents[1] / "blobs":
+        return path
+    raise RequestError(
+        f"{path} is a link to {target}, which lies outside its directory; replace the link by a "
+        "copy if the file belongs there."
+    )
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with errors_naming(path), path.open("rb") as file:

@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
-from ..storage.reading import read_json
+from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
-from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, own_file, weight_files
+from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, weight_files
 
 logger = logging.getLogger(__name__)
 

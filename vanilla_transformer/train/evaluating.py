@@ -25,10 +25,10 @@ from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
 from ..storage.metrics import TestTexts
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import (
-    check_weights,
     load_saved_model,
     load_saved_tokenizer,
     read_generation_config,
+    weight_files,
 )
 from .report import without_texts
 from .run_directory import pinned, recorded_data
@@ -108,7 +108,7 @@ def recipe_and_test_sets(
     Raises:
         ValueError: if there is no model, or no test or validation pairs.
     """
-    check_weights(run)
+    weight_files(run)  # raises if there are none
     if (run / RECIPE).is_file():
         recipe = load_recipe(str(run / RECIPE), overrides)
     elif {"pair", "test_file"} <= overrides.keys():

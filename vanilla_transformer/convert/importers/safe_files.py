@@ -14,8 +14,8 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.pickles import read_pickle
-from ...storage.reading import read_json
-from ...storage.saved_model import indexed_files, own_file, read_generation_config
+from ...storage.reading import own_file, read_json
+from ...storage.saved_model import indexed_files, read_generation_config
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
