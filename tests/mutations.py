@@ -850,9 +850,9 @@ MUTATIONS = [
     # Rare cases of the model, the search and the loss.
     Mutation(
         "configuration_vanilla_transformer.py",
-        "value if own else None",
-        "value",
-        "test_configuration.py::test_ids_of_another_vocabulary_are_not_guessed",
+        "if not is_ours and (self.bos_token_id, self.unk_token_id) == (1, 3):",
+        "if False:",
+        "test_configuration.py::test_impossible_fields_are_refused",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -874,8 +874,8 @@ MUTATIONS = [
     ),
     Mutation(
         "configuration_vanilla_transformer.py",
-        "if number is not None and number not in ends})",
-        "if number is not None})",
+        "if number is not None and number not in self._ends())",
+        "if number is not None)",
         "test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
     ),
     Mutation(

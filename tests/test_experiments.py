@@ -158,8 +158,10 @@ def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch
 
 def tiny_model(**config):
     torch.manual_seed(0)
-    sizes = {"d_model": 16, "attention_heads": 2, "ffn_dim": 32, "encoder_layers": 2}
-    config = VanillaTransformerConfig(vocab_size=50, decoder_layers=2, **{**sizes, **config})
+    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    sizes |= {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    config = VanillaTransformerConfig(vocab_size=50, **{**sizes, **config})
     return VanillaTransformerForConditionalGeneration(config)
 
 

@@ -270,7 +270,7 @@ def test_translations_use_the_target_vocabulary(tmp_path):
         ({"alpha": 0.5}, "encoder: alpha=0.5 scales residuals"),
         ({"type": "recurrent"}, "type is 'recurrent'; allowed is 'transformer'"),
         ({"layer_norm": None}, "layer_norm=None; allowed: pre, post"),
-        ({"activation": "relu6"}, "'relu6' is unknown"),
+        ({"activation": "relu6"}, "got relu6"),
         ({"hidden_size": "wide"}, "encoder: hidden_size is 'wide'; it must be a number"),
         ({"num_layers": {}}, "encoder: num_layers is a dict; it must be a number"),
         ({"dropout": True}, "dropout is True; it must be a number"),

@@ -313,7 +313,7 @@ def drop(ending):
             r"wrongly shaped: transformer\.decoder\.layers\.2\.self_attn\.in_proj_weight \(47",
         ),
         (lambda state: None, {"heads": 5}, "not divisible by 5 encoder heads"),
-        (lambda state: None, {"pad_token_id": 99}, "pad_token_id=99 is not an id"),
+        (lambda state: None, {"pad_token_id": 99}, "pad_token_id=99; it must be"),
         (
             lambda state: (drop("coder.norm.weight")(state), drop("coder.norm.bias")(state)),
             {"norm_first": True},

@@ -614,7 +614,6 @@ class VanillaTransformerForConditionalGeneration(
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return the decoder's input: the target offset by one position (Section 3.1), (B, T)."""
-        start, pad = self.config.start_and_pad_ids()
         shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = start
-        return shifted.masked_fill(shifted == -100, pad)
+        shifted[:, 0] = self.config.decoder_start_token_id
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)

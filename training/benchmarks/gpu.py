@@ -283,8 +283,10 @@ def config_of(size: Size) -> VanillaTransformerConfig:
     return VanillaTransformerConfig(
         vocab_size=size.vocab_size,
         d_model=size.d_model,
-        attention_heads=size.heads,
-        ffn_dim=size.ffn_dim,
+        encoder_attention_heads=size.heads,
+        decoder_attention_heads=size.heads,
+        encoder_ffn_dim=size.ffn_dim,
+        decoder_ffn_dim=size.ffn_dim,
         encoder_layers=size.layers,
         decoder_layers=size.layers,
     )

@@ -193,8 +193,10 @@ class AttentionKinds(TranslationExperiment):
             }
         model = settings["model"]
         config = {
-            **{"d_model": model["d_model"], "ffn_dim": model["ffn_dim"], "attention_heads": 2},
+            "d_model": model["d_model"],
             **dict.fromkeys(("encoder_layers", "decoder_layers"), model["layers"]),
+            **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+            **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), model["ffn_dim"]),
             **dict.fromkeys(("d_k", "d_v"), int(d_k)),
         }
         return self.translation(settings).train(row, config, lambda model: attend_by(kind, model))

@@ -79,7 +79,10 @@ class SelfAttention(nn.Module):
         super().__init__()
         heads = max(1, d // settings["d_k"])  # the paper's heads have width 64
         config = VanillaTransformerConfig(
-            d_model=d, attention_heads=heads, attn_implementation=implementation
+            d_model=d,
+            encoder_attention_heads=heads,
+            decoder_attention_heads=heads,
+            attn_implementation=implementation,
         )
         self.attention = MultiHeadAttention(config, heads)
         self.options = {"radius": settings["radius"]} if implementation == "restricted" else {}

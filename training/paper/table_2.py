@@ -161,8 +161,9 @@ class Table2(Experiment):
     title = "Table 2: what training cost, and how long it takes on this machine"
     sizes = {
         "tiny": {
-            "shrunk": {"vocab_size": 400, "d_model": 32, "attention_heads": 2, "ffn_dim": 64,
-                       "encoder_layers": 1, "decoder_layers": 1},
+            "shrunk": {"vocab_size": 400, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1,
+                       "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+                       "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
             "lengths": [10, 25], "length": 25, "tokens": 100, "repeats": 1, "precision": "fp32",
             "twins": "base", "twin_tokens": 100, "twin_repeats": 2, "pairs": 200,
         },

@@ -374,8 +374,10 @@ class Parser:
             d_model=settings["d_model"],
             encoder_layers=settings["layers"],
             decoder_layers=settings["layers"],
-            attention_heads=settings["heads"],
-            ffn_dim=settings["d_ff"],
+            encoder_attention_heads=settings["heads"],
+            decoder_attention_heads=settings["heads"],
+            encoder_ffn_dim=settings["d_ff"],
+            decoder_ffn_dim=settings["d_ff"],
             dropout=settings["dropout"],
             attention_dropout=settings["dropout"],
         )

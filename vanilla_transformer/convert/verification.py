@@ -29,11 +29,10 @@ def probe(config: VanillaTransformerConfig) -> Probe:
     shape = (SENTENCES, longest)
     source = torch.randint(config.vocab_size, shape, generator=generator)
     target = torch.randint(config.target_vocab_size, shape, generator=generator)
-    start, pad = config.start_and_pad_ids()
-    target[:, 0] = start
+    target[:, 0] = config.decoder_start_token_id
     lengths = torch.arange(longest, longest - SENTENCES, -1).clamp(min=1)
     mask = (torch.arange(longest) < lengths[:, None]).long()
-    return Probe(source.masked_fill(mask == 0, pad), mask, target)
+    return Probe(source.masked_fill(mask == 0, config.pad_token_id), mask, target)
 
 
 @torch.inference_mode()

@@ -177,7 +177,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         check_arguments(args, optimizer=optimizer, schedule=schedule)
         collator = kwargs.pop("data_collator", None) or PairCollator(
-            pad_token_id=model.config.start_and_pad_ids()[1],
+            pad_token_id=model.config.pad_token_id,
             vocab_size=model.config.vocab_size,
             target_vocab_size=model.config.target_vocab_size,
         )

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import check_texts, generate_ids, input_device
 from ..beam_search import evaluation_mode, no_attention_weights, returned_attention_weights
-from ..configuration_vanilla_transformer import POSITION_ENCODINGS
+from ..configuration_vanilla_transformer import PositionEncoding
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
@@ -367,7 +367,7 @@ def plot_positional_encoding(
         dimensions: dimensions to draw as curves. None means two sines that show about one and
             two waves, and their cosines.
     """
-    if style not in (styles := [name for name in POSITION_ENCODINGS if name != "learned"]):
+    if style not in (styles := [name for name in get_args(PositionEncoding) if name != "learned"]):
         raise RequestError(f"got style={style!r}; there are {', '.join(styles)}.")
     table = sinusoids(torch.arange(length), d_model, style=style).numpy()  # (length, d)
     if dimensions is None:
