@@ -30,7 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
-from .input_checks import Flags, check_ids, check_mask, check_one_input, check_read, check_states
+from .input_checks import Flags, check_mask, check_read
 from .loss import is_only_weight, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
@@ -347,12 +347,12 @@ class Stack(VanillaTransformerPreTrainedModel):
     ) -> Tensor:
         """Add embeddings times sqrt(d_model) (Section 3.4) and positional encodings, (B, T, d)."""
         name = type(self).__name__
-        check_one_input(input_ids, inputs_embeds, name)
+        if (input_ids is None) == (inputs_embeds is None):
+            needed = "either ids or embeddings; the target's are decoder_input_ids or labels"
+            raise RequestError(f"{name} needs {needed}.")
         if inputs_embeds is None:
-            check_ids(input_ids, self.embed_tokens.weight.size(0), f"{name} input_ids")
             inputs_embeds = self.embed_tokens(input_ids)
-        check_states(inputs_embeds, self.config.d_model, f"{name} inputs_embeds")
-        rows, length = inputs_embeds.shape[:2]
+        rows, length, _ = inputs_embeds.shape
         width = past_length + length if isinstance(past_length, int) else None
         check_mask(attention_mask, rows, width, f"{name} attention_mask")
         x = inputs_embeds * math.sqrt(self.config.d_model)
@@ -421,8 +421,6 @@ class Decoder(Stack):
         output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
         (B, T, d), and the cache; kwargs can ask for `attentions`, `hidden_states`.
         """
-        if encoder_hidden_states is None:
-            raise RequestError("Decoder got no encoder_hidden_states; pass the encoder's output.")
         cache = one_cache(cache, past_key_values, make=use_cache)
         replays = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
         if replays and cache is not None:  # each layer would fill it twice
@@ -432,8 +430,8 @@ class Decoder(Stack):
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
         mask = create_causal_mask(self.config, x, attention_mask, own_cache)
         memory, source_mask = encoder_hidden_states, encoder_attention_mask
-        check_states(memory, self.config.d_model, "Decoder encoder_hidden_states", rows=x.size(0))
-        check_mask(source_mask, memory.size(0), memory.size(1), "Decoder encoder_attention_mask")
+        rows, length, _ = memory.shape  # type: ignore[union-attr]  # None is an error of Python
+        check_mask(source_mask, rows, length, "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         for index, layer in enumerate(self.layers):
             past = None if cache is None else (cache, index)
@@ -489,8 +487,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
         Returns the decoder's `last_hidden_state`, (B, T, d), and the encoder's, (B, S, d).
         """
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise RequestError("Got no target; pass decoder_input_ids or labels, or call generate.")
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
@@ -579,7 +575,6 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            check_ids(labels, self.config.target_vocab_size, "labels", ignored=-100)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
