@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as torch_module
 
 from .errors import RequestError
@@ -34,6 +35,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
+        ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         labels: torch.Tensor,
@@ -42,11 +44,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ignore_index: int,
         chunk_size: int,
         wanted: tuple[bool, bool],
-    ) -> tuple[torch.Tensor | None, ...]:
-        """Return the loss of (N, d), (V, d) and (N,), and its gradients of the first two.
+    ) -> torch.Tensor:
+        """Return the loss of (N, d), (V, d) and (N,), and keep its gradients of the first two.
 
-        The gradients are outputs, so that torch.func can differentiate the loss. They stay in
-        float32, since the scale of `GradScaler`, which comes later, does not fit into float16.
+        They stay in float32, since the scale of `GradScaler`, which comes later, does not fit into
+        float16.
         """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
@@ -63,43 +65,32 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 chunk_size=chunk_size,
                 wanted=wanted,
             )
-        return loss / num_items, *(None if g is None else g.div_(num_items) for g in gradients)
+        gradients = [None if g is None else g.div_(num_items) for g in gradients]
+        ctx.save_for_backward(hidden, weight, *gradients)
+        return loss / num_items
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep the gradients, and what they are computed from."""
-        hidden, weight, labels, num_items, ctx.label_smoothing, ctx.ignore_index, *_ = inputs
-        gradients = output[1:]
-        ctx.mark_non_differentiable(*(g for g in gradients if g is not None))
-        ctx.set_materialize_grads(False)  # zeros for the gradients' gradients would cost memory
-        ctx.save_for_backward(hidden, weight, labels, num_items, *gradients)
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients that `forward` computed, times `grad_output`."""
+        return *_scaled(ctx, grad_output, *ctx.saved_tensors), None, None, None, None, None, None
 
-    @staticmethod
-    def backward(
-        ctx: Any, grad_output: torch.Tensor | None, *of_gradients: None
-    ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients that `forward` computed, times `grad_output`.
 
-        If they are to be differentiated again (`create_graph=True`, torch.func), they are computed
-        anew, from all logits at once.
-        """
-        if grad_output is None:
-            return (None,) * 8
-        hidden, weight, labels, num_items, *gradients = ctx.saved_tensors
-        traced = torch.compiler.is_compiling()
-        if torch.is_grad_enabled() and not traced:
-            new = _differentiable_gradients(
-                hidden, weight, labels, num_items, ctx.label_smoothing, ctx.ignore_index
-            )
-            gradients = [None if g is None else n for g, n in zip(gradients, new, strict=True)]
-        # It is usually 1. Reading it would stall any device but a CPU.
-        elif grad_output.device.type == "cpu" and not traced and grad_output == 1:
-            grad_output = None
-        for index, (gradient, of) in enumerate(zip(gradients, (hidden, weight), strict=True)):
-            if gradient is not None:
-                scaled = gradient if grad_output is None else gradient * grad_output
-                gradients[index] = scaled.to(of.dtype)
-        return *gradients, None, None, None, None, None, None
+@once_differentiable  # else our gradients would count as constants
+def _scaled(
+    ctx: Any,
+    factor: torch.Tensor,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    *gradients: torch.Tensor | None,
+) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients of (N, d) and (V, d) times a factor, in the dtypes of those tensors."""
+    # It is usually 1. Reading it would stall any device but a CPU.
+    readable = factor.device.type == "cpu" and not torch.compiler.is_compiling()
+    is_one = readable and factor == 1
+    return tuple(
+        None if gradient is None else (gradient if is_one else gradient * factor).to(of.dtype)
+        for gradient, of in zip(gradients, (hidden, weight), strict=True)
+    )
 
 
 def _loss_and_gradients(
@@ -148,26 +139,6 @@ def _loss_and_gradients(
         elif grad_table is not None:
             grad_table += grad_logits.t() @ (states * count.to(states.dtype))
     return loss, grad_hidden, grad_table
-
-
-def _differentiable_gradients(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    labels: torch.Tensor,
-    num_items: torch.Tensor,
-    label_smoothing: float,
-    ignore_index: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of (N, d) and (V, d) by operations that can be differentiated."""
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
-    with torch.autocast(hidden.device.type, enabled=False):
-        states, table = hidden.to(dtype), weight.to(dtype)
-        counted = labels != ignore_index
-        gold = nn.functional.one_hot(labels.where(counted, 0), table.size(0)).to(dtype)  # (N, V)
-        target = (1 - label_smoothing) * gold + label_smoothing / table.size(0)
-        counts = counted[:, None].to(dtype) / num_items  # (N, 1)
-        grad_logits = ((states @ table.t()).softmax(-1) - target) * counts
-        return grad_logits @ table, grad_logits.t() @ states
 
 
 def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,7 +198,8 @@ def smoothed_cross_entropy(
             f"labels has the shape {tuple(labels.shape)}, but the decoder's output has "
             f"{tuple(hidden.shape[:-1])}; give one label for each of its tokens."
         )
-    labels = labels.long()
+    if labels.dtype == torch.int32:  # other types but int64 are errors of torch
+        labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
         num_items = (labels != ignore_index).sum().clamp(min=1)
@@ -257,7 +229,6 @@ def smoothed_cross_entropy(
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
     wanted = tuple(torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight))
-    loss, *_ = _ChunkedCrossEntropy.apply(
+    return _ChunkedCrossEntropy.apply(
         hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size, wanted
     )
-    return loss
