@@ -146,7 +146,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        '_tied_weights_keys = {"lm_head.weight": "model.shared.weight"}',
+        '_tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}',
         "_tied_weights_keys = {}",
         "test_paper.py::test_both_embeddings_and_the_softmax_share_one_matrix",
     ),
@@ -202,9 +202,9 @@ MUTATIONS = [
     # Users' changes of the tables and of the stacks.
     Mutation(
         "modeling_vanilla_transformer.py",
-        "nn.Embedding.from_pretrained(value.weight.clone(), False)",
-        "value",
-        "test_modeling.py::test_resizing_an_untied_model_keeps_its_logits",
+        "self.decoder.embed_tokens = self.shared = value",
+        "self.shared = value",
+        "test_modeling.py::test_a_given_table_is_the_sources_and_if_they_share_one_the_targets",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",

@@ -74,7 +74,8 @@ def forward(weights, config, source, target):
     """
 
     def table(name):
-        return weights.get(name, weights["model.shared.weight"])
+        places = (name, "model.shared.weight", "model.decoder.embed_tokens.weight")
+        return next(weights[place] for place in places if place in weights)
 
     def embed(stack, ids):  # Sections 3.4 and 3.5
         scaled = table(f"{stack}.embed_tokens.weight")[ids] * math.sqrt(config.d_model)

@@ -70,7 +70,7 @@ def test_imported_logits_equal_those_of_fsmt(tmp_path, dialect):
     assert difference < 1e-5
     tied = dialect in ("tied softmax", "all tied")
     assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
-    shared = ours.model.encoder.embed_tokens.weight is ours.model.shared.weight
+    shared = ours.model.encoder.embed_tokens.weight is ours.model.decoder.embed_tokens.weight
     assert shared == (dialect == "all tied")
 
 

@@ -185,7 +185,7 @@ def test_unscaled_embeddings_and_tied_tables(tmp_path):
     path = save(theirs, tmp_path / "model.pt")
     tied = import_torch(path, **GIVEN).model
     assert tied.lm_head.weight is tied.model.decoder.embed_tokens.weight
-    assert tied.model.encoder.embed_tokens.weight is not tied.model.shared.weight
+    assert tied.model.encoder.embed_tokens.weight is not tied.lm_head.weight
     for table in (theirs.src_tok_emb, theirs.tgt_tok_emb):
         table.scale = 1.0
     unscaled = import_torch(path, unscaled=True, **GIVEN).model

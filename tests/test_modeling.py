@@ -46,7 +46,8 @@ VARIANTS = {
     "learned positions": {"position_encoding": "learned"},
     "authors' positions": {"position_encoding": "tensor2tensor"},
     "norm first": {"norm_first": True},
-    "untied": {"tie_word_embeddings": False},
+    "untied softmax": {"tie_word_embeddings": False},
+    "three tables": {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False},
     "other systems": {
         **{"decoder_vocab_size": 33, "share_encoder_decoder_embeddings": False},
         **{"final_norm": True, "position_offset": 2, "position_encoding": "tensor2tensor"},
@@ -540,7 +541,7 @@ def test_resizing_an_untied_model_keeps_its_logits(tmp_path):
     before = model(**batch()).logits
     model.resize_token_embeddings(40)
     assert_close(model(**batch()).logits[..., :31], before)
-    model.save_pretrained(tmp_path)  # leaves out a table that two modules share
+    model.save_pretrained(tmp_path)
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
     assert torch.equal(loaded(**batch()).logits, model.eval()(**batch()).logits)
 
@@ -564,26 +565,24 @@ def test_decoder_with_more_layers_than_the_config_says_keeps_a_cache():
     torch.testing.assert_close(cached.logits, plain.logits)
 
 
-def test_an_untied_source_takes_the_table_it_is_given():
-    model = tiny_model(tie_word_embeddings=False).eval()
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_given_table_is_the_sources_and_if_they_share_one_the_targets(shared):
+    model = tiny_model(share_encoder_decoder_embeddings=shared, tie_word_embeddings=False)
     inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}
     target, table = model.model.decoder.embed_tokens, torch.nn.Embedding(31, 16)
     before = model(**inputs).logits
     model.set_input_embeddings(table)
     assert model.get_input_embeddings() is table
-    assert model.model.decoder.embed_tokens is target
+    assert model.model.decoder.embed_tokens is (table if shared else target)
     assert not torch.allclose(model(**inputs).logits, before)
 
 
 def test_resizing_a_model_with_two_vocabularies_is_refused():
     model = tiny_model(share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
-    with pytest.raises(ValueError, match="vocabulary of its own"):
+    with pytest.raises(RequestError, match="vocabulary of its own"):
         model.resize_token_embeddings(35)
     assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 31
     assert model.get_output_embeddings().out_features == 40
-    with pytest.raises(ValueError, match="vocabulary of its own"):
-        model.set_input_embeddings(torch.nn.Embedding(31, 16))
-    assert model.model.shared.num_embeddings == 40
 
 
 def test_output_bias_is_in_the_loss_and_gets_a_gradient():
@@ -664,8 +663,13 @@ def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
     model.save_pretrained(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
     tables = {name for name, tensor in stored.items() if tensor.shape in {(31, 16), (33, 16)}}
-    source = {"model.encoder.embed_tokens.weight"} if variant == "other systems" else set()
-    assert variant == "untied" or tables == {*source, "model.shared.weight"}
+    embeddings = {f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")}
+    expected = {
+        "untied softmax": {"model.shared.weight", "lm_head.weight"},
+        "three tables": {*embeddings, "lm_head.weight"},
+        "other systems": embeddings,
+    }.get(variant, {"model.shared.weight"})
+    assert tables == expected
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
     assert type(loaded) is VanillaTransformerForConditionalGeneration
     state = loaded.state_dict()
@@ -675,7 +679,7 @@ def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
         loaded.get_submodule(name).weight.data_ptr()
         for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     }
-    assert len(pointers) == {"untied": 3, "other systems": 2}.get(variant, 1)
+    assert len(pointers) == len(expected)
 
 
 def test_base_model_and_head_load_each_others_checkpoints(tmp_path):
@@ -816,10 +820,6 @@ WRONG_MASKS = {
     "to be added": lambda mask: (1.0 - mask) * -1e9,
     "not a number": lambda mask: mask * math.nan,
 }
-
-
-def every_forward(model):
-    """Return the model and its parts that take any keyword, each with its own inputs."""
 WRONG_INPUTS = {  # and the fragment of a message, most of them of torch
     "no target": ({"decoder_input_ids": None, "labels": None}, "Decoder needs either ids or"),
     "no source": ({"input_ids": None}, "Encoder needs either ids or embeddings"),
@@ -840,6 +840,10 @@ WRONG_INPUTS = {  # and the fragment of a message, most of them of torch
         "must match the size of tensor",
     ),
 }
+
+
+def every_forward(model):
+    """Return the model and its parts that take any keyword, each with its own inputs."""
     inputs, ids = batch(padded=False), batch(padded=False)["input_ids"]
     x = torch.randn(len(ids), 5, model.config.d_model)
     memory = {"encoder_hidden_states": x}

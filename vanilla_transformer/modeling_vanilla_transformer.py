@@ -444,28 +444,26 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
-        # If nothing is tied, no module reads this table; it stays for old checkpoints.
-        self.shared = nn.Embedding(config.target_vocab_size, config.d_model)
-        tied = ("encoder", "decoder") if config.share_encoder_decoder_embeddings else ("decoder",)
-        self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in tied}
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model)
+            self._tied_weights_keys = {
+                f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")
+            }
         self.encoder, self.decoder = Encoder(config), Decoder(config)
         self.post_init()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return the ties of both embeddings; tie_word_embeddings is about the softmax alone."""
+        return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the source's table, which both stacks share by default."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:  # type: ignore[override]
-        """Replace the shared table; if untied, replace the source's and resize the target's.
-
-        Raises ValueError if source and target have separate vocabularies.
-        """
-        if self.config.tie_word_embeddings and self.config.share_encoder_decoder_embeddings:
+        """Replace the shared table, or the source's if each language has its own."""
+        if self.config.share_encoder_decoder_embeddings:
             self.decoder.embed_tokens = self.shared = value
-        else:
-            self.decoder.resize_token_embeddings(value.num_embeddings)
-            # A copy: of tables that share memory, one is saved.
-            self.shared = nn.Embedding.from_pretrained(value.weight.clone(), False)
         self.encoder.embed_tokens = value
 
     @can_return_tuple
@@ -518,10 +516,10 @@ class VanillaTransformerForConditionalGeneration(
 ):
     """The whole Transformer of Figure 1: encoder, decoder, and the softmax over the vocabulary."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
-
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
+        table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
+        self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
         self.model = VanillaTransformerModel(config)
         self.lm_head = nn.Linear(config.d_model, config.target_vocab_size, bias=config.lm_head_bias)
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.

@@ -26,7 +26,6 @@ from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.checkpoints import last_whole_checkpoint
 from vanilla_transformer.train.cpu_settings import without_training_changes
-from vanilla_transformer.train.report import parameter_count
 from vanilla_transformer.train.run import training_arguments
 
 PARTS = ("train", "validation")
@@ -105,7 +104,7 @@ class Translation:
             processing_class=tokenizer,
         )
         facts = {
-            "parameters": parameter_count(model),
+            "parameters": model.num_parameters(),
             "seed": seed,
             "precision": trainer.args.precision,
         }

@@ -201,7 +201,7 @@ OF_READERS = {
     "no feed-forward network": no_feed_forward,
     "no positions": no_positions,
     "no causal mask": no_causal_mask,
-    "untied": {"tie_word_embeddings": False},
+    "untied": {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False},
     "no scale": functools.partial(attend_by, "dot-product"),
 }
 

@@ -66,7 +66,7 @@ def _attention(ours: str, marian: str) -> Iterator[tuple[str, str, int | None, i
 
 
 def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
-    """Map every tensor of the model to its place in Marian, each tied tensor once.
+    """Map every tensor of the model to its place in Marian; what Marian ties, once.
 
     Args:
         config: the configuration of a model that Marian can represent.
@@ -81,13 +81,12 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
         "decoder": (config.decoder_layers, (*self_attention, *cross_attention, *_FEED_FORWARD)),
     }
     source, target = (f"model.{stack}.embed_tokens.weight" for stack in stacks)
-    if not config.tie_word_embeddings:
-        tables = {key: key for key in (source, target, "lm_head.weight")}
+    tables = [source, target]
+    if not config.tie_word_embeddings:  # Marian then has three tables
+        tables = [source, target, "lm_head.weight"]
     elif config.share_encoder_decoder_embeddings:
-        tables = {"model.shared.weight": "model.shared.weight"}
-    else:  # Marian then has no table called shared
-        tables = {source: source, "model.shared.weight": target}
-    tensors = {key: MarianTensor(marian, 1) for key, marian in tables.items()}
+        tables = ["model.shared.weight"]
+    tensors = {key: MarianTensor(key, 1) for key in tables}
     if config.lm_head_bias:
         tensors["lm_head.bias"] = MarianTensor(LOGITS_BIAS, None)
     for stack, (num_layers, modules) in stacks.items():

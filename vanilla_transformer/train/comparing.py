@@ -24,7 +24,6 @@ from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .evaluating import overridden, recipe_and_test_sets, search_of
-from .report import parameter_count
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
@@ -139,7 +138,7 @@ def compare_runs(
         "runs": [
             {
                 "name": run.name,
-                "parameters": parameter_count(run.model),
+                "parameters": run.model.num_parameters(),
                 "megabytes": _megabytes(Path(run.name)),
                 "num_beams": run.recipe.num_beams,
                 "search": _search_of(run),

@@ -14,7 +14,6 @@ from transformers import TrainerCallback, TrainerState
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .arguments import VanillaTransformerTrainingArguments
 from .checkpoints import Progress
-from .report import parameter_count
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class Outlook(TrainerCallback):
         logger.info(
             "%s parameters, %s training pairs, %s updates an epoch. The training ends after %s "
             "updates (%.1f epochs)%s.",
-            f"{parameter_count(self.trainer.model):,}",
+            f"{self.trainer.model.num_parameters():,}",
             f"{len(self.trainer.train_dataset):,}",
             f"{each:,}",
             f"{state.max_steps:,}",

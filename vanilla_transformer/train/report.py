@@ -18,7 +18,7 @@ from .checkpoints import Progress
 from .curves import plot_training_curves
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from .arguments import VanillaTransformerTrainingArguments
 
@@ -31,6 +31,7 @@ _MODEL = (
     "final_norm",
     "layer_norm_eps",
     "tie_word_embeddings",
+    "share_encoder_decoder_embeddings",
     "lm_head_bias",
 )
 # Training arguments that change the updates and that a recipe does not have.
@@ -43,7 +44,7 @@ _FEWEST_SAMPLES = 3  # as many as a model card shows
 
 
 def training_facts(
-    model: torch.nn.Module,
+    model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     args: "VanillaTransformerTrainingArguments",
     progress: Progress,
@@ -54,7 +55,7 @@ def training_facts(
     """
     training_seconds = progress.seconds - progress.evaluation_seconds
     return {
-        "parameters": parameter_count(model),
+        "parameters": model.num_parameters(),
         "target_tokens": progress.target_tokens,
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
@@ -68,12 +69,6 @@ def training_facts(
         "versions": versions(),
         "git_commit": git_commit(),
     }
-
-
-def parameter_count(model: torch.nn.Module) -> int:
-    """Return how many parameters a model uses: without ties, nothing reads its shared table."""
-    unread = () if model.config.tie_word_embeddings else ("model.shared.weight",)  # type: ignore[union-attr]  # a model's config
-    return sum(p.numel() for name, p in model.named_parameters() if not name.endswith(unread))
 
 
 def config_beyond_recipe(

@@ -338,8 +338,7 @@ def _train(
     if args.should_save and (data.test_sets or len(texts)):
         installed_bleu_tokenizer(recipe.languages[1])  # fail now, not after the training
     model = _model(recipe, len(tokenizer), start, data.sizes)
-    # Without ties, nothing reads the shared table, so that it gets no gradient.
-    args.ddp_find_unused_parameters = not model.config.tie_word_embeddings
+    args.ddp_find_unused_parameters = False  # every parameter is in every update
     for name, pairs in {"validation": texts, **data.test_sets}.items():
         _check_lengths(model, tokenizer, name, pairs)
     trainer = VanillaTransformerTrainer(

@@ -89,14 +89,9 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
 def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None:
     obstacles = list(_obstacles(model.config))
     if not obstacles:
-        table = model.model.shared.weight
-        # Tied keys hold the table itself; without ties, the table is stored too, but unused.
-        known = {*tensor_map(model.config), "model.shared.weight"}
-        unknown = [
-            key
-            for key, tensor in model.state_dict(keep_vars=True).items()
-            if key not in known and tensor is not table
-        ]
+        state = model.state_dict(keep_vars=True)  # several names of tied tensors
+        mapped = {id(state[key]) for key in tensor_map(model.config) if key in state}
+        unknown = [key for key, tensor in state.items() if id(tensor) not in mapped]
         if unknown:
             obstacles.append(
                 f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; "

@@ -86,9 +86,7 @@ def _config(
 ) -> VanillaTransformerConfig:
     fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
     bias = tensors.get(LOGITS_BIAS)
-    shared = marian.share_encoder_decoder_embeddings
     sizes_differ = marian.decoder_vocab_size != marian.vocab_size
-    two = sizes_differ or (marian.tie_word_embeddings and not shared)
     fields |= {
         # OPUS-MT has no `<s>` and gives `</s>` instead.
         "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
@@ -97,7 +95,10 @@ def _config(
         "decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None,
         # Unscaled embeddings are divided here, so they cannot stay tied to the softmax weights.
         "tie_word_embeddings": marian.tie_word_embeddings and marian.scale_embedding,
-        "share_encoder_decoder_embeddings": not two,
+        # Marian ties all three tables, or the target's and the softmax, or none.
+        "share_encoder_decoder_embeddings": marian.share_encoder_decoder_embeddings
+        and marian.tie_word_embeddings
+        and not sizes_differ,
     }
     return make_config(origin, **fields)
 
@@ -114,26 +115,23 @@ def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str,
         return change
 
     pieces = {
-        key: Piece((place.key,), reordered(place.axis)) for key, place in tensor_map(config).items()
+        key: Piece((place.key,), reordered(place.axis))
+        for key, place in tensor_map(config).items()
+        if ".layers." in key
     }
     if config.lm_head_bias:
         pieces["lm_head.bias"] = Piece((LOGITS_BIAS,), lambda row: row.squeeze(0))
-    if config.tie_word_embeddings:
-        if config.share_encoder_decoder_embeddings:
-            pieces[_SHARED] = Piece((_SHARED, _SOURCE, _TARGET, _SOFTMAX), reordered(1))
-        else:
-            pieces[_SHARED] = Piece((_TARGET, _SOFTMAX), reordered(1))
-        return pieces
+    tables: dict[str, tuple[str, ...]] = {_SOURCE: (_SOURCE,), _TARGET: (_TARGET,)}
+    if config.share_encoder_decoder_embeddings:
+        tables = {_SHARED: (_SHARED, _SOURCE, _TARGET, _SOFTMAX)}
+    elif marian.tie_word_embeddings:
+        tables[_TARGET] = (_TARGET, _SOFTMAX)
+    if not config.tie_word_embeddings:
+        tied = tables.get(_SHARED, tables.get(_TARGET, ()))
+        softmax = tied if marian.tie_word_embeddings else (_SOFTMAX,)
+        pieces[_SOFTMAX] = Piece(softmax, reordered(1))
     scale = 1.0 if marian.scale_embedding else 1 / math.sqrt(config.d_model)
-    ties: dict[str, tuple[str, ...]] = {key: (key,) for key in (_SOURCE, _TARGET, _SOFTMAX)}
-    if marian.tie_word_embeddings:
-        ties[_TARGET] = ties[_SOFTMAX] = (_TARGET, _SOFTMAX)
-        if marian.share_encoder_decoder_embeddings:
-            ties = dict.fromkeys(ties, (_SHARED, _SOURCE, _TARGET, _SOFTMAX))
-    return pieces | {
-        key: Piece(names, reordered(1, 1.0 if key == _SOFTMAX else scale))
-        for key, names in ties.items()
-    }
+    return pieces | {key: Piece(names, reordered(1, scale)) for key, names in tables.items()}
 
 
 __all__ = ["import_marian"]

@@ -124,8 +124,6 @@ def build_model(
     with torch.device("meta"):  # no memory, no random numbers
         model = VanillaTransformerForConditionalGeneration(config)
     shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
-    if not config.tie_word_embeddings:
-        pieces = {**pieces, "model.shared.weight": Piece(())}  # nothing reads it
     if set(pieces) != set(shapes):
         raise AssertionError(f"not one piece for each tensor: {set(pieces) ^ set(shapes)}")
     dtype = _common_dtype(pieces, tensors)
@@ -217,19 +215,18 @@ def find_tables(
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1] if sizes[0] != sizes[1] else None,
         "tie_word_embeddings": tied,
-        "share_encoder_decoder_embeddings": shared or (not tied and sizes[0] == sizes[1]),
+        "share_encoder_decoder_embeddings": shared,
     }
-    names = dict.fromkeys((source, target, softmax))
-    if tied and shared:
-        return Tables(fields, {"model.shared.weight": Piece(tuple(names))})
-    encoder = "model.encoder.embed_tokens.weight"
-    if tied:
-        one = Piece(tuple(dict.fromkeys((target, softmax))))
-        return Tables(fields, {encoder: Piece((source,)), "model.shared.weight": one})
-    scale = None if scaled else _divided
-    decoder = "model.decoder.embed_tokens.weight"
-    pieces = {encoder: Piece((source,), scale), decoder: Piece((target,), scale)}
-    return Tables(fields, {**pieces, "lm_head.weight": Piece((softmax,))})
+    encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+    if shared:
+        encoder = decoder = "model.shared.weight"
+    head = decoder if tied else "lm_head.weight"
+    pieces: dict[str, Piece] = {}
+    for ours, name in ((encoder, source), (decoder, target), (head, softmax)):
+        names = pieces[ours].keys if ours in pieces else ()
+        change = None if scaled or ours == "lm_head.weight" else _divided
+        pieces[ours] = Piece((*names, name), change)
+    return Tables(fields, pieces)
 
 
 def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: object) -> None:
