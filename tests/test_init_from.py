@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 import shutil
 
 import pytest
@@ -12,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import card_facts, render_card
-from vanilla_transformer.recipes.recipe import Recipe, load_recipe
+from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
 from vanilla_transformer.train.initial_model import identify_model
@@ -145,50 +144,6 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
         name = next(iter(values))
         with pytest.raises(RequestError, match=rf"run of another recipe \((.*; )?{name}: "):
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *[("d_model", 8), ("vocab_size", 37_000), ("preset", "base"), ("split_digits", False)],
-        *[("attention_heads", 4), ("norm_first", True), ("position_encoding", "learned")],
-    ],
-)
-def test_options_fixed_by_the_initial_model_are_refused(tmp_path, name, value):
-    message = f"{name}: got .* beside init_from, whose model has .*; leave {name} out"
-    with pytest.raises(RequestError, match=message) as caught:
-        load_recipe("demo", {"init_from": "runs/mine", name: value})
-    assert "\n" not in str(caught.value)
-    own = tmp_path / "own.yaml"
-    own.write_text("init_from: runs/mine\nd_model: 64\n", encoding="utf-8")
-    with pytest.raises(RequestError, match="d_model: got 64 beside init_from"):
-        load_recipe(str(own))
-
-
-def test_named_recipe_keeps_dropout_but_not_its_model_size(monkeypatch):
-    messages = []
-    logger = logging.getLogger("vanilla_transformer.recipes.recipe")
-    monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
-    recipe = load_recipe("multi30k_en_de", {"init_from": "user/en-de"})
-    assert recipe.model_overrides() == {"dropout": 0.2}
-    assert (recipe.bpe_dropout, recipe.vocab_size) == (0.1, Recipe.vocab_size)
-    assert messages == [
-        "Model and tokenizer come from 'user/en-de'; these values of the recipe are ignored: "
-        "d_model 256, encoder_layers 3, decoder_layers 3, attention_heads 4, ffn_dim 1024, "
-        "vocab_size 9000."
-    ]
-
-
-def test_learning_rate_and_its_factor_replace_each_other(tmp_path):
-    typed = load_recipe("demo", {"learning_rate": "2e-4"})
-    assert (typed.learning_rate, typed.learning_rate_factor) == (2e-4, 1.0)
-    own = tmp_path / "own.yaml"
-    own.write_text(typed.to_yaml(), encoding="utf-8")
-    assert load_recipe(str(own)) == typed
-    factor = load_recipe(str(own), {"learning_rate_factor": 0.5})
-    assert (factor.learning_rate, factor.learning_rate_factor) == (None, 0.5)
-    with pytest.raises(RequestError, match=r"learning_rate: got 0\.0002 and learning_rate_f"):
-        load_recipe("demo", {"learning_rate": 2e-4, "learning_rate_factor": 2})
 
 
 def test_learning_rate_for_training_from_scratch_warns(trained, tmp_path, caplog, initial_models):

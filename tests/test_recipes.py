@@ -4,9 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import itertools
 import json
-import logging
 import re
 import shlex
 import types
@@ -18,22 +16,27 @@ import pytest
 import yaml
 from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled
 
-from vanilla_transformer import (
-    PRESETS,
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-)
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
 from vanilla_transformer.data.tokenizer import check_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
-from vanilla_transformer.recipes.pairs import data_identity, named_files, training_pairs
-from vanilla_transformer.recipes.recipe import (
+from vanilla_transformer.recipes.data import data_identity, named_files, training_pairs
+from vanilla_transformer.recipes.options import (
     CHANGEABLE,
+    OPTIONS,
+    SECTIONS,
+    Data,
+    Model,
+    Regularization,
+    Tokenizer,
+    names_of,
+    option_type,
+)
+from vanilla_transformer.recipes.recipe import (
     Recipe,
     differing_sides,
-    field_type,
     load_recipe,
     make_recipe,
     paper_values,
@@ -45,9 +48,6 @@ from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
 
-# Options that a recipe keeps only together with a data set.
-OF_A_DATASET = {"dataset_config", "dataset_revision", "streaming"}
-OPTIONS = {field.name: field for field in dataclasses.fields(Recipe)}
 NAMES = sorted(shipped_recipes())
 # Expected millions of parameters with the recipe's own vocabulary size.
 SIZES = {
@@ -92,7 +92,7 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_recipe_repeats_only_the_intended_defaults(name):
     content = yaml.safe_load(shipped_recipes()[name].read_text(encoding="utf-8"))
-    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    defaults = vars(Recipe())
     # Small models may happen to share a default of the paper; these options state the scale.
     said_on_purpose = {"checkpoints_to_average", "learning_rate_factor", "evaluate_pairs"}
     said_on_purpose |= {"log_every_steps", "evaluate_every_steps", "generated_pairs"}
@@ -140,16 +140,16 @@ def test_defaults_are_the_papers():
     assert config.to_dict() == VanillaTransformerConfig().to_dict()
 
 
-def test_every_field_has_a_one_line_help():
-    for field in dataclasses.fields(Recipe):
-        assert field.metadata["help"]
-        assert len(field.metadata["help"]) < 80
-    assert {field.name for field in dataclasses.fields(Recipe)} >= CHANGEABLE
+def test_the_tables_of_the_sections_are_the_recipe():
+    assert [field.name for field in dataclasses.fields(Recipe)] == [*OPTIONS]
+    assert sum(len(names_of(section)) for section in SECTIONS) == len(OPTIONS)
+    assert OPTIONS.keys() >= CHANGEABLE
+    assert all(0 < len(field.metadata["help"]) < 80 for field in OPTIONS.values())
 
 
 def other_value(name):
     """Return an allowed value of an option that is neither its default nor the paper's."""
-    field, (kind, _) = OPTIONS[name], field_type(name)
+    field, (kind, _) = OPTIONS[name], option_type(name)
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
         texts |= {"generated": "cldr", "precision": "fp32", "report_to": "wandb"}
@@ -169,9 +169,10 @@ def help_of_train():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_train, tmp_path):
     metadata, value = OPTIONS[name].metadata, other_value(name)
-    dataset = {"dataset": "some/pairs"} if name in OF_A_DATASET else {}
-    recipe = Recipe(**{**dataset, name: value})
-    heading = "options" if metadata["common"] else f"more options: {metadata['group']}"
+    recipe = Recipe(**{name: value})
+    (title,) = [section.__doc__ for section in SECTIONS if name in names_of(section)]
+    title = f"more options: {title[0].lower()}{title[1:-1]}"
+    heading = "options" if metadata["common"] else title
     group = help_of_train.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
     assert re.search(rf"^  --{name.replace('_', '-')}[, ]", group, flags=re.M)
     assert metadata["help"] in " ".join(group.split())
@@ -182,10 +183,11 @@ def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_tra
     assert [getattr(config, field) for field in metadata["config"]] == [value] * len(
         metadata["config"]
     )
-    if metadata["argument"]:
+    if metadata["argument"] is not None:
         args = training_arguments(recipe, tmp_path)
-        assert getattr(args, metadata["argument"]) == value
-        assert getattr(args, metadata["strategy"] or "save_strategy") == "steps"
+        assert getattr(args, metadata["argument"] or name) == value
+        strategies = (args.save_strategy, args.logging_strategy, args.eval_strategy)
+        assert strategies == ("steps", "steps", "steps")
     in_paper = bool(metadata["config"]) or metadata["paper"] is not None
     in_paper &= (
         name != "max_steps"
@@ -218,25 +220,26 @@ def test_each_option_sets_the_field_or_argument_it_is_named_after(name):
     metadata = OPTIONS[name].metadata
     config = target if isinstance(target, tuple) else (target,)
     assert metadata["config"] == (config if fields.issuperset(config) else ())
-    assert metadata["argument"] == (target if target in arguments else None)
+    argument = metadata["argument"]
+    assert (name if argument == "" else argument) == (target if target in arguments else None)
 
 
 def test_recipes_can_set_every_training_argument_of_our_own():
     own = set(VanillaTransformerTrainingArguments.__annotations__)
     own -= {"lr_scheduler_type", "optim"}  # recipes always use the paper's
     own -= {"output_dir"}  # belongs to a run, not to a recipe
-    assert own <= {field.metadata["argument"] for field in OPTIONS.values()}
+    assert own <= Recipe().argument_values().keys()
 
 
 def test_recipe_can_be_reconstructed_from_config_and_arguments(tmp_path):
-    alone = {"preset", "init_from", "learning_rate_factor"}  # replace other options
+    alone = {"preset", "init_from", "learning_rate_factor", "train_file", "generated"}
     recipe = Recipe(**{name: other_value(name) for name in OPTIONS if name not in alone})
     config = recipe.config(recipe.vocab_size)
     args = training_arguments(recipe, tmp_path)
     expected = {
         name: getattr(recipe, name)
         for name, field in OPTIONS.items()
-        if field.metadata["config"] or field.metadata["argument"]
+        if field.metadata["config"] or field.metadata["argument"] is not None
     }
     found = recipe_of(config, args)
     assert found == expected
@@ -286,88 +289,93 @@ def test_resolved_recipe_reads_back_as_itself(tmp_path):
     assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
 
 
-def test_overrides_win_and_are_converted_to_the_fields_type():
-    recipe = load_recipe("demo", {"max_steps": "5", "dropout": "1e-1", "strict": "true"})
+def test_typed_text_is_converted_to_the_options_type(tmp_path):
+    typed = {"max_steps": "5", "dropout": "1e-1", "strict": "true", "max_minutes": "none"}
+    recipe = load_recipe("demo", {**typed, "pair": "en-zh"})
     assert (recipe.max_steps, recipe.dropout, recipe.strict) == (5, 0.1, True)
+    assert (recipe.source_language, recipe.target_language) == ("en", "zh")
+    assert recipe.max_minutes is None
     assert type(recipe.max_steps) is int
-    assert load_recipe("demo", {"max_minutes": "none"}).max_minutes is None
-    assert load_recipe("demo", {"max_steps": "1_000"}).max_steps == 1000
+    assert load_recipe(write(tmp_path, "adam_epsilon: 1e-8\nmax_minutes: 3")).max_minutes == 3.0
 
 
-PLACES = ("train_file", "generated", "dataset")
+# -------------------------------------------------------------------------------- precedence
+
+RATES = {"learning_rate", "learning_rate_factor"}
+OF_MODEL = names_of(Model, Regularization)
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value"),
+    ("name", "typed", "replaced"),
     [
-        ("demo", "dataset", "someone/pairs"),
-        ("demo", "train_file", "mine.jsonl"),
-        ("multi30k_en_de", "dataset", "someone/pairs"),
-        ("multi30k_en_de", "generated", "cldr"),
-        ("wmt14_ende_base", "train_file", "mine.jsonl"),
+        ("demo", {"dataset": "someone/pairs"}, names_of(Data)),
+        ("demo", {"train_file": "mine.jsonl"}, names_of(Data)),
+        ("multi30k_en_de", {"dataset": "someone/pairs", "test_file": "t.tsv"}, names_of(Data)),
+        ("multi30k_en_de", {"generated": "cldr", "data_license": "CC0"}, names_of(Data)),
+        ("wmt14_ende_base", {"train_file": "mine.jsonl"}, names_of(Data)),
+        ("mine", {"train_file": "b.tsv"}, names_of(Data)),
+        ("mine", {"dataset": "someone/pairs", "validation_file": "w.csv"}, names_of(Data)),
+        ("wmt14_ende_base", {"preset": "big", "dropout": 0.2, "encoder_layers": 2}, OF_MODEL),
+        *[("multi30k_en_de", {"preset": name}, OF_MODEL) for name in ("base", "A_h1")],
+        *[("wmt14_ende_big", {"preset": name}, OF_MODEL) for name in ("base", "A_h1")],
+        ("mine", {"init_from": "user/en-de"}, names_of(Model, Tokenizer)),
+        ("multi30k_en_de", {"init_from": "runs/mine"}, names_of(Model, Tokenizer)),
+        ("multi30k_en_de", {"learning_rate": 2e-4}, RATES),
+        ("mine", {"learning_rate_factor": 0.5}, RATES),
+        ("mine", {"validation_file": "w.csv", "dropout": 0.2, "max_minutes": None}, set()),
+        ("mine", {"train_file": None, "learning_rate": None}, set()),
     ],
 )
-def test_new_training_pairs_reset_the_recipes_data_options(name, place, value):
-    own, other = load_recipe(name), load_recipe(name, {place: value})
-    assert own.data_license
-    assert {p: getattr(other, p) for p in PLACES if getattr(other, p)} == {place: value}
-    assert (other.data_license, other.data_source, other.dataset_config) == (None, None, None)
-    told = load_recipe(name, {place: value, "data_license": "CC0", "dataset_config": "a-b"})
-    assert told.data_license == "CC0"
-    assert told.dataset_config == ("a-b" if place == "dataset" else None)
-
-
-def test_columns_reach_the_reader_and_are_reset_with_pairs_from_another_place(
-    tmp_path, monkeypatch
+def test_what_is_typed_wins_over_the_file_and_may_replace_its_section(
+    tmp_path, caplog, name, typed, replaced
 ):
+    if name == "mine":
+        text = "pair: en-de\ntrain_file: a.csv\ntest_file: t.csv\nvalidation_file: v.csv\n"
+        text += "source_column: English\ntarget_column: German\nlearning_rate: 1e-4\n"
+        name = write(tmp_path, text + "dropout: 0.3\nvocab_size: 900\nd_model: 64\n")
+    file, default = vars(load_recipe(name)), vars(Recipe())
+    with caplog.at_level("INFO"):
+        recipe = load_recipe(name, typed)
+    assert recipe == load_recipe(name, dict(reversed(typed.items())))
+    for option, value in vars(recipe).items():
+        source = typed if option in typed else default if option in replaced else file
+        assert value == source[option], option
+    lost = {key for key in replaced - typed.keys() if file[key] != default[key]}
+    assert all(f" {key} {file[key]}" in caplog.text for key in lost)
+    assert len(caplog.records) == bool(lost)
+    assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"dataset": "someone/pairs", "train_file": "mine.jsonl"},
+        {"generated": "cldr", "train_file": "mine.jsonl"},
+        {"learning_rate": 2e-4, "learning_rate_factor": 2.0},
+        {"init_from": "runs/mine", "preset": "big"},
+        {"init_from": "runs/mine", "d_model": 8},
+        {"init_from": "runs/mine", "vocab_size": 300},
+    ],
+)
+def test_options_that_set_the_same_thing_are_refused(values):
+    said = " and ".join(f"{name}={value!r}" for name, value in values.items())
+    said = rf"got ({said}|.*), which set the same thing; leave one of them out"
+    for build in (lambda: Recipe(**values), lambda: load_recipe("student", values)):
+        with pytest.raises(RequestError, match=said):
+            build()
+    with pytest.raises(RequestError, match="init_from='x' and vocab_size=37000"):
+        load_recipe("demo", {"init_from": "x", "vocab_size": 37_000})
+
+
+def test_columns_reach_the_reader(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "a.tsv").write_text("1\ta\tb\n")
     text = f"pair: en-de\ntrain_file: {tmp_path / 'a.tsv'}\n"
     path = write(tmp_path, f"{text}source_column: '2'\ntarget_column: '3'\n")
     assert training_pairs(load_recipe(path))[0] == {"source": "a", "target": "b"}
-    # Another file of the user's has the columns of the first one.
-    other = load_recipe(path, {"train_file": "b.tsv"})
-    assert (other.source_column, other.target_column) == ("2", "3")
-    assert load_recipe(path, {"train_file": "b.tsv", "source_column": "x"}).source_column == "x"
-    other = load_recipe(path, {"dataset": "someone/pairs"})
-    assert other.source_column is other.target_column is None
 
 
-def test_files_are_not_read_without_the_columns_that_the_recipe_gives_for_them(tmp_path, caplog):
-    text = "pair: en-de\ntrain_file: a.csv\ntest_file: t.csv\nvalidation_file: v.csv\n"
-    path = write(tmp_path, f"{text}source_column: English\ntarget_column: German\n")
-    with caplog.at_level("INFO"):
-        other = load_recipe(path, {"dataset": "someone/pairs", "validation_file": "w.csv"})
-    assert (other.source_column, other.test_file, other.validation_file) == (None, None, "w.csv")
-    assert "not used with other pairs: source_column English, target_column German" in caplog.text
-    assert "test_file t.csv" in caplog.text
-
-
-def test_a_data_set_replaces_validation_and_test_files_too(tmp_path):
-    path = write(tmp_path, "train_file: a.tsv\nvalidation_file: v.tsv\ntest_file: t.tsv\n")
-    other = load_recipe(path, {"dataset": "someone/pairs"})
-    assert (other.validation_file, other.test_file) == (None, None)
-    other = load_recipe(path, {"dataset": "someone/pairs", "test_file": "t.tsv"})
-    assert (other.validation_file, other.test_file) == (None, "t.tsv")
-    assert load_recipe(path, {"train_file": "b.tsv"}).test_file == "t.tsv"
-
-
-def test_naming_the_recipes_own_pairs_keeps_its_data_options():
-    own = load_recipe("wmt14_ende_base")
-    again = {"dataset": own.dataset, "dataset_revision": "v1"}
-    assert load_recipe("wmt14_ende_base", again) == dataclasses.replace(own, dataset_revision="v1")
-
-
-def test_two_sources_of_training_pairs_are_rejected():
-    with pytest.raises(ValueError, match="got train_file and dataset; give one"):
-        load_recipe("demo", {"dataset": "someone/pairs", "train_file": "mine.jsonl"})
-
-
-def test_older_recipes_with_two_sources_use_the_first(tmp_path):
-    text = "train_file: a.jsonl\ndataset: x/y\ndataset_config: de-en\ndata_source: mine\n"
-    recipe = load_recipe(write(tmp_path, text))
-    assert recipe == make_recipe({"train_file": "a.jsonl", "data_source": "mine"})
-    assert recipe == make_recipe(yaml.safe_load(text))
+# -------------------------------------------------------------------------------------- data
 
 
 @pytest.mark.parametrize("asked", [None, "v1"])
@@ -413,15 +421,6 @@ def test_local_test_file_does_not_hide_the_data_sets_revision(monkeypatch, tmp_p
     }
 
 
-def test_pair_sets_both_languages():
-    recipe = load_recipe("demo", {"pair": "en-zh"})
-    assert (recipe.source_language, recipe.target_language) == ("en", "zh")
-
-
-def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
-    assert load_recipe(write(tmp_path, "adam_epsilon: 1e-8")).adam_epsilon == 1e-8
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -431,47 +430,21 @@ def test_yaml_numbers_that_look_like_text_are_numbers(tmp_path):
             "max_steps: many",
             "max_steps: got 'many'; it must be a whole number from 1 to 1000000000.",
         ),
-        ("max_steps: 1.5", "max_steps: got 1.5; it must be a whole number from 1"),
         ("max_steps: null", "max_steps: got None; it must be a whole number from 1"),
-        ("max_steps: 0", "max_steps: got 0; it must be a whole number from 1"),
         ("max_steps: true", "max_steps: got True; it must be a whole number from 1"),
         ("dropout: .nan", "dropout: got nan; it must be a number, at least 0 and less than 1."),
-        ("seed: -1", "seed: got -1; it must be a whole number from 0 to 4294967295."),
-        ("adam_beta1: 1", "adam_beta1: got 1.0; it must be a number, at least 0 and less than 1."),
-        ("bpe_dropout: 1.1", "bpe_dropout: got 1.1; it must be a number from 0 to 1."),
         ("strict: 3", "strict: got 3; it must be true or false."),
-        (
-            "source_language: no",
-            "source_language: got False; it must be text, or none; put it in quotes.",
-        ),
+        ("source_language: no", "got False; it must be text in UTF-8, or none; put it in quotes."),
         ("precision: fp8", "precision: got 'fp8'; it must be one of auto, fp32, bf16."),
-        (
-            "seed: 4294967296",
-            "seed: got 4294967296; it must be a whole number from 0 to 4294967295.",
-        ),
-        ("learning_rate_factor: 0", "got 0.0; it must be a number, more than 0 and at most 1000."),
-        ("max_minutes: .inf", "max_minutes: got inf; it must be a number, more than 0 and at most"),
-        ("length_penalty: 1e300", "length_penalty: got 1e+300; it must be a number from 0 to 10."),
-        ("num_beams: 99999", "num_beams: got 99999; it must be a whole number from 1 to 1000."),
         ("adam_epsilon: 1e-50", "adam_epsilon: got 1e-50; it must be a number from 1e-30 to 1."),
-        ("d_model: 100000", "d_model: got 100000; it must be a whole number from 1 to 65536."),
-        (
-            "attention_heads: 0",
-            "attention_heads: got 0; it must be a whole number from 1 to 65536.",
-        ),
         ("d_model: 100\nattention_heads: 3", "d_model=100 is not divisible by 3 encoder heads"),
-        ("vocab_size: 259", "vocab_size: got 259; it must be a whole number from 260 to 10000000."),
-        ("max_steps: 2020-01-01", "max_steps: got '2020-01-01'; it must be a whole number"),
         ("max_steps: !!int abc", "mine.yaml is not YAML"),
         (f"max_steps: {'9' * 10_000}", "mine.yaml is not YAML"),
-        (f"max_steps: '{'9' * 10_000}'", f"max_steps: got '{'9' * 55} ...; it must be a whole"),
-        (f"max_steps: {'9' * 4_000}", f"max_steps: got {'9' * 56} ...; it must be a whole"),
         (f"max_minutes: {'9' * 4_000}", f"max_minutes: got {'9' * 56} ...; it must be a number"),
         (f"{'x' * 500}: 1", f"unknown key '{'x' * 55} ...; "),
         ("max_steps: [1, 2]", "max_steps: got a list; it must be a whole number"),
-        ("max_steps: &a [1]\nseed: *a", "max_steps: got a list; it must be a whole number"),
-        ("train_file: {a: 1}", "train_file: got a dict; it must be text, or none."),
-        ('data_source: "a\\0b"', r"data_source: got 'a\x00b'; it must have no NUL"),
+        ("train_file: {a: 1}", "train_file: got a dict; it must be text in UTF-8, or none."),
+        ('data_source: "a\\0b"', r"data_source: got 'a\x00b'; it must be text in UTF-8"),
         ("position_encoding: learned\nmax_source_length: 1025", "learned positions end at 1024"),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
         ("- a\n- b", "must hold `key: value` lines; it holds a list."),
@@ -487,7 +460,7 @@ def test_invalid_recipes_give_a_one_line_error(tmp_path, text, message):
 
 def test_every_number_has_a_range_that_includes_its_default():
     for field in OPTIONS.values():
-        kind, optional = field_type(field.name)
+        kind, optional = option_type(field.name)
         if kind in (int, float):
             assert field.metadata["allowed"].whole == (kind is int)
             assert field.default in field.metadata["allowed"] or (optional and not field.default)
@@ -503,7 +476,7 @@ def test_any_value_of_an_option_is_used_or_rejected_by_name(name):
         refusal = hostile_values.refusal_of(make_recipe, {name: value})
         if refusal is None:
             found = getattr(make_recipe({name: value}), name)
-            assert isinstance(found, field_type(name)[0] | types.NoneType)
+            assert isinstance(found, option_type(name)[0] | types.NoneType)
             assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         else:
             assert name in refusal
@@ -517,75 +490,11 @@ def test_accepted_text_survives_writing_and_reading(tmp_path, value):
         assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "number"),
-    [
-        *[("max_steps", "1_000", 1000), ("max_steps", "+7", 7), ("max_steps", "007", 7)],
-        *[("max_steps", text, None) for text in ("1e3", "5.0", "0x10", "1__0", "_1", "\u0663")],
-        *[("max_steps", text, None) for text in (" 5", "5\n", "", "1:30")],
-        *[("dropout", "1e-1", 0.1), ("dropout", ".5", 0.5), ("dropout", "0.", 0.0)],
-        *[("max_minutes", "1_000.5", 1000.5), ("max_minutes", "90", 90.0)],
-        *[("dropout", text, None) for text in ("nan", "inf", "1e-1 ", "0x1p-3", "0.1.1", "1e")],
-    ],
-)
-def test_only_plain_decimal_numbers_are_accepted(name, text, number):
-    if number is None:
-        with pytest.raises(ValueError, match=f"{name}: got .*; it must be a"):
-            make_recipe({name: text})
-    else:
-        value = getattr(make_recipe({name: text}), name)
-        assert (value, type(value)) == (number, type(number))
-
-
-# ------------------------------------------------------------------------------------- presets
-
-OF_MODEL = [name for name, field in OPTIONS.items() if field.metadata["config"]]
-
-
-def test_preset_on_the_command_line_replaces_the_recipes_model():
-    """All of the recipe's model options are replaced if no other option is given."""
-    for name, preset in itertools.product(("multi30k_en_de", "wmt14_ende_big"), PRESETS):
-        recipe = load_recipe(name, {"preset": preset})
-        config = VanillaTransformerConfig.from_preset(preset, vocab_size=recipe.vocab_size)
-        assert recipe.config(recipe.vocab_size).to_dict() == config.to_dict()
-        own = load_recipe(name)
-        unchanged = {"preset": preset, **dict.fromkeys(OF_MODEL)}
-        assert recipe == dataclasses.replace(own, **unchanged)
-
-
-def test_options_given_with_a_preset_override_it():
-    typed = {"preset": "big", "dropout": "0.2", "encoder_layers": "2"}
-    recipe = load_recipe("wmt14_ende_base", typed)
-    assert recipe.model_overrides() == {"dropout": 0.2, "encoder_layers": 2}
-    assert load_recipe("wmt14_ende_base", dict(reversed(typed.items()))) == recipe
-    assert load_recipe("wmt14_ende_base", {"dropout": 0.2}).label_smoothing == 0.1
-
-
 def test_values_in_a_file_override_the_preset_in_the_same_file(tmp_path):
     values = {"preset": "D_dropout0.0", "dropout": 0.1}
     text = "preset: D_dropout0.0\ndropout: 0.1\n"
     assert load_recipe(write(tmp_path, text)) == make_recipe(values) == Recipe(**values)
     assert make_recipe(values).config(300).dropout == 0.1
-
-
-def test_run_with_a_preset_option_resumes_from_recipe_or_options(tmp_path):
-    first = load_recipe("demo", {"preset": "C_N2", "dropout": 0.2})
-    path = write(tmp_path, first.to_yaml())
-    assert load_recipe(path) == first
-    assert load_recipe("demo", {"preset": "C_N2", "dropout": 0.2}) == first
-    assert make_recipe(json.loads(json.dumps(dataclasses.asdict(first)))) == first
-
-
-def test_log_says_what_a_preset_sets_and_replaces(monkeypatch):
-    messages = []
-    logger = logging.getLogger("vanilla_transformer.recipes.recipe")
-    monkeypatch.setattr(logger, "info", lambda text, *values: messages.append(text % values))
-    load_recipe("wmt14_ende_base", {"preset": "D_dropout0.0"})
-    load_recipe("demo", {"max_steps": 5})
-    assert messages == [
-        "Preset D_dropout0.0, the paper's base model with dropout 0.0, replaces the recipe's "
-        "model: preset base, dropout 0.1, label_smoothing 0.1."
-    ]
 
 
 def test_unknown_preset_is_rejected_on_reading(tmp_path):
@@ -599,10 +508,8 @@ def test_unknown_preset_is_rejected_on_reading(tmp_path):
 
 
 def test_error_for_an_unknown_recipe_suggests_the_nearest_name():
-    with pytest.raises(ValueError, match=r"did you mean multi30k_en_de\?"):
+    with pytest.raises(RequestError, match=r"did you mean multi30k_en_de\?"):
         load_recipe("multi30k")
-    with pytest.raises(ValueError, match="no recipe file"):
-        load_recipe("nowhere/mine.yaml")
 
 
 def test_empty_recipe_equals_the_paper(tmp_path):
@@ -620,11 +527,6 @@ def test_names_of_files_may_hold_commas_and_begin_at_home(tmp_path, monkeypatch)
 
 def test_differences_name_the_fields():
     assert Recipe().differences(Recipe(max_steps=5)) == ["max_steps: 100000 -> 5"]
-
-
-def test_shipped_recipes_use_known_presets():
-    for name in NAMES:
-        assert load_recipe(name).preset in PRESETS
 
 
 def test_recipes_are_read_from_the_clone():

@@ -29,7 +29,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.publish import card
-from vanilla_transformer.recipes.pairs import TextPairs
+from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer

@@ -16,7 +16,7 @@ from interleave import Answer
 from test_engines import SENTENCES, require, save
 
 from vanilla_transformer import translate
-from vanilla_transformer.recipes.pairs import TextPairs
+from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.recipe import make_recipe
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from experiment import Experiment, Rows, Settings, Table
 
-from vanilla_transformer.recipes.pairs import named_files
+from vanilla_transformer.recipes.data import named_files
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer

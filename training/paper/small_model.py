@@ -19,7 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
 from vanilla_transformer.errors import NotFiniteError
 from vanilla_transformer.evaluation import evaluate_model
-from vanilla_transformer.recipes.pairs import training_pairs, validation_pairs
+from vanilla_transformer.recipes.data import training_pairs, validation_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.atomic import write_json
 from vanilla_transformer.storage.reading import read_json

@@ -103,7 +103,7 @@ def _score(options: argparse.Namespace) -> int:
     from ..batch_translation import longest_source
     from ..data.readers import read_pairs
     from ..evaluation import check_pair, log_probabilities
-    from ..recipes.pairs import named_files
+    from ..recipes.data import named_files
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 
     files = named_files(options.pairs)

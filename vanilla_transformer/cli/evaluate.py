@@ -63,8 +63,9 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -> None:
     """Refuse an --output that would replace a file of a run or model, or pairs of its recipe."""
-    from ..recipes.pairs import named_files
-    from ..recipes.recipe import FILES, load_recipe
+    from ..recipes.data import named_files
+    from ..recipes.options import FILES
+    from ..recipes.recipe import load_recipe
     from ..storage.run_files import RECIPE
     from ..train.run_directory import check_output
 
@@ -82,7 +83,7 @@ def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -
 
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
-    from ..recipes.recipe import TEST_OPTIONS
+    from ..recipes.options import TEST_OPTIONS
 
     return {name: getattr(options, name) for name in TEST_OPTIONS}
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..recipes.recipe import Recipe, field_type, load_recipe, shipped_recipes
+from ..recipes.options import OPTIONS, SECTIONS, option_type
+from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
@@ -54,15 +55,11 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         "\nOptions override the recipe; `none` unsets a value. A default applies if the recipe does"
         "\nnot set the option; it is the paper's value if the paper has one."
     )
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for field in dataclasses.fields(Recipe):
-        if field.metadata["common"]:
-            _add_recipe_option(command, field)
-            continue
-        title = f"more options: {field.metadata['group']}"
-        if title not in groups:
-            groups[title] = command.add_argument_group(title)
-        _add_recipe_option(groups[title], field)
+    for section in SECTIONS:
+        heading = (section.__doc__ or "").removesuffix(".")
+        group = command.add_argument_group(f"more options: {heading[0].lower()}{heading[1:]}")
+        for option in dataclasses.fields(section):
+            _add_recipe_option(command if option.metadata["common"] else group, option)
     add_push_to_hub(command)
     command.set_defaults(run=_train, command=command)
 
@@ -71,7 +68,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
     flag = f"--{field.name.replace('_', '-')}"
     default = "" if field.default is None else f" (default: {field.default})"
     help = (field.metadata["help"] + default).replace("%", "%%")
-    kind, _ = field_type(field.name)
+    kind, _ = option_type(field.name)
     if kind is bool:
         # A flag without a value: otherwise `--strict demo` would take the recipe for its value.
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
@@ -82,11 +79,9 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
 
 def _train(options: argparse.Namespace) -> int:
     require("Training", *TRAIN)
-    names = {"pair", *(field.name for field in dataclasses.fields(Recipe))}
-    overrides = {
-        name: value for name, value in vars(options).items() if name in names and value is not None
-    }
-    recipe = load_recipe(options.recipe, overrides)
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
+    recipe = load_recipe(options.recipe, typed)
     output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
     check_push_to_hub(options, recipe)
     from ..train.run import run_recipe

@@ -16,8 +16,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
-from ..recipes.pairs import TRAINING_FILES, named_files
-from ..recipes.recipe import FILES, Recipe, paper_values, train_command
+from ..recipes.data import TRAINING_FILES, named_files
+from ..recipes.options import FILES
+from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores
 from ..storage.reading import own_file, read_json

@@ -15,7 +15,7 @@ from ..batch_translation import translate
 from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..evaluation import bleu_score
 from ..fast import release
-from ..recipes.pairs import TextPairs
+from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.metrics import Chosen
 from ..storage.saved_model import load_saved_model

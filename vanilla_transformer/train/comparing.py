@@ -16,7 +16,7 @@ from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
 from ..evaluation.scores import bleu_metric
 from ..evaluation.significance import SystemScores
-from ..recipes.pairs import TextPairs
+from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.environment import hardware
 from ..storage.markdown import markdown_table

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import evaluate_model, other_bleu
-from ..recipes.pairs import (
+from ..recipes.data import (
     TRAINING_FILES,
     TextPairs,
     data_identity,
@@ -21,7 +21,8 @@ from ..recipes.pairs import (
     training_pairs,
     validation_pairs,
 )
-from ..recipes.recipe import TEST_OPTIONS, Recipe, load_recipe, make_recipe
+from ..recipes.options import TEST_OPTIONS
+from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.metrics import TestTexts
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import (

@@ -35,8 +35,8 @@ from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.pairs import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
-from ..recipes.recipe import Recipe, check_text, load_recipe
+from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
+from ..recipes.recipe import Recipe, load_recipe
 from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
 from ..storage.metrics import Metrics, TestTexts, read_metrics
@@ -110,7 +110,6 @@ def run_recipe(
             the data or the recipe are invalid.
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
-    check_text("output_dir", str(output_dir))
     run = Path(output_dir)
     check_report(recipe.report_to)
     args = training_arguments(recipe, run / CHECKPOINTS)

@@ -17,8 +17,9 @@ from typing import Any, TypeGuard
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.pairs import TRAINING_FILES, data_identity
-from ..recipes.recipe import CHANGEABLE, Recipe, load_recipe, make_recipe
+from ..recipes.data import TRAINING_FILES, data_identity
+from ..recipes.options import CHANGEABLE
+from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.reading import read_json

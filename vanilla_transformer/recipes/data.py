@@ -56,14 +56,14 @@ def training_pairs(recipe: Recipe) -> "Dataset":
 
 def validation_pairs(recipe: Recipe) -> TextPairs:
     """Return the validation pairs of a recipe; empty if it names none."""
-    if recipe.generated and recipe.train_file is None and recipe.validation_file is None:
+    if recipe.generated and recipe.validation_file is None:
         return _generated_texts(recipe, "validation")
     return _texts(_load_split(recipe, "validation"))
 
 
 def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
     """Return the test sets of a recipe by name."""
-    if recipe.generated and recipe.train_file is None and recipe.test_file is None:
+    if recipe.generated and recipe.test_file is None:
         names = ("test_values", "test_combinations")
         return {name: _generated_texts(recipe, name) for name in names}
     found = _texts(_load_split(recipe, "test"))
@@ -158,10 +158,10 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     }
     if (files := _files(recipe, split)) is not None:
         return load_pairs(files, split="all", **options)  # of a folder, every file
-    if recipe.train_file is not None or (recipe.generated is None and recipe.dataset is None):
-        return None
     if recipe.generated is not None:
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
+    if recipe.dataset is None:
+        return None
     try:
         if kind_of(recipe.dataset) != "hub":
             raise RequestError(

@@ -1,0 +1,341 @@
+"""The tables of all options of a recipe, one for each section.
+
+The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. The
+command line, recipe.yaml, the checks, the model's config, the training arguments and the card's
+list of differences from the paper are derived from these tables.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+from typing import Any
+
+from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
+
+_SAME = object()  # the paper's value is the default
+_SHARE = Range(0, 1, whole=False)
+_RATE = Range(0, 1000, whole=False, above=True)
+_MINUTES = Range(0, 10**7, whole=False)  # nineteen years
+
+
+def _option(
+    default: object,
+    help: str,
+    allowed: Range | tuple[str, ...] | None = None,
+    *,
+    common: bool = False,
+    config: tuple[str, ...] = (),
+    argument: str | None = None,
+    paper: object = None,
+    big: object = None,
+) -> Any:
+    """Return the dataclass field of one option; all else is derived from its metadata.
+
+    Args:
+        default: value if the recipe has none.
+        help: one line for `train --help`, recipe.yaml and the model card.
+        allowed: range of a number, or the allowed texts; None allows any text.
+        common: whether `train --help` lists it at the top, among the options most users give.
+        config: fields of `VanillaTransformerConfig` that it sets, all to the same value. The
+            paper's value then comes from the preset.
+        argument: field of `VanillaTransformerTrainingArguments` that it sets; empty if the field
+            has the option's name.
+        paper: the paper's value; None if the paper has no such setting.
+        big: the paper's value for the big model, if it differs.
+    """
+    metadata = {
+        "help": help,
+        "allowed": allowed,
+        "common": common,
+        "config": config,
+        "argument": argument,
+        "paper": default if paper is _SAME else paper,
+        "big": big,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _of_config(help: str, *config: str) -> Any:
+    """Return an option that sets fields of the config; without it the preset has the value."""
+    return _option(None, help, FIELDS.get(config[0]), config=config)
+
+
+def _training(
+    default: object,
+    help: str,
+    allowed: Range,
+    *,
+    argument: str = "",
+    paper: object = _SAME,
+    **facts: Any,
+) -> Any:
+    """Return an option that sets a training argument; its default is the paper's."""
+    return _option(default, help, allowed, argument=argument, paper=paper, **facts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """Model (Section 3)."""
+
+    init_from: str | None = _option(
+        None,
+        "start from a trained model: a run directory, a folder, or user/name on the Hub",
+        common=True,
+    )
+    preset: str = _option(
+        "base", "base, big, or a row of Table 3 such as A_h1; replaces the whole model"
+    )
+    d_model: int | None = _of_config("width of the model", "d_model")
+    encoder_layers: int | None = _of_config("layers of the encoder", "encoder_layers")
+    decoder_layers: int | None = _of_config("layers of the decoder", "decoder_layers")
+    attention_heads: int | None = _of_config(
+        "heads of each attention layer", "encoder_attention_heads", "decoder_attention_heads"
+    )
+    ffn_dim: int | None = _of_config(
+        "inner width of the feed-forward networks", "encoder_ffn_dim", "decoder_ffn_dim"
+    )
+    position_encoding: str | None = _of_config(
+        "sinusoidal, learned or tensor2tensor", "position_encoding"
+    )
+    norm_first: bool | None = _of_config(
+        "norm before the sub-layer instead of after it", "norm_first"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regularization:
+    """Regularization (Section 5.4)."""
+
+    dropout: float | None = _of_config("P_drop of Section 5.4", "dropout")
+    attention_dropout: float | None = _of_config(
+        "dropout on the attention weights", "attention_dropout"
+    )
+    activation_dropout: float | None = _of_config("dropout after the ReLU", "activation_dropout")
+    label_smoothing: float | None = _of_config("eps_ls of Section 5.4", "label_smoothing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Text:
+    """Languages and filters."""
+
+    source_language: str | None = _option(None, "language to translate from, such as en")
+    target_language: str | None = _option(None, "language to translate into, such as de")
+    strict: bool = _option(False, "refuse malformed lines instead of skipping them")
+    clean: bool = _option(
+        False, "leave out training pairs that are duplicates, copies or of odd length ratio"
+    )
+    max_source_length: int = _option(
+        256, "leave out training pairs with a longer source, in tokens", COUNT
+    )
+    max_target_length: int = _option(
+        256, "leave out training pairs with a longer target, in tokens", COUNT
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """Pairs (Section 5.1)."""
+
+    dataset: str | None = _option(
+        None,
+        "data set on the Hub, or a folder: column `translation`, or one per language",
+        common=True,
+    )
+    dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
+    dataset_revision: str | None = _option(
+        None, "commit or branch of the data set (default: its newest commit)"
+    )
+    streaming: bool = _option(False, "read the data set without downloading it first")
+    data_source: str | None = _option(None, "where the pairs come from, in words, for the card")
+    data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
+    generated: str | None = _option(
+        None, "cldr: generate pairs from CLDR, without a download", ("cldr",)
+    )
+    generated_pairs: int = _option(100_000, "training pairs to generate", COUNT)
+    generated_test_pairs: int = _option(
+        500, "pairs to generate for validation and for each test set", COUNT
+    )
+    train_file: str | None = _option(
+        None,
+        "training pairs: .tsv, .csv or .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
+        common=True,
+    )
+    validation_file: str | None = _option(
+        None, "validation pairs, in the same formats", common=True
+    )
+    test_file: str | None = _option(None, "test pairs, in the same formats", common=True)
+    source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
+    target_column: str | None = _option(None, "column of the targets")
+    held_out_pairs: int | None = _option(
+        None,
+        "pairs held out for validation, and as many for test (default: 5 %, up to 1000)",
+        COUNT_OR_ZERO,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokenizer:
+    """Tokenizer (Section 5.1)."""
+
+    vocab_size: int = _option(
+        37_000,
+        "entries of the shared byte-level BPE vocabulary",
+        Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
+        common=True,
+        paper=_SAME,
+    )
+    split_digits: bool = _option(False, "each digit is a token of its own", paper=_SAME)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """Training (Sections 5.1 to 5.3) and checkpoints (Section 6.1)."""
+
+    bpe_dropout: float = _training(
+        0.0, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE
+    )
+    batch_tokens: int = _training(
+        3_125,
+        "maximum number of source tokens, and of target tokens, in a batch, with padding",
+        COUNT,
+        common=True,
+    )
+    gradient_accumulation: int = _training(
+        8,
+        "batches per update, divided among the devices: 8 * 3125 = 25000 tokens",
+        COUNT,
+        argument="gradient_accumulation_steps",
+    )
+    warmup_steps: int = _training(4_000, "updates until the learning rate peaks (Eq. 3)", COUNT)
+    learning_rate: float | None = _training(
+        None,
+        "peak learning rate; with --init-from a small one, such as 2e-4",
+        _RATE,
+        common=True,
+        paper="Eq. 3",
+    )
+    learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
+    adam_beta1: float = _training(0.9, "Adam's beta_1", BELOW_ONE)
+    adam_beta2: float = _training(0.98, "Adam's beta_2", BELOW_ONE)
+    adam_epsilon: float = _training(
+        1e-9,
+        "Adam's epsilon",
+        Range(1e-30, 1, whole=False),  # less is 0 in float32, and may give 0 / 0
+    )
+    max_grad_norm: float = _training(
+        0.0, "clip gradients at this norm; 0 does not clip", Range(0, 10**9, whole=False)
+    )
+    max_steps: int = _training(100_000, "updates to make", COUNT, common=True, big=300_000)
+    max_minutes: float | None = _training(
+        None,
+        "stop after this many minutes of training, if that is earlier",
+        dataclasses.replace(_MINUTES, above=True),
+        common=True,
+        paper=None,
+    )
+    early_stopping_patience: int | None = _training(
+        None, "stop after this many evaluations without a lower validation loss", COUNT, paper=None
+    )
+    precision: str = _option(
+        "auto", "fp32, bf16, or auto: bf16 if the hardware supports it", ("auto", "fp32", "bf16")
+    )
+    seed: int = _training(
+        0,
+        "seed of initialisation, order of the pairs and dropout",
+        Range(0, 2**32 - 1),  # NumPy accepts no others
+        common=True,
+        paper=None,
+    )
+    # The paper's interval is in minutes; how many updates that is depends on the machine.
+    save_every_steps: int = _training(
+        1_500,
+        "updates between checkpoints to average; 1500 updates of 0.4 s take 10 minutes",
+        COUNT,
+        argument="save_steps",
+        paper=None,
+    )
+    save_every_minutes: float = _training(
+        10.0,
+        "write a checkpoint when the newest is this many minutes old; 0: never",
+        _MINUTES,
+        paper=None,
+    )
+    checkpoints_to_average: int = _training(
+        5,
+        "number of last checkpoints to average into the final model",
+        COUNT,
+        argument="checkpoints_to_keep",
+        big=20,
+    )
+    choose_on_validation: bool = _option(
+        False, "choose number of averaged checkpoints and length penalty on validation pairs"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Log and evaluation (Section 6.1)."""
+
+    log_every_steps: int = _training(
+        100, "updates between two lines of the log", COUNT, argument="logging_steps", paper=None
+    )
+    evaluate_every_steps: int = _training(
+        1_000,
+        "updates between two evaluations; 0 evaluates at the end only",
+        COUNT_OR_ZERO,
+        argument="eval_steps",
+        paper=None,
+    )
+    evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
+    num_beams: int = _option(4, "beams of the final model's search", NUM_BEAMS, paper=_SAME)
+    length_penalty: float | None = _option(
+        None, "alpha of the final model's beam search; 0.6 if not given", LENGTH_PENALTY, paper=0.6
+    )
+    stop_search_early: bool = _option(
+        False,
+        "end a search once num_beams hypotheses have ended (early_stopping of generate)",
+        paper=_SAME,
+    )
+    report_to: str | None = _option(
+        None,
+        "also send the log to tensorboard, trackio or wandb",
+        ("tensorboard", "trackio", "wandb"),
+    )
+    num_samples: int = _option(
+        20, "translations of each test set in samples.md, three at least", COUNT_OR_ZERO
+    )
+
+
+# In the order of `train --help` and recipe.yaml.
+SECTIONS = (Model, Regularization, Text, Data, Tokenizer, Training, Evaluation)
+OPTIONS = {field.name: field for section in SECTIONS for field in dataclasses.fields(section)}
+
+# Options that hold paths of this machine; a card shows only the names of the files.
+FILES = ("train_file", "validation_file", "test_file")
+# Options that say what a trained model is tested on, and how; `pair` is short for both languages.
+TEST_OPTIONS = ("pair", "test_file", "source_column", "target_column", "strict", "num_beams")
+
+
+def names_of(*sections: type) -> frozenset[str]:
+    """Return the names of the options of some sections."""
+    return frozenset(field.name for section in sections for field in dataclasses.fields(section))
+
+
+# Options that may change between two starts of one run, because they affect no update.
+CHANGEABLE = names_of(Evaluation) | {
+    *("max_steps", "max_minutes", "early_stopping_patience"),
+    *("save_every_minutes", "checkpoints_to_average", "choose_on_validation"),
+    *("streaming", "data_source", "data_license"),
+}
+
+
+@functools.cache
+def option_type(name: str) -> tuple[type, bool]:
+    """Return the type of an option's value, and whether it may be None."""
+    (section,) = [section for section in SECTIONS if name in names_of(section)]
+    hint = typing.get_type_hints(section)[name]
+    if isinstance(hint, types.UnionType):
+        (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
+        return inner, True
+    return hint, False
