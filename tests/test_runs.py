@@ -200,14 +200,8 @@ def test_all_translations_and_the_whole_log_are_kept(finished):
         assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
 
 
-def test_report_to_a_missing_package_is_rejected_before_any_work(tmp_path, monkeypatch):
+def test_log_is_reported_under_the_name_of_the_run(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path)), {"report_to": "wandb"})
-    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RequestError, match="report_to: got wandb, which is not installed; pip"):
-        run_recipe(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: name)
-    runs.check_report("wandb")
     args = runs.training_arguments(recipe, tmp_path / "run" / "checkpoints")
     assert (args.report_to, args.run_name) == (["wandb"], "run")
 
@@ -221,13 +215,10 @@ def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
 
 def test_same_command_again_does_nothing(finished, monkeypatch):
     recipe, run, metrics = finished
-    monkeypatch.setattr(
-        run_directory.os, "access", lambda path, mode: False
-    )  # a read-only directory is enough
-    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
-    written = (run / "model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
-    assert (run / "model.safetensors").stat().st_mtime_ns == written
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 def test_finished_stages_are_not_repeated(finished, monkeypatch, tmp_path):
@@ -454,9 +445,9 @@ def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
     assert result == {"pairs": 200, "averaged": 1, "greedy_bleu": {"1": 100.0}}
 
 
-def test_failure_to_draw_a_picture_does_not_fail_the_run(finished, monkeypatch, tmp_path):
+def test_failure_to_draw_a_picture_does_not_fail_the_run(finished, monkeypatch, tmp_path, caplog):
     recipe, run, metrics = finished
-    copy, logged = tmp_path / "run", []
+    copy = tmp_path / "run"
     shutil.copytree(run, copy)
     for name in ("metrics.json", "curves.png", "attention.png"):
         (copy / name).unlink()
@@ -466,9 +457,9 @@ def test_failure_to_draw_a_picture_does_not_fail_the_run(finished, monkeypatch, 
 
     for name in ("visualization.plot_attention", "train.report.plot_training_curves"):
         monkeypatch.setattr(f"vanilla_transformer.{name}", crash)
-    monkeypatch.setattr(runs.logger, "exception", lambda *arguments: logged.append(arguments[1]))
     assert run_recipe(recipe, copy)["scores"] == metrics["scores"]
-    assert logged == ["curves.png", "attention.png"]
+    for name in ("curves.png", "attention.png"):
+        assert f"{name} could not be drawn (a picture of 36,450 x 36,450 pixels)" in caplog.text
 
 
 def test_extended_run_equals_one_long_run(finished, tmp_path):
@@ -526,9 +517,8 @@ def test_directory_that_holds_no_run_is_rejected(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path)))
     with pytest.raises(ValueError, match="not empty and holds no run"):
         run_recipe(recipe, tmp_path)
-    for run in ("train.jsonl", "train.jsonl/demo", "train.jsonl/demo/en-de"):
-        with pytest.raises(ValueError, match=r"train\.jsonl is a file, where a directory"):
-            run_recipe(recipe, tmp_path / run)
+    with pytest.raises(NotADirectoryError, match=r"train\.jsonl"):
+        run_recipe(recipe, tmp_path / "train.jsonl" / "demo")
     assert not (tmp_path / "recipe.yaml").exists()
 
 
@@ -810,17 +800,6 @@ def test_tokenizer_is_relearned_if_pairs_change_before_training(tmp_path, monkey
     assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
 
 
-def test_runs_older_than_a_recipe_field_count_as_complete(finished, tmp_path, monkeypatch):
-    recipe, run, metrics = finished
-    shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "data.json").unlink()
-    older = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    del older["recipe"]["streaming"]
-    (tmp_path / "run" / "metrics.json").write_text(json.dumps(older), encoding="utf-8")
-    monkeypatch.setattr(runs, "_prepare", refuse_to_train)
-    assert run_recipe(recipe, tmp_path / "run")["scores"] == metrics["scores"]
-
-
 def test_unreadable_test_pairs_are_rejected_before_training(tmp_path, monkeypatch):
     recipe = load_recipe(str(tiny_recipe(tmp_path)))
     (tmp_path / "test.jsonl").write_text("nonsense\n")
@@ -868,23 +847,6 @@ def test_recipe_may_change_if_nothing_was_trained(tmp_path, monkeypatch):
     assert metrics["vocabulary"] == 280
 
 
-def test_impossible_sizes_are_rejected_before_any_work(tmp_path):
-    with pytest.raises(ValueError, match=r"^d_model=15 is not divisible by 2"):
-        load_recipe(str(tiny_recipe(tmp_path, d_model=15)))
-    with pytest.raises(ValueError, match=r"vocab_size: got 259; .* from 260"):
-        load_recipe(str(tiny_recipe(tmp_path, vocab_size=259)))
-
-
-def test_unwritable_directory_is_rejected_before_any_work(tmp_path, monkeypatch):
-    """The nearest existing folder is checked. `os.access` is replaced: root may write anywhere."""
-    recipe = load_recipe(str(tiny_recipe(tmp_path)))
-    (tmp_path / "closed").mkdir()
-    monkeypatch.setattr(run_directory.os, "access", lambda path, mode: path.name != "closed")
-    monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
-    with pytest.raises(ValueError, match="closed cannot be written to; give another --output-dir"):
-        run_recipe(recipe, tmp_path / "closed" / "new" / "run")
-
-
 def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
     """Its values would otherwise be those of `evaluate` and `compare` from then on."""
     recipe, run, metrics = copied
@@ -895,16 +857,6 @@ def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch
             run_recipe(dataclasses.replace(recipe, max_steps=20, num_samples=1), run)
     assert run_recipe(recipe, run) == metrics
     assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
-
-
-def test_complete_run_with_broken_checkpoints_is_not_trained_anew(copied):
-    recipe, run, _ = copied
-    weights = (run / "model.safetensors").read_bytes()
-    for path in (run / "checkpoints").glob("*/optimizer.pt"):
-        path.unlink()
-    with pytest.raises(RequestError, match="is complete, and without a whole checkpoint it cannot"):
-        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
-    assert (run / "model.safetensors").read_bytes() == weights
 
 
 def test_file_given_as_a_data_set_is_refused(tmp_path):
@@ -993,19 +945,10 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
     assert not list((tmp_path / "run").iterdir())
     # What an immediately killed process leaves behind does not count as someone's run.
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
-    run_directory.check_ours(recipe, copy, resume=True)
+    run_directory.check_ours(recipe, copy)
     (copy / "checkpoints" / "notes.txt").write_text("mine")
     with pytest.raises(RequestError, match="is not empty and holds no run"):
-        run_directory.check_ours(recipe, copy, resume=True)
-
-
-def test_lock_file_of_a_newer_run_is_not_removed(tmp_path):
-    with training_lock(tmp_path / "run"):
-        shutil.rmtree(tmp_path / "run")
-        (tmp_path / "run" / LOCK).parent.mkdir(parents=True)
-        (tmp_path / "run" / "of the other").write_text("")  # so that the lock's inode is not reused
-        (tmp_path / "run" / LOCK).write_text("of the other")
-    assert (tmp_path / "run" / LOCK).exists()
+        run_directory.check_ours(recipe, copy)
 
 
 def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
@@ -1034,7 +977,7 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     assert {name: (run / name).read_bytes() for name in names} == before
     shutil.rmtree(run / "checkpoints")
     (run / "config.json").unlink()
-    with pytest.raises(RequestError, match=r"config\.json in it is gone, and no whole checkpoint"):
+    with pytest.raises(RequestError, match=r"config\.json in it changed after that or is gone"):
         run_recipe(recipe, run)
 
 
@@ -1045,72 +988,31 @@ def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkey
     whole = path.read_bytes()
     for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
         path.write_bytes(changed)
-        with pytest.raises(RequestError, match=r"but model\.safetensors in it changed.*delete it"):
+        with pytest.raises(
+            RequestError, match=r"but model\.safetensors in it changed.*delete it to restore"
+        ):
             run_recipe(recipe, run)
         assert path.read_bytes() == changed
     path.unlink()  # as the message says
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert path.read_bytes() == whole
-    path.write_bytes(b"")
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(RequestError, match="put back a copy; no whole checkpoint is left"):
-        run_recipe(recipe, run)
 
 
-DAMAGED = ("", "[]", '{"recipe": ', "[" * 100_000, '{"recipe": []}', '{"recipe": {"seed": "x"}}')
+@pytest.mark.parametrize("name", ["metrics.json", "checkpoints/data.json"])
+def test_damaged_record_of_a_run_is_named(copied, name):
+    recipe, run, _ = copied
+    (run / name).write_text("[")
+    with pytest.raises(RequestError, match=f"{name} is not JSON"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
 
 
-@pytest.mark.parametrize("content", DAMAGED)
-def test_damaged_metrics_are_rewritten_from_the_checkpoints(copied, monkeypatch, content, caplog):
-    recipe, run, metrics = copied
-    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
-    (run / "metrics.json").write_text(content)
-    if content:  # evaluate in one case only, to save time
-        assert run_directory.completed(recipe, run) is None
-    else:
-        assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    warning = f"{run / 'metrics.json'} is damaged; averaging and evaluation are repeated"
-    assert warning in caplog.text
-    (run / "metrics.json").write_text(content)
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(RequestError, match=r"metrics\.json is damaged, and no whole checkpoint"):
-        run_recipe(recipe, run)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("", "[]", "null", "[" * 100_000, '{"files": null}', '{"files": {"train": {}}}'),
-        *('{"files": {"train": [1]}}', '{"files": {"train": [{}]}}', '{"revision": 5}'),
-    ],
-)
-def test_damaged_data_record_gives_a_warning_and_blocks_nothing(copied, content, caplog):
-    recipe, run, metrics = copied
-    path = run / "checkpoints" / "data.json"
-    expected = json.loads(path.read_text())
-    path.write_text(content)
-    assert run_directory.recorded_data(run) == metrics["data"]  # a complete run's metrics repeat it
-    assert f"{path} is damaged: it no longer says which pairs" in caplog.text
-    (run / "metrics.json").unlink()
-    assert run_directory.recorded_data(run) == {}
-    # The number of held-out pairs is determined again.
-    assert run_directory.identify(recipe, run) == {**expected, "held_out_pairs": None}
-
-
-def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished, caplog):
+def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished):
     recipe, run, metrics = unfinished
     path = run / "tokenizer.json"
     whole = path.read_bytes()
     path.write_bytes(whole[:500])
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    assert "tokenizer.json is not JSON" in caplog.text
-    assert "The tokenizer of" in caplog.text
     assert path.read_bytes() == whole
-    path.write_bytes(whole[:500])
-    shutil.rmtree(run / "checkpoints")
-    (run / "metrics.json").unlink()
-    with pytest.raises(RequestError, match=r"Nothing is trained yet: delete .*tokenizer\.json"):
-        run_recipe(recipe, run)
 
 
 def test_broken_checkpoint_is_named_and_left_out_of_the_average(unfinished, caplog):
@@ -1121,23 +1023,13 @@ def test_broken_checkpoint_is_named_and_left_out_of_the_average(unfinished, capl
     assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
 
 
-def test_run_removed_during_training_ends_with_a_one_line_error(unfinished, monkeypatch):
-    recipe, run, _ = unfinished
-    final = run / "checkpoints" / "checkpoint-9"
-
-    def removed(*args, **kwargs):
-        shutil.rmtree(run)
-        return final
-
-    with monkeypatch.context() as patched:
-        patched.setattr(runs, "_train", removed)
-        with pytest.raises(RequestError, match="was removed during the training; start it"):
-            run_recipe(recipe, run)
-    assert not run.exists()
-    with monkeypatch.context() as patched:
-        patched.setattr(runs.VanillaTransformerTrainer, "train", removed)
-        with pytest.raises(RequestError, match=r"checkpoint-0 was removed or damaged after"):
-            run_recipe(recipe, run)
+def test_run_removed_during_training_ends_with_a_one_line_error(copied, monkeypatch):
+    recipe, run, _ = copied
+    monkeypatch.setattr(
+        runs.VanillaTransformerTrainer, "train", lambda *args, **kwargs: shutil.rmtree(run)
+    )
+    with pytest.raises(RequestError, match="was removed or damaged after the training"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
     assert not run.exists()
 
 

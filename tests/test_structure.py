@@ -268,7 +268,7 @@ def test_renamed_options_appear_only_in_the_recipe_table(path):
     renamed = {
         field.name
         for field in dataclasses.fields(Recipe)
-        if {*field.metadata["config"], field.metadata["argument"]} - {field.name, None}
+        if {*field.metadata["config"], field.metadata["argument"]} - {field.name, None, ""}
     }
     assert {"attention_heads", "gradient_accumulation", "save_every_steps"} <= renamed
     constants = {node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)}

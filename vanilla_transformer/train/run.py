@@ -14,7 +14,6 @@ Each stage writes its result to disk atomically, and the next start does not rep
 """
 
 import dataclasses
-import importlib.util
 import logging
 import os
 import sys
@@ -39,14 +38,14 @@ from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs,
 from ..recipes.recipe import Recipe, load_recipe
 from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
-from ..storage.metrics import Metrics, TestTexts, read_metrics
+from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, checkpoints, last_whole_checkpoint, stopped_early
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .choosing import choose_on_validation_pairs
 from .evaluating import score_test_set
 from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
@@ -65,7 +64,6 @@ from .run_directory import (
     INIT_FROM,
     check_ours,
     check_shared,
-    check_writable,
     claim,
     completed,
     identify,
@@ -83,13 +81,19 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
-    """Training, validation and test pairs, and their numbers."""
+    """Training, validation and test pairs as texts, and what is known of them."""
 
     train: "Dataset"
-    validation: "Dataset | None"
-    validation_texts: TextPairs
+    validation: TextPairs
     test_sets: dict[str, TextPairs]
-    sizes: dict[str, Any]
+    identity: dict[str, Any]
+    counts: dict[str, Any]
+
+    @property
+    def scored(self) -> dict[str, TextPairs]:
+        """The sets that the final model is scored on, by name."""
+        sets = {"validation": self.validation, **self.test_sets}
+        return {name: pairs for name, pairs in sets.items() if len(pairs)}
 
 
 def run_recipe(
@@ -111,23 +115,18 @@ def run_recipe(
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
-    check_report(recipe.report_to)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
-            # The first process may have begun this very run before the others look.
-            check_ours(recipe, run, resume=resume or not args.should_save)
+            if args.should_save and not resume and (run / RECIPE).is_file():
+                raise RequestError(f"{run} holds a run already; give another directory.")
             metrics = completed(recipe, run)
-            if metrics is None and args.process_index != args.local_process_index:
-                check_shared(run)
             if metrics is None and args.should_save:
-                check_writable(run)
                 held.enter_context(training_lock(run))
-                # Another process may have started since the first check.
-                check_ours(recipe, run, resume=resume)
-            if metrics is None:  # on every rank, so that none waits for the others
-                _check_updates(recipe, run)
+                check_ours(recipe, run)
+            elif metrics is None and args.process_index != args.local_process_index:
+                check_shared(run)
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
@@ -135,10 +134,25 @@ def run_recipe(
                     # A continuation was stopped before its first update.
                     write_text(run / RECIPE, recipe.to_yaml())
                 return metrics
-            tokenizer, data = _prepare(recipe, run, identity, write=args.should_save)
-        final = _train(recipe, args, tokenizer, data)
-        if final is not None and args.should_save:
-            _finish(recipe, run, final, data, args)
+            last = last_whole_checkpoint(run / CHECKPOINTS)
+            _check_updates(recipe, last)
+            data = _data(pinned(recipe, identity), identity)
+            if args.should_save:  # only now, so that unreadable pairs leave no directory behind
+                claim(recipe, run, data.identity)
+            tokenizer = _tokenizer(recipe, run, data, last)
+            encoded = _encoded(recipe, tokenizer, data)
+        if last is None or not _is_final(last, recipe):
+            trainer = _trainer(recipe, args, tokenizer, data, encoded, last)
+            logger.info("Computing in %s (precision: %s).", args.precision, recipe.precision)
+            trainer.train(resume_from_checkpoint=last)
+            last, done = last_whole_checkpoint(run / CHECKPOINTS), trainer.state.global_step
+            if args.should_save and (last is None or _step(last) != done):
+                raise RequestError(
+                    f"checkpoint-{done} of {run} was removed or damaged after the training; run "
+                    "the same command again."
+                )
+        if args.should_save and last is not None:
+            _finish(recipe, run, args, data, last)
         if args.world_size > 1:
             torch.distributed.barrier()
         return read_metrics(run / METRICS)
@@ -169,64 +183,58 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     return args
 
 
-def check_report(name: str | None) -> None:
-    """Refuse to report to a package that is not installed, before any work."""
-    if name is not None and importlib.util.find_spec(name) is None:
-        raise RequestError(
-            f"report_to: got {name}, which is not installed; pip install {name}, or leave it out: "
-            "the log and curves.png show the same values."
-        )
+def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
+    """Return the pairs of a run; without validation and test pairs, some are held out.
 
-
-def _prepare(
-    recipe: Recipe, run: Path, identity: Mapping[str, Any], *, write: bool
-) -> tuple[PreTrainedTokenizerBase, _Data]:
-    """Return tokenizer and data, from the cache if an earlier start prepared them."""
-    pinned_recipe = pinned(recipe, identity)
-    pairs = training_pairs(pinned_recipe)
-    texts = validation_pairs(pinned_recipe)
-    test_sets = evaluation_sets(pinned_recipe)
-    report = pair_report(pairs)
+    Args:
+        recipe: the run's recipe, from `pinned`.
+        identity: result of `identify`.
+    """
+    train = training_pairs(recipe)
+    validation, test_sets = validation_pairs(recipe), evaluation_sets(recipe)
+    counts: dict[str, Any] = pair_report(train)
     kinds = "duplicates, copies and odd ratios"
     hint = f"{kinds} are left out" if recipe.clean else f"--clean leaves out {kinds}"
-    logger.info("Training pairs: %s; %s.", describe_report(report), hint)
-    shared = _shared_with_training(recipe, pairs, {"validation": texts, **test_sets})
-    identity = {**identity, "held_out_pairs": 0}
-    if not len(texts) and not test_sets:
-        pairs, texts, test = held_out(pinned_recipe, pairs)
+    logger.info("Training pairs: %s; %s.", describe_report(counts), hint)
+    counts = {f"train_{name}": count for name, count in counts.items()}
+    counts["train_pairs"] = counts.pop("train_read")
+    if shared := _shared_with_training(recipe, train, {"validation": validation, **test_sets}):
+        counts["shared_with_training"] = shared
+    number = 0
+    if not len(validation) and not test_sets:
+        train, validation, test = held_out(recipe, train)
         test_sets = {"test": test} if len(test) else {}
-        identity["held_out_pairs"] = len(test)
-        if recipe.init_from is not None and len(test):
+        number = len(test)
+        if recipe.init_from is not None and number:
             logger.warning(
                 "The pairs held out for validation and test may be training pairs of %s, which "
                 "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
-    if write:  # only now, so that unreadable pairs leave no directory behind
-        claim(recipe, run, identity)
-    tokenizer = _tokenizer(recipe, run, pairs, identity)
+    return _Data(train, validation, test_sets, {**identity, "held_out_pairs": number}, counts)
+
+
+def _encoded(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, data: _Data
+) -> tuple["Dataset", "Dataset | None"]:
+    """Return the training pairs, and the validation pairs if any, as ids; count the pairs."""
     train = tokenize_pairs(
-        pairs,
+        data.train,
         tokenizer,
         max_source_length=recipe.max_source_length,
         max_target_length=recipe.max_target_length,
         show_progress=sys.stderr.isatty(),
     )
     validation = None
-    if len(texts):
+    if len(data.validation):
         # Of any length: leaving out long sentences would improve the perplexity unfairly.
-        validation = tokenize_pairs(_dataset(recipe, texts), tokenizer, show_progress=False)
-    sizes = {
-        "train_pairs": report.pop("read"),
-        "train_pairs_kept": len(train),
-        **{f"train_{name}": count for name, count in report.items()},
-        "train_too_long": reading_report(train)["too_long"],
-        "validation_pairs": len(texts),
-        **({"shared_with_training": shared} if shared else {}),
-        **identity,
-    }
-    logger.info("%d training pairs (%d left out).", len(train), len(pairs) - len(train))
-    return tokenizer, _Data(train, validation, texts, test_sets, sizes)
+        pairs = _dataset(recipe, data.validation)
+        validation = tokenize_pairs(pairs, tokenizer, show_progress=False)
+    data.counts["train_pairs_kept"] = len(train)
+    data.counts["train_too_long"] = reading_report(train)["too_long"]
+    data.counts["validation_pairs"] = len(data.validation)
+    logger.info("%d training pairs (%d left out).", len(train), len(data.train) - len(train))
+    return train, validation
 
 
 def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
@@ -275,101 +283,82 @@ def _check_lengths(
 
 
 def _tokenizer(
-    recipe: Recipe, run: Path, pairs: "Dataset", identity: Mapping[str, Any]
+    recipe: Recipe, run: Path, data: _Data, last: Path | None
 ) -> PreTrainedTokenizerBase:
     """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
 
     Args:
         recipe: the run's recipe.
         run: the run directory.
-        pairs: the training pairs.
-        identity: result of `identify`.
+        data: the run's pairs.
+        last: the last whole checkpoint, which holds the tokenizer that it was trained with.
     """
-    if not (run / "tokenizer.json").is_file() and recipe.init_from is not None:
-        folder = initial_folder(recipe.init_from, identity[INIT_FROM])
-        load_saved_tokenizer(folder)  # refuse an invalid one before it is copied
+    if last is not None:
+        return load_saved_tokenizer(last)
+    if not (run / "tokenizer.json").is_file():
         with files_written_aside(run, last="tokenizer.json") as aside:
-            copy_tokenizer(folder, aside)
-    elif not (run / "tokenizer.json").is_file():
-        tokenizer = train_tokenizer(
-            sentences(pairs),
-            vocab_size=recipe.vocab_size,
-            split_digits=recipe.split_digits,
-            show_progress=sys.stderr.isatty(),
-        )
-        with files_written_aside(run, last="tokenizer.json") as aside:
-            tokenizer.save_pretrained(aside)
-    try:
-        return load_saved_tokenizer(run)
-    except RequestError as error:
-        checkpoint = last_whole_checkpoint(run / CHECKPOINTS)
-        if checkpoint is None:
-            raise RequestError(
-                f"{error} Nothing is trained yet: delete {run / 'tokenizer.json'}, and the next "
-                "start trains it again."
-            ) from error
-        logger.warning("%s The tokenizer of %s is used instead.", error, checkpoint)
-        return load_saved_tokenizer(checkpoint)
+            if recipe.init_from is not None:
+                folder = initial_folder(recipe.init_from, data.identity[INIT_FROM])
+                load_saved_tokenizer(folder)  # refuse an invalid one before it is copied
+                copy_tokenizer(folder, aside)
+            else:
+                train_tokenizer(
+                    sentences(data.train),
+                    vocab_size=recipe.vocab_size,
+                    split_digits=recipe.split_digits,
+                    show_progress=sys.stderr.isatty(),
+                ).save_pretrained(aside)
+    return load_saved_tokenizer(run)
 
 
-def _train(
+def _trainer(
     recipe: Recipe,
     args: VanillaTransformerTrainingArguments,
     tokenizer: PreTrainedTokenizerBase,
     data: _Data,
-) -> Path | None:
-    """Train to the end, from the last whole checkpoint if any; return the final checkpoint."""
-    start = last_whole_checkpoint(args.output_dir)
-    if start is not None and _is_final(start, recipe):
-        return start
-    set_seed(recipe.seed)
-    count = recipe.evaluate_pairs
-    texts = data.validation_texts
-    if data.validation is None:
+    encoded: tuple["Dataset", "Dataset | None"],
+    last: Path | None,
+) -> VanillaTransformerTrainer:
+    """Return a trainer with a new model, or with one to train further."""
+    train, validation = encoded
+    if validation is None:
         args.eval_strategy = IntervalStrategy.NO
         if recipe.choose_on_validation:
             logger.warning("There are no validation pairs, so choose_on_validation has no effect.")
-    if not data.test_sets and not len(texts):
+    if not data.scored:
         logger.warning(
             "There are no validation or test pairs, so there will be no scores; give "
             "--validation-file or --test-file."
         )
-    if args.should_save and (data.test_sets or len(texts)):
+    elif args.should_save:
         installed_bleu_tokenizer(recipe.languages[1])  # fail now, not after the training
-    model = _model(recipe, len(tokenizer), start, data.sizes)
+    set_seed(recipe.seed)
+    model = _model(recipe, len(tokenizer), last, data.identity)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
-    for name, pairs in {"validation": texts, **data.test_sets}.items():
+    for name, pairs in data.scored.items():
         _check_lengths(model, tokenizer, name, pairs)
-    trainer = VanillaTransformerTrainer(
+    count = recipe.evaluate_pairs
+    sources, targets = data.validation.sources[:count], data.validation.targets[:count]
+    return VanillaTransformerTrainer(
         model,
         args,
-        train_dataset=data.train,
-        eval_dataset=data.validation,
+        train_dataset=train,
+        eval_dataset=validation,
         processing_class=tokenizer,
-        validation_pairs=[*zip(texts.sources[:count], texts.targets[:count], strict=True)],
+        validation_pairs=[*zip(sources, targets, strict=True)],
         target_language=recipe.target_language,
     )
-    logger.info("Computing in %s (precision: %s).", args.precision, recipe.precision)
-    trainer.train(resume_from_checkpoint=start)
-    final = last_whole_checkpoint(args.output_dir)
-    done = f"checkpoint-{trainer.state.global_step}"
-    if args.should_save and (final is None or final.name != done):
-        raise RequestError(
-            f"{Path(args.output_dir, done)} was removed or damaged after the training; run the "
-            "same command again."
-        )
-    return final
 
 
 def _model(
-    recipe: Recipe, vocabulary: int, start: Path | None, sizes: Mapping[str, Any]
+    recipe: Recipe, vocabulary: int, last: Path | None, identity: Mapping[str, Any]
 ) -> VanillaTransformerForConditionalGeneration:
     """Return a new model; with `init_from` that model, or on resumption the checkpoint's."""
     if recipe.init_from is None:
         return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
-    if start is not None:
-        return load_initial_model(start, recipe)
-    folder = initial_folder(recipe.init_from, sizes[INIT_FROM])
+    if last is not None:
+        return load_initial_model(last, recipe)
+    folder = initial_folder(recipe.init_from, identity[INIT_FROM])
     model = load_initial_model(folder, recipe)
     warn_of_other_languages(folder, recipe)
     logger.info("Training starts from the weights and the tokenizer of %s.", recipe.init_from)
@@ -387,16 +376,12 @@ def _model(
     return model
 
 
-def _check_updates(recipe: Recipe, run: Path) -> None:
+def _check_updates(recipe: Recipe, last: Path | None) -> None:
     """Refuse fewer updates than the run has done, before anything is written."""
-    if max(checkpoints(run / CHECKPOINTS), default=0) <= recipe.max_steps:
-        return  # no file is read
-    last = last_whole_checkpoint(run / CHECKPOINTS)
-    step = 0 if last is None else _step(last)
-    if step > recipe.max_steps:
+    if last is not None and _step(last) > recipe.max_steps:
         raise RequestError(
-            f"got max_steps={recipe.max_steps}, but this run has done {step} updates; give {step} "
-            "or more."
+            f"got max_steps={recipe.max_steps}, but this run has done {_step(last)} updates; give "
+            f"{_step(last)} or more."
         )
 
 
@@ -414,32 +399,21 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
 
 
 def _finish(
-    recipe: Recipe, run: Path, final: Path, data: _Data, args: VanillaTransformerTrainingArguments
+    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments, data: _Data, final: Path
 ) -> None:
-    """Average the checkpoints, evaluate the mean, and write the results."""
-    if not (run / RECIPE).is_file():
-        raise RequestError(f"{run} was removed during the training; start it again.")
-    averaged = averaging_set(
-        final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
-    )
-    chosen, length_penalty = None, recipe.length_penalty
-    if recipe.choose_on_validation and len(data.validation_texts):
-        tokenizer = load_saved_tokenizer(averaged[-1])  # the run's own may be damaged
-        chosen = choose_on_validation_pairs(recipe, averaged, tokenizer, data.validation_texts)
-        averaged = averaged[-chosen["averaged"] :]
-        length_penalty = chosen.get("length_penalty", length_penalty)
-    average_checkpoints(averaged, run)
-    _ship_search(recipe, length_penalty, run)
+    """Average the checkpoints, score the mean, and write the results."""
+    averaged, chosen = _average(recipe, run, final, data.validation)
+    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+    results = {
+        name: score_test_set(recipe, model, tokenizer, pairs, 4096)
+        for name, pairs in data.scored.items()
+    }
     state = read_json(final / "trainer_state.json")
+    if chosen is None and len(averaged) > 1:
+        _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
     write_history(state["log_history"], run)
     with _picture(CURVES):
         draw_curves(state["log_history"], run)
-    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    sets = {"validation": data.validation_texts, **data.test_sets}
-    sets = {name: test_set for name, test_set in sets.items() if len(test_set)}
-    results = {name: score_test_set(recipe, model, tokenizer, sets[name], 4096) for name in sets}
-    if chosen is None and len(averaged) > 1:
-        _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
     samples = choose_samples(results, recipe.num_samples)
     if results:
         write_samples(run, samples)
@@ -453,13 +427,35 @@ def _finish(
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": config_beyond_recipe(model.config, recipe)} if recipe.init_from else {}),
-        "data": data.sizes,
+        "data": {**data.counts, **data.identity},
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
         "hypotheses": write_hypotheses(run, results),
         MODEL_FILES: model_files(run),
     }
     write_json(run / METRICS, metrics)
+
+
+def _average(
+    recipe: Recipe, run: Path, final: Path, validation: TextPairs
+) -> tuple[list[Path], Chosen | None]:
+    """Write the mean of the last checkpoints to the run directory, with its search.
+
+    Returns:
+        The averaged checkpoints, and what was chosen on validation pairs, if anything.
+    """
+    averaged = averaging_set(
+        final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
+    )
+    chosen, length_penalty = None, recipe.length_penalty
+    if recipe.choose_on_validation and len(validation):
+        tokenizer = load_saved_tokenizer(final)
+        chosen = choose_on_validation_pairs(recipe, averaged, tokenizer, validation)
+        averaged = averaged[-chosen["averaged"] :]
+        length_penalty = chosen.get("length_penalty", length_penalty)
+    average_checkpoints(averaged, run)
+    _ship_search(recipe, length_penalty, run)
+    return averaged, chosen
 
 
 def _warn_of_poor_mean(
@@ -506,10 +502,10 @@ def _picture(name: str) -> Iterator[None]:
     """Log a picture that cannot be drawn, and let the run continue."""
     try:
         yield
-    except RequestError as error:
-        logger.warning("%s could not be drawn (%s); the run continues without it.", name, error)
-    except Exception:  # no fault of a picture may end a training
-        logger.exception("%s could not be drawn; the run continues without it.", name)
+    except Exception as error:  # no fault of a picture may end a training
+        unforeseen = not isinstance(error, RequestError)
+        message = "%s could not be drawn (%s); the run continues without it."
+        logger.warning(message, name, error, exc_info=unforeseen)
 
 
 def _draw_attention(

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.data import TRAINING_FILES, data_identity
+from ..recipes.data import data_identity
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
@@ -48,20 +48,12 @@ _MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKE
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
-def check_ours(recipe: Recipe, run: Path, *, resume: bool) -> None:
+def check_ours(recipe: Recipe, run: Path) -> None:
     """Refuse a directory that may not hold this run."""
-    for path in (run, *run.parents):
-        if path.exists() and not path.is_dir():
-            raise RequestError(
-                f"{path} is a file, where a directory is needed; move it, or give another "
-                "--output-dir."
-            )
     if not (run / RECIPE).is_file():
         if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
         return
-    if not resume:
-        raise RequestError(f"{run} holds a run already; give another directory.")
     if not _trained(run):  # an attempt that trained nothing does not restrict the next one
         return
     differences = load_recipe(str(run / RECIPE)).differences(recipe)
@@ -92,35 +84,37 @@ def training_lock(run: Path) -> Iterator[None]:
     path = run / LOCK
     created = [folder for folder in path.absolute().parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, inode = FileLock(path), None
+    lock = FileLock(path)
     try:
-        try:
-            lock.acquire(timeout=0)
-            inode = path.stat().st_ino
-        except Timeout:
-            raise RequestError(
-                f"{run} is being trained already, by {_holder(run)}; wait until it ends, or give "
-                "another --output-dir."
-            ) from None
-        except (OSError, NotImplementedError) as error:
-            if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
-                raise
-            logger.warning(
-                "The file system of %s has no locks; start no second training there.", run
-            )
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RequestError(
+            f"{run} is being trained already, by {_holder(run)}; wait until it ends, or give "
+            "another --output-dir."
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
+            raise
+        logger.warning("The file system of %s has no locks; start no second training there.", run)
+    try:
         now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        facts = {"process": os.getpid(), "host": platform.node(), "since": now}
-        write_json(run / HOLDER, facts)
+        holder = f"process {os.getpid()} on {platform.node()} since {now}"
+        write_json(run / HOLDER, {"holder": holder})
         yield
     finally:
-        with suppress(OSError):  # the directory may be gone or replaced
-            if inode is not None and path.stat().st_ino == inode:
-                (run / HOLDER).unlink(missing_ok=True)
-                path.unlink()
+        for file in (run / HOLDER, path):
+            file.unlink(missing_ok=True)
         lock.release()
         for folder in created:
             with suppress(OSError):  # not empty: it holds the run
                 folder.rmdir()
+
+
+def _holder(run: Path) -> str:
+    try:
+        return str(read_json(run / HOLDER)["holder"])
+    except (OSError, ValueError, KeyError):  # not written yet
+        return "another process"
 
 
 def check_shared(run: Path) -> None:
@@ -136,15 +130,6 @@ def check_shared(run: Path) -> None:
         )
 
 
-def _holder(run: Path) -> str:
-    keys = {"process": int, "host": str, "since": str}
-    try:
-        facts = read_json(run / HOLDER, keys=keys)
-    except (OSError, ValueError):  # not written yet
-        return "another process"
-    return f"process {facts['process']} on {facts['host']} since {facts['since']}"
-
-
 def completed(recipe: Recipe, run: Path) -> Metrics | None:
     """Return the metrics of a run if it is complete for this recipe and its model is unchanged.
 
@@ -153,31 +138,20 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     Raises:
         ValueError: if a file has changed, or is missing and cannot be restored.
     """
-    metrics = _metrics(run)
-    if metrics is None or make_recipe(metrics["recipe"]) != recipe:
+    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else {}
+    if "recipe" not in metrics or make_recipe(metrics["recipe"]) != recipe:
         return None
     changed = changed_files(run, metrics.get(MODEL_FILES))
     if not changed:
         return metrics
-    gone = [name for name in changed if not (run / name).exists()]
-    there = [name for name in changed if name not in gone]
-    again = last_whole_checkpoint(run / CHECKPOINTS) is not None
-    if there:  # they may be a user's own model
-        remedy = (
-            "if it is damaged, delete it, and the same command restores it from the checkpoints"
-            if again
-            else "if it is damaged, put back a copy; no whole checkpoint is left to restore it from"
-        )
+    there = [name for name in changed if (run / name).exists()]
+    if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
-            f"{run} is complete, but {' and '.join(there)} in it changed after that; {remedy}. "
-            "Keep a model of your own in another directory."
+            f"{run} is complete, but {' and '.join(there or changed)} in it changed after that or "
+            "is gone; put a copy back, or delete it to restore it from a whole checkpoint. Keep a "
+            "model of your own in another directory."
         )
-    if not again:
-        raise RequestError(
-            f"{run} is complete, but {' and '.join(gone)} in it is gone, and no whole checkpoint "
-            "is left to restore it from; put it back, or give another --output-dir."
-        )
-    logger.warning("%s is gone; averaging and evaluation are repeated.", run / gone[0])
+    logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
 
 
@@ -209,28 +183,6 @@ def check_output(output: Path, *, sources: Iterable[Path]) -> None:
         )
 
 
-def _metrics(run: Path) -> Metrics | None:
-    """Return the metrics of a training; None if metrics.json has none or is damaged."""
-    path = run / METRICS
-    if not path.is_file():
-        return None
-    try:
-        metrics = read_metrics(path)
-        if "recipe" not in metrics:  # overwritten with scores alone
-            return None
-        read_json(path, keys={"recipe": dict, "scores": dict})
-        make_recipe(metrics["recipe"])
-    except RequestError as error:
-        if last_whole_checkpoint(run / CHECKPOINTS) is None:
-            raise RequestError(
-                f"{path} is damaged, and no whole checkpoint is left to restore it from; put back "
-                "a copy, or give another --output-dir."
-            ) from error
-        logger.warning("%s is damaged; averaging and evaluation are repeated.", path)
-        return None
-    return metrics
-
-
 def _is_left_of_a_start(path: Path) -> bool:
     """Return whether a first start that was killed before writing its recipe may leave this."""
     if path.name.startswith(PARTIAL):
@@ -239,13 +191,6 @@ def _is_left_of_a_start(path: Path) -> bool:
     return path.name == CHECKPOINTS and all(
         inside.name in names or inside.name.startswith(PARTIAL) for inside in path.glob("*")
     )
-
-
-def check_writable(run: Path) -> None:
-    """Refuse a directory that cannot be written to or created."""
-    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK):
-        raise RequestError(f"{existing} cannot be written to; give another --output-dir.")
 
 
 def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
@@ -259,21 +204,14 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
     Raises:
         ValueError: if a file changed since the run began, or the model of `init_from` is missing.
     """
-    recorded = recorded_data(run)
     trained = _trained(run)
-    if not trained and (
-        not (run / RECIPE).is_file() or load_recipe(str(run / RECIPE)).differences(recipe)
-    ):
-        recorded = {}  # it belongs to another attempt
+    recorded = recorded_data(run) if trained else {}
     identity = data_identity(recipe, revision=recorded.get("revision"))
-    identity["held_out_pairs"] = recipe.held_out_pairs
-    if trained:
-        identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
+    identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
     if recipe.init_from is not None:
-        before = recorded.get(INIT_FROM)
-        identity[INIT_FROM] = before if trained else identify_model(recipe.init_from)
-    changed = _changed_files(identity, recorded)
-    if changed and trained:
+        known = recorded.get(INIT_FROM)
+        identity[INIT_FROM] = known if trained else identify_model(recipe.init_from)
+    if changed := _changed_files(identity, recorded):
         places = ("dataset" if name == "dataset" else f"{name}_file" for name in changed)
         names = ", ".join(getattr(recipe, place) for place in places)
         raise RequestError(
@@ -284,22 +222,15 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
 
 def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     """Record the recipe and its data in the directory."""
-    if (run / RECIPE).is_file():
-        differences = load_recipe(str(run / RECIPE)).differences(recipe)
-        if not _trained(run):
-            recorded = recorded_data(run)
-            held_out = identity["held_out_pairs"]
-            another = recorded.get("held_out_pairs", held_out) != held_out
-            another |= recorded.get(INIT_FROM) != identity.get(INIT_FROM)
-            another |= not TRAINING_FILES.isdisjoint(_changed_files(identity, recorded))
-            if differences or another:
-                (run / "tokenizer.json").unlink(missing_ok=True)
-        elif differences and (run / METRICS).is_file():
-            logger.warning(
-                "%s is complete; it continues with other values (%s), and its model is replaced.",
-                run,
-                "; ".join(differences),
+    if not _trained(run):
+        (run / "tokenizer.json").unlink(missing_ok=True)  # it may be of other pairs
+    elif (run / METRICS).is_file():
+        differences = "; ".join(load_recipe(str(run / RECIPE)).differences(recipe))
+        if differences:
+            message = (
+                "%s is complete; it continues with other values (%s), and its model is replaced."
             )
+            logger.warning(message, run, differences)
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
     write_text(run / RECIPE, recipe.to_yaml())
     write_json(run / DATA, identity)
@@ -307,34 +238,9 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
 
 def recorded_data(run: Path) -> dict[str, Any]:
     """Return the result of `identify` at the first start; empty before it or if it is lost."""
-    for path, inside in ((run / DATA, None), (run / METRICS, "data")):
-        if not path.is_file():
-            continue
-        try:
-            found = read_json(path)
-            recorded = found if inside is None else found.get(inside, {})
-        except RequestError:
-            recorded = None
-        if _is_identity(recorded):
-            return recorded
-        logger.warning("%s is damaged: it no longer says which pairs %s began with.", path, run)
-    return {}
-
-
-def _is_identity(recorded: object) -> TypeGuard[dict[str, Any]]:
-    """Return whether a value read from a file has the form of `identify`'s result."""
-    if not isinstance(recorded, dict) or not isinstance(recorded.get("files", {}), dict):
-        return False
-    splits = recorded.get("files", {}).values()
-    if not isinstance(recorded.get("held_out_pairs", 0), int):
-        return False
-    if not isinstance(recorded.get(INIT_FROM), dict | None):
-        return False
-    return isinstance(recorded.get("revision"), str | None) and all(
-        isinstance(files, list)
-        and all(isinstance(file, dict) and isinstance(file.get("sha256"), str) for file in files)
-        for files in splits
-    )
+    if (run / DATA).is_file():
+        return read_json(run / DATA)
+    return read_metrics(run / METRICS).get("data", {}) if (run / METRICS).is_file() else {}
 
 
 def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
