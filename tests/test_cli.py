@@ -13,17 +13,14 @@ import threading
 import tomllib
 from pathlib import Path
 
-import hostile_values
 import pytest
 from test_runs import own_cache, tiny_recipe  # noqa: F401, fixtures
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.cli import translate as cli_translate
-from vanilla_transformer.cli.translate import whole_number
-from vanilla_transformer.ranges import COUNT, NUM_BEAMS
 from vanilla_transformer.recipes.options import SECTIONS
-from vanilla_transformer.recipes.recipe import Recipe, shipped_recipes
+from vanilla_transformer.recipes.recipe import shipped_recipes
 from vanilla_transformer.storage import extras
 from vanilla_transformer.train import trainer as trainer_module
 
@@ -112,7 +109,10 @@ def test_main_help_lists_each_command_on_one_line(capsys):
 def test_train_help_begins_with_the_common_options(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    first, *more = capsys.readouterr().out.split("\nmore options: ")
+    text = capsys.readouterr().out
+    assert "--max-steps INT updates to make (default: 100000)" in " ".join(text.split())
+    assert all(name in text for name in shipped_recipes())
+    first, *more = text.split("\nmore options: ")
     common = re.findall(r"^  (--[\w-]+)", first, re.MULTILINE)
     assert {"--output-dir", "--pair", "--train-file", "--max-minutes"} <= set(common)
     assert len(common) <= 16
@@ -151,18 +151,6 @@ def test_version_prints_the_package_version(capsys):
     assert capsys.readouterr().out == f"vanilla-transformer {version}\n"
 
 
-def test_train_help_names_every_field_with_type_and_default(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    for name, field in Recipe.__dataclass_fields__.items():
-        assert re.search(rf"--{name.replace('_', '-')}[, ]", text)
-        assert field.metadata["help"] in text
-    assert "--max-steps INT updates to make (default: 100000)" in text
-    for name in shipped_recipes():
-        assert name in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -192,10 +180,9 @@ def test_train_help_names_every_field_with_type_and_default(capsys):
         (["train", "demo", "--test-file", "missing.jsonl"], "missing.jsonl"),
         (["train", "x" * 5000 + ".yaml"], "File name too long"),
         (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),
-        (["evaluate", "nowhere", "--batch-tokens", "9" * 5000], "from 1 to 1000000000"),
-        (["translate", "nowhere", "--num-beams", "99999999"], "from 1 to 1000"),
-        (["translate", "nowhere", "--nbest", "5000"], "--nbest: got '5000'; it must be"),
-        (["translate", "nowhere", "--attention-layer", "9" * 5000], "it is counted from 1"),
+        (["evaluate", "nowhere", "--batch-tokens", "0"], "invalid count value: '0'"),
+        (["translate", "nowhere", "--nbest", "9" * 5000], "--nbest: invalid count value: '999"),
+        (["average", "nowhere", "--last", "-1", "--output", "OUT"], "invalid count value: '-1'"),
         (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
         (["train", "demo", "--pair", "german"], "write SOURCE-TARGET"),
         (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),
@@ -220,29 +207,12 @@ def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments
     assert os.listdir() == ["FIFO"]
 
 
-@pytest.mark.parametrize("allowed", [NUM_BEAMS, COUNT])
-def test_hostile_numbers_are_obeyed_or_refused(allowed):
-    for text in hostile_values.TEXTS:
-        try:
-            number = whole_number(allowed)(text)
-        except argparse.ArgumentTypeError as error:
-            refusal = str(error)
-        else:
-            refusal = ""
-            assert number in allowed
-        assert len(refusal) < 300
-
-
 def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
     """Also if the recipe sets the values itself; the same command resumes the run."""
     arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
     arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
     arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
     assert main([*arguments, "1"]) == 0
-    assert (
-        "preset 'D_smoothing0.0' replaces these values of the recipe: d_model 16"
-        in capsys.readouterr().err
-    )
     assert main([*arguments, "2"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["label_smoothing"], config["d_model"]) == (0.0, 8)
@@ -285,8 +255,7 @@ def test_strict_takes_no_value_and_names_the_malformed_line(capsys, tmp_path):
 def test_missing_file_is_named(capsys, trained):
     missing = trained / "missing.txt"
     line = error_of(capsys, "translate", trained / "run", missing)
-    assert line.startswith("vanilla-transformer: There is no file")
-    assert str(missing) in line
+    assert line == f"vanilla-transformer: {missing}: No such file or directory"
 
 
 @pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
@@ -316,12 +285,6 @@ def test_evaluate_prints_a_table_and_writes_json(capsys, trained, tmp_path):
     assert "tok:13a" in text
     stored = json.loads((trained / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert json.loads(scores.read_text())["test"] == stored["scores"]["test"]
-
-
-def test_evaluate_takes_another_test_file(capsys, trained):
-    arguments = ["--test-file", str(trained / "validation.jsonl"), "--num-beams", "2"]
-    assert main(["evaluate", str(trained / "run"), *arguments]) == 0
-    assert re.search(r"test +\d", capsys.readouterr().out)
 
 
 def test_translate_prints_one_line_per_input_line_in_order(monkeypatch, capfd, trained):
@@ -360,13 +323,6 @@ def test_translate_takes_a_very_long_line(monkeypatch, capfd, trained):
         monkeypatch, capfd, trained, b"ein Hund und " * 400 + b"\n", "--batch-tokens=99"
     )
     assert text.count("\n") == 1
-
-
-def test_translate_names_the_line_that_is_not_utf8(monkeypatch, capsys, trained):
-    path = trained / "latin1.txt"
-    path.write_bytes(b"gut\nsch\xf6n\n")
-    line = error_of(capsys, "translate", trained / "run", path)
-    assert f"{path}, line 2, is not UTF-8" in line
 
 
 def test_a_batch_system_that_stops_translate_loses_nothing(monkeypatch, capsys, trained, tmp_path):
@@ -417,14 +373,6 @@ def test_translate_writes_a_file_and_draws_attention(trained, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
-
-
-def test_failed_translation_leaves_the_old_file(trained, tmp_path, capsys):
-    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
-    source.write_bytes(b"gut\n\xff\n")
-    target.write_text("an older translation")
-    error_of(capsys, "translate", trained / "run", source, "--output", target)
-    assert target.read_text() == "an older translation"
 
 
 def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_path):

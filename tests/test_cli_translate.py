@@ -59,7 +59,7 @@ def test_no_file_is_given_twice(run, source, capsys, first):
     options = [word for word in ("--output", "--alignments") if word != first][:1]
     given = [str(path)] if first == "source.txt" else [first, str(path)]
     line = error_of(capsys, "translate", run, *words, *given, *options, path)
-    assert f"{path} is given twice; give each output a file of its own." in line
+    assert f"{path.resolve()} is given twice; give each output a file of its own." in line
     assert source.read_bytes() == before
     assert not (source.parent / "out").exists()
 
@@ -100,22 +100,24 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num-beams", "0"], "--num-beams: got '0'; it must be a whole number from 1 to 1000"),
-        (["--num-beams", "-3"], "--num-beams: got '-3'; it must be"),
-        (["--num-beams", "two"], "--num-beams: got 'two'; it must be"),
-        (["--nbest", "0"], "--nbest: got '0'"),
+        (["--num-beams", "0"], "--num-beams: invalid count value: '0'"),
+        (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
         (["--nbest", "3", "--num-beams", "2"], "3 needs as many beams; got --num-beams 2."),
-        (["--batch-tokens", "0"], "--batch-tokens: got '0'"),
-        (["--attention-layer", "1"], "--attention-layer needs --attention PNG"),
         (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
         (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
-        (["--attention", "MAP", "--attention-layer", "0"], "got '0'; it is counted from 1"),
-        (["--attention", "MAP", "--attention-heads", "1,0"], "got '0'; it is counted from 1"),
-        (["--attention", "MAP", "--attention-heads", "all"], "got 'all'; give numbers from 1"),
+        (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
+        (["--attention", "MAP", "--attention-heads", "1,0"], "invalid heads value: '1,0'"),
+        (["--attention", "MAP", "--attention-heads", "all"], "invalid heads value: 'all'"),
         (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
-        (["--attention", "none/map.png"], "map.png cannot be written: there is no folder none"),
-        (["--output", "none/target.txt"], "target.txt cannot be written: there is no folder none"),
+        (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
+        (["--output", "."], ". cannot be written; name a file in an existing folder"),
+        (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
+        (["--engine", "onnx", "--attention", "MAP"], "--engine and --attention do not work"),
+        (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
+        (["--split-sentences", "--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as"),
+        (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
+        (["--tsv", "0"], "--tsv: invalid column value: '0'"),
     ],
 )
 def test_wrong_options_name_what_is_allowed_and_touch_no_file(
@@ -185,22 +187,6 @@ def test_unreadable_source_is_named(run, tmp_path, capsys, name):
     assert f"{tmp_path / name}: " in line
 
 
-def test_closed_standard_input_gives_a_one_line_error(run, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", None)
-    assert "The standard input is closed; give a FILE." in error_of(capsys, "translate", run)
-
-
-@pytest.mark.parametrize("option", ["--output", "--attention"])
-def test_folder_as_output_file_is_refused(run, source, tmp_path, capsys, option):
-    line = error_of(capsys, "translate", run, source, option, tmp_path)
-    assert f"{tmp_path} is a folder; give the name of a file." in line
-
-
-def test_evaluate_refuses_zero_beams(run, capsys):
-    line = error_of(capsys, "evaluate", run, "--num-beams", "0")
-    assert "--num-beams: got '0'; it must be a whole number from 1 to 1000" in line
-
-
 def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
@@ -245,13 +231,6 @@ def test_options_may_stand_anywhere(run, source, capsys):
     assert "2 arguments too many" in error_of(capsys, "translate", run, source, "one", "two")
 
 
-@pytest.mark.parametrize("text", ["A dog runs", "A dog runs on the beach. " * 20])
-def test_text_instead_of_a_file_gives_a_helpful_error(run, capsys, text):
-    line = error_of(capsys, "translate", run, text)
-    assert "There is no file 'A dog runs" in line
-    assert line.endswith('pipe it: echo "TEXT" | vanilla-transformer translate DIR.')
-
-
 @pytest.fixture
 def loud(monkeypatch):
     """Translate to capitals, with a tab and a line end added."""
@@ -279,9 +258,8 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("0", "--tsv: got 0; columns are counted from 1"),
         ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
-        ("text", "table.tsv, line 1, has no column 'text'; give one of 'id, source, more'"),
+        ("text", "table.tsv, line 1, has no column, or several, of the name 'text'; give"),
         ("more", "table.tsv, line 2, has 2 columns, but --tsv asks for column 'more'"),
     ],
 )
@@ -293,7 +271,7 @@ def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, col
     assert not target.exists()
     (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
     command[3] = "en"
-    assert "line 1, has 2 columns 'en'" in error_of(capsys, "translate", *command)
+    assert "no column, or several, of the name 'en'" in error_of(capsys, "translate", *command)
 
 
 @pytest.mark.parametrize("option", ["--output", "--alignments"])
@@ -304,12 +282,6 @@ def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
     line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
     assert "is a file of a run, a model or its pairs, which the output would replace" in line
     assert weights.read_bytes() == before
-
-
-def test_a_table_without_tabs_is_refused_as_one(run, tmp_path, capsys):
-    (tmp_path / "table.csv").write_text("id,source\n1,ein\n")
-    line = error_of(capsys, "translate", run, tmp_path / "table.csv", "--tsv", "source")
-    assert "table.csv, line 1, has no tab, and so no column 'source'; --tsv is for" in line
 
 
 def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
@@ -355,12 +327,6 @@ def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
         assert links.read_text().split("\n")[:-1] == [""] * (nbest == 1) + written
         assert all(one.text.startswith("a b") for one in expected if one.alignment)
         assert sum(map(bool, written)) >= 2
-
-
-@pytest.mark.parametrize("option", ["--alignments", "--prefix", "--nbest"])
-def test_engines_refuse_options_of_the_papers_search(run, source, capsys, option):
-    line = error_of(capsys, "translate", run, source, option, "2", "--engine", "onnx")
-    assert f"{option} needs the paper's beam search; leave out --engine." in line
 
 
 @pytest.fixture
@@ -414,24 +380,6 @@ def test_document_is_translated_by_sentence_and_keeps_its_lines(
         assert translated(capsys, run, "--split-sentences")[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["--nbest", "2"],
-            "--nbest works on single sentences, and --split-sentences makes several",
-        ),
-        (["--alignments", "links"], "--alignments works on single sentences"),
-        (["--prefix", "a"], "--prefix works on single sentences"),
-        (["--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as en-de"),
-    ],
-)
-def test_single_sentence_options_are_refused_with_split_sentences(
-    run, source, splitter, capsys, options, message
-):
-    assert message in error_of(capsys, "translate", run, source, "--split-sentences", *options)
-
-
 def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     (copy / "recipe.yaml").unlink()
@@ -440,9 +388,6 @@ def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter
     (copy / "metrics.json").unlink()
     line = error_of(capsys, "translate", copy, source, "--split-sentences")
     assert "does not say its languages; give --pair, such as --pair en-de." in line
-    assert "--pair is for --split-sentences" in error_of(
-        capsys, "translate", run, source, "--pair", "en-de"
-    )
     sys.modules["sentencex"] = None
     line = error_of(capsys, "translate", run, source, "--split-sentences")
     assert "sentencex" in line

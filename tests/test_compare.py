@@ -276,7 +276,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     assert "holds no trained model" in error_of(capsys, "compare", folder / "first", tmp_path)
     nowhere = tmp_path / "no" / "page.md"
     line = error_of(capsys, "compare", folder / "first", other, "--output", nowhere)
-    assert "there is no folder" in line
+    assert "page.md cannot be written; name a file in an existing folder" in line
 
 
 @pytest.mark.parametrize("command", ["compare", "evaluate"])

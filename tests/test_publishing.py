@@ -432,8 +432,6 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
         (["--push-to-hub", "user/x"], "got no licence"),
-        (["--license", "mit"], "got --license without --push-to-hub"),
-        (["--private"], "got --private without --push-to-hub"),
         (["--push-to-hub", "x", "--license", "mit"], "give user/name"),
         (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
         (

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RequestError
-from ..ranges import COUNT
-from .translate import whole_number
+from .translate import count
 
 _AVERAGE_EXAMPLE = """example:
   vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
@@ -24,7 +23,7 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "checkpoint directories, oldest first; with --last one run directory"
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
     text = "average the last N checkpoints of a run, or of a stock Trainer's output directory"
-    command.add_argument("--last", type=whole_number(COUNT), metavar="N", help=text)
+    command.add_argument("--last", type=count, metavar="N", help=text)
     text = "new directory for the model"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
     command.set_defaults(run=_average, command=command)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from ..ranges import COUNT
 from .evaluate import (
     add_pair_options,
     add_test_options,
@@ -16,7 +15,7 @@ from .evaluate import (
     table_lines,
     test_options,
 )
-from .translate import whole_number
+from .translate import count
 
 if TYPE_CHECKING:
     from ..data.readers import PairReader
@@ -95,7 +94,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--per-token", action="store_true", help=text)
     add_pair_options(command)
     text = "size of a batch: pairs x tokens of the longest side (default: 4096)"
-    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
+    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
     command.set_defaults(run=_score, command=command)
 
 

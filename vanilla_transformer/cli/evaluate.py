@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ranges import COUNT, NUM_BEAMS
-from .translate import check_folders, whole_number
+from .translate import check_folders, count
 
 if TYPE_CHECKING:
     from ..storage.metrics import TestScores, TestTexts
@@ -47,10 +46,9 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     add_pair_options(command)
     text = "refuse malformed lines of test pairs instead of skipping them"
     command.add_argument("--strict", action="store_true", default=None, help=text)
-    beams = whole_number(NUM_BEAMS)
-    command.add_argument("--num-beams", type=beams, help="beams (default: the recipe's)")
+    command.add_argument("--num-beams", type=count, help="beams (default: the recipe's)")
     text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
-    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=4096, help=text)
+    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
 
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:

@@ -57,9 +57,6 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
 def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
     """Raise ValueError before the training if the model could not be published after it."""
     if options.push_to_hub is None:
-        if options.license is not None or options.private:
-            given = "--private" if options.license is None else "--license"
-            raise RequestError(f"got {given} without --push-to-hub; give both, or neither.")
         return
     from huggingface_hub import get_token
 
@@ -147,14 +144,11 @@ def _publish_model(options: argparse.Namespace) -> "Publication":
 def _publish_space(options: argparse.Namespace) -> "Publication":
     from ..publish.space import publish_space
 
-    for name in ("license", "data_license", "data_source", "revision", "card_dir", "output"):
-        if getattr(options, name) is not None:
+    of_model = ("license", "data_license", "data_source", "revision", "card_dir", "output")
+    for name in (*of_model, "with_code"):
+        if getattr(options, name):
             option = name.replace("_", "-")
             raise RequestError(f"got --{option} with --space; it is for the model, leave it out.")
-    if options.with_code:
-        raise RequestError(
-            "got --with-code with --space, which always includes the code; leave it out."
-        )
     return publish_space(
         options.directory,
         options.repo,

@@ -3,11 +3,9 @@
 import argparse
 import collections
 import contextlib
-import errno
 import itertools
 import os
 import queue
-import re
 import stat
 import sys
 import threading
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
-from ..ranges import COUNT, NUM_BEAMS, Range
+from ..ranges import COUNT
 from ..recipes.recipe import make_recipe
 from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, read_lines
 
@@ -48,6 +46,12 @@ before any line is translated, in a pipe when the line arrives.
 """
 _T = TypeVar("_T")
 _SIDES = ("source", "target")
+# Options that do not work together.
+_APART = (
+    *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
+    *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
+    ("--tsv", "--nbest"),
+)
 _PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
 
@@ -62,21 +66,21 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "branch, tag or commit of a model on the Hub; its code is never run"
     command.add_argument("--revision", metavar="NAME", help=text)
     text = "beams (default: the model's own, usually 4)"
-    command.add_argument("--num-beams", type=whole_number(NUM_BEAMS), help=text)
+    command.add_argument("--num-beams", type=count, help=text)
     text = "print the N best translations with their scores; searches with at least N beams"
-    command.add_argument("--nbest", type=whole_number(NUM_BEAMS), metavar="N", help=text)
+    command.add_argument("--nbest", type=count, metavar="N", help=text)
     text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
     text = "begin each translation with TEXT"
     command.add_argument("--prefix", metavar="TEXT", help=text)
     text = "translate this column of a tab-separated table, by number from 1 or by name in line 1"
-    command.add_argument("--tsv", type=_column, metavar="COLUMN", help=text)
+    command.add_argument("--tsv", type=column, metavar="COLUMN", help=text)
     text = "split each line into sentences, translate them one by one and join them again"
     command.add_argument("--split-sentences", action="store_true", help=text)
     text = "languages for --split-sentences, such as en-de, if the model does not say them"
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
-    command.add_argument("--batch-tokens", type=whole_number(COUNT), default=16_384, help=text)
+    command.add_argument("--batch-tokens", type=count, default=16_384, help=text)
     text = "run the export in DIR with CTranslate2 or ONNX Runtime"
     command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)
     picture = command.add_argument_group("picture", "attention for the first line")
@@ -84,45 +88,34 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "kind of attention (default: cross, from target to source)"
     picture.add_argument("--attention-kind", choices=("encoder", "decoder", "cross"), help=text)
     text = "layer, from 1 (default: -1, the last)"
-    picture.add_argument("--attention-layer", type=_index, metavar="N", help=text)
+    picture.add_argument("--attention-layer", type=index, metavar="N", help=text)
     text = "heads, from 1, such as 1,4; or mean (default: all)"
-    picture.add_argument("--attention-heads", type=_heads, metavar="N,...", help=text)
+    picture.add_argument("--attention-heads", type=heads, metavar="N,...", help=text)
     command.set_defaults(run=_translate, command=command)
 
 
-def whole_number(allowed: Range) -> Callable[[str], int]:
-    """Return a parser of whole numbers in this range, for an option."""
-
-    def read(text: str) -> int:
-        if re.fullmatch("[0-9]{1,100}", text) and int(text) in allowed:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"got {quoted(text)}; it must be {allowed}")
-
-    return read
+def count(text: str) -> int:
+    """Parse a whole number from 1; argparse names the option that has another value."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
-def _column(text: str) -> int | str:
-    number = re.fullmatch("[0-9]{1,9}", text)
-    if number and int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text}; columns are counted from 1")
-    return int(text) if number else text
+def column(text: str) -> int | str:
+    """Parse a column: a number from 1, or a name."""
+    return count(text) if text.isdecimal() else text
 
 
-def _heads(text: str) -> list[int] | str:
-    if text != "mean" and not re.fullmatch("-?[0-9]{1,9}(,-?[0-9]{1,9})*", text):
-        raise argparse.ArgumentTypeError(
-            f"got {quoted(text)}; give numbers from 1, such as 1,4, or mean"
-        )
-    return text if text == "mean" else [_index(number) for number in text.split(",")]
+def index(text: str) -> int:
+    """Parse a layer or head, counted from 1, as an index from 0; -1 stays the last one."""
+    if int(text) == 0:
+        raise ValueError
+    return int(text) - (int(text) > 0)
 
 
-def _index(text: str) -> int:
-    """Return the index from 0 of a layer or head given from 1; negative numbers stay."""
-    if not re.fullmatch("-?0*[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(
-            f"got {quoted(text)}; it is counted from 1, and -1 is the last"
-        )
-    return int(text) - (not text.startswith("-"))
+def heads(text: str) -> list[int] | str:
+    """Parse the heads to draw: numbers with commas between, or mean."""
+    return text if text == "mean" else [index(number) for number in text.split(",")]
 
 
 def _translate(options: argparse.Namespace) -> int:
@@ -136,7 +129,7 @@ def _translate(options: argparse.Namespace) -> int:
     from ..storage.saved_model import load_saved_tokenizer
 
     directory = model_folder(options.directory, options.revision)
-    drawn = _drawn(options)
+    _check_together(options)
     check_folders(options.output, options.alignments, options.attention)
     _check_distinct(options.file, options.output, options.alignments, options.attention)
     for output in filter(None, (options.output, options.alignments)):
@@ -144,11 +137,6 @@ def _translate(options: argparse.Namespace) -> int:
             from ..train.run_directory import check_output  # half a second, seldom needed
 
             check_output(Path(output), sources=())
-    for name in ("nbest", "alignments", "prefix"):
-        if options.engine and getattr(options, name):
-            raise RequestError(f"--{name} needs the paper's beam search; leave out --engine.")
-    if options.tsv and options.nbest:
-        raise RequestError("--nbest prints no table; leave out --tsv.")
     if options.nbest and options.num_beams and options.num_beams < options.nbest:
         raise RequestError(
             f"--nbest {options.nbest} needs as many beams; got --num-beams {options.num_beams}. "
@@ -191,7 +179,7 @@ def _translate(options: argparse.Namespace) -> int:
                 warnings.look_at(number + 1, text)
                 if awaited and text.strip():
                     pair = (text, best[0].text)
-                    _draw_attention(model, tokenizer, pair, Path(awaited), drawn)
+                    _draw_attention(model, tokenizer, pair, Path(awaited), options)
                     awaited = None
             translations = _joined(answers, languages)
             if options.tsv:
@@ -209,18 +197,19 @@ def _translate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that do not work together."""
+    for names in _APART:
+        if all(getattr(options, name[2:].replace("-", "_")) for name in names):
+            raise RequestError(
+                f"{' and '.join(names)} do not work together; leave one of them out."
+            )
+
+
 def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
     """Return the languages for splitting lines into sentences; None if lines are not split."""
     if not options.split_sentences:
-        if options.pair:
-            raise RequestError("--pair is for --split-sentences; give both or neither.")
         return None
-    for name in ("nbest", "alignments", "prefix"):
-        if getattr(options, name):
-            raise RequestError(
-                f"--{name} works on single sentences, and --split-sentences makes several of a "
-                "line; leave one of them out."
-            )
     from ..data.sentence_splitting import split_sentences
     from ..storage.run_files import recipe_values
 
@@ -259,26 +248,18 @@ def _translator(directory: Path, engine: str | None) -> Any:
     return load_saved_model(directory, device="auto")
 
 
-def _drawn(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `plot_attention` that the options set."""
-    values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
-    given = {name: value for name, value in values.items() if value is not None}
-    if options.engine and options.attention:
-        raise RequestError("--attention needs the model itself; leave out --engine.")
-    if given and not options.attention:
-        raise RequestError(f"--attention-{next(iter(given))} needs --attention PNG, the picture.")
-    return given
-
-
 def _draw_attention(
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     pair: tuple[str, str],
     path: Path,
-    drawn: dict[str, Any],
+    options: argparse.Namespace,
 ) -> None:
+    """Draw the attention that the options choose."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
+    values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
+    drawn = {name: value for name, value in values.items() if value is not None}
     save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
 
 
@@ -301,16 +282,10 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
     for number, line in enumerate(_lines(stream, name), start=1):
         cells = line.split("\t")
         if isinstance(place, str):
-            if len(cells) == 1 and place != line:
-                raise RequestError(
-                    f"{name}, line 1, has no tab, and so no column {quoted(place)}; --tsv is for "
-                    "tables whose columns are separated by tabs."
-                )
             if cells.count(place) != 1:
-                found = f"{cells.count(place)} columns" if place in cells else "no column"
                 raise RequestError(
-                    f"{name}, line 1, has {found} {quoted(place)}; give one of "
-                    f"{quoted(', '.join(cells), 200)}, or a number from 1."
+                    f"{name}, line 1, has no column, or several, of the name {quoted(place)}; give "
+                    f"one of {quoted(', '.join(cells), 200)}, which tabs separate, or a number."
                 )
             place = cells.index(place) + 1
             yield _Row(line, None)
@@ -523,44 +498,27 @@ def _may_have(text: str, tokens: int) -> bool:
 
 @contextlib.contextmanager
 def _input(name: str | None) -> Iterator[BinaryIO]:
-    if name is not None:
-        with contextlib.ExitStack() as stack:
-            try:
-                stream = stack.enter_context(open(name, "rb"))
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
-                    raise
-                raise RequestError(
-                    f"There is no file {quoted(name, 300)}. To translate a text, pipe it: "
-                    'echo "TEXT" | vanilla-transformer translate DIR.'
-                ) from error
-            yield stream
-    elif sys.stdin is None:
-        raise RequestError("The standard input is closed; give a FILE.")
-    else:
+    if name is None:
         yield sys.stdin.buffer
+    else:
+        with open(name, "rb") as stream:
+            yield stream
 
 
 def check_folders(*names: str | None) -> None:
     """Refuse output files that could not be written, before any work."""
     for name in filter(None, names):
-        folder = Path(name).parent
-        if not folder.is_dir():
-            raise RequestError(
-                f"{name} cannot be written: there is no folder {folder}; create it first."
-            )
-        if Path(name).is_dir():
-            raise RequestError(f"{name} is a folder; give the name of a file.")
+        if Path(name).is_dir() or not Path(name).parent.is_dir():
+            raise RequestError(f"{name} cannot be written; name a file in an existing folder.")
 
 
-def _check_distinct(source: str | None, *outputs: str | None) -> None:
+def _check_distinct(*names: str | None) -> None:
     """Refuse an output file that is also the input or another output."""
-    taken = {Path(source).resolve()} if source else set()
-    for name in filter(None, outputs):
-        path = Path(name).resolve()
-        if path in taken and (path.is_file() or not path.exists()):  # not a device or a pipe
-            raise RequestError(f"{name} is given twice; give each output a file of its own.")
-        taken.add(path)
+    paths = [Path(name).resolve() for name in filter(None, names)]
+    files = [path for path in paths if path.is_file() or not path.exists()]  # no device or pipe
+    for path in files:
+        if files.count(path) > 1:
+            raise RequestError(f"{path} is given twice; give each output a file of its own.")
 
 
 @contextlib.contextmanager
