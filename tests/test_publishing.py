@@ -241,7 +241,7 @@ def test_a_second_run_is_rejected(run, copied, capsys):
     metrics = json.loads(path.read_text())
     metrics["recipe"]["dropout"] = 0.3
     path.write_text(json.dumps(metrics))
-    assert "is itself a run, of another recipe" in error_of(capsys, *request(copied, "--run", run))
+    assert "is itself a run, other than" in error_of(capsys, *request(copied, "--run", run))
 
 
 def test_model_with_other_outputs_in_a_clean_process_is_rejected(
@@ -277,7 +277,6 @@ def test_published_metrics_reproduce_the_card_and_can_be_republished(
     ("arguments", "message"),
     [
         ([], "got no licence; give the model's with --license"),
-        (["--license", "CC BY 4.0"], "got license 'CC BY 4.0'; the Hub's names are lower case"),
         (
             ["--license", "mit", "--data-license", "non-commercial research"],
             "got license 'mit', but the training pairs are for non-commercial use",
@@ -391,14 +390,13 @@ def test_only_safetensors_weights_are_read_and_nothing_is_unpickled(copied, caps
 def test_model_without_scores_is_rejected(copied, capsys):
     (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
     line = error_of(capsys, *request(copied))
-    assert "was never scored; a card shows scores and samples: train with validation" in line
+    assert "was never scored; train with validation or test pairs" in line
 
 
 def test_metrics_lacking_facts_for_the_card_are_rejected(copied, capsys):
-    """Without the check, the template would silently leave gaps."""
     metrics = {name: value for name, value in METRICS.items() if name not in ("epochs", "seed")}
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "lack epochs, seed" in error_of(capsys, *request(copied))
+    assert "seed, epochs in" in error_of(capsys, *request(copied))
 
 
 @pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
@@ -914,11 +912,10 @@ def test_cards_example_is_a_correct_translation_if_there_is_one():
     assert told not in render_card(facts(samples=[wrong, wrong, wrong, wrong])).text
 
 
-@pytest.mark.parametrize("more", [["--license", "mit"], ["--space"]])
-def test_run_without_samples_is_refused(copied, capsys, more):
+def test_run_without_samples_is_refused(copied, capsys):
     metrics = {name: value for name, value in METRICS.items() if name != "samples"}
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    line = error_of(capsys, copied, "--repo", "user/de-en", *more)
+    line = error_of(capsys, *request(copied))
     assert "holds no samples; give a run that was trained with pairs to score" in line
 
 

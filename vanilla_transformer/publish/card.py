@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -20,7 +20,7 @@ from ..recipes.data import TRAINING_FILES, named_files
 from ..recipes.options import FILES
 from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
-from ..storage.metrics import Metrics, Sample, TestScores
+from ..storage.metrics import Metrics, Sample, TestScores, check_metrics
 from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.shipped import shipped_folder
@@ -53,70 +53,15 @@ LANGUAGES = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
-_TOLD = (
-    "parameters",
-    "updates",
-    "epochs",
-    "target_tokens",
-    "target_tokens_per_second",
-    "data",
-    "training_minutes",
-    "averaged_checkpoints",
-    "precision",
-    "seed",
-    "vocabulary",
-    "devices",
-    "hardware",
-    "versions",
-)
 # The paper's values for training arguments that no recipe has; it has none for the others.
 _PAPERS_ARGUMENTS = {"learning_rate": "Eq. 3", "lr_scheduler_type": "Eq. 3", "optim": "Adam"}
-# Types of what a card takes from metrics.json. Names that end in `?` may be missing or null, `*` is
-# any name.
-_NUMBER = (int, float)
-_SAMPLES = [{"source": str, "reference": str}]
-_TYPES = {
-    **dict.fromkeys(("parameters", "updates", "target_tokens", "seed"), int),
-    **dict.fromkeys(("vocabulary", "devices"), int),
-    **dict.fromkeys(("epochs", "target_tokens_per_second", "training_minutes"), _NUMBER),
-    "precision": str,
-    "averaged_checkpoints": list,
-    "git_commit?": str,
-    "hardware": {"gpu?": str, "cpu": str, "cores": int, "threads?": int},
-    "versions": {"*": str},
-    "model?": dict,
-    f"{CHOSEN}?": {"pairs": int, "averaged": int, "length_penalty?": _NUMBER},
-    "arguments?": dict,
-    "data": {
-        **dict.fromkeys(("train_pairs?", "train_pairs_kept?"), int),
-        **dict.fromkeys(("train_malformed?", "train_too_long?"), int),
-        "revision?": str,
-        "files?": {"*": [{"name": str, "sha256": str}]},
-        "shared_with_training?": {"*": int},
-        "init_from?": {"revision?": str, "files": [{"name": str, "sha256": str}]},
-    },
-    "recipe": {
-        **dict.fromkeys(("source_language?", "target_language?", "preset?", "dataset?"), str),
-        **dict.fromkeys(("data_license?", "data_source?", *(f"{name}?" for name in FILES)), str),
-        "init_from?": str,
-        **dict.fromkeys(("save_every_steps?", "max_source_length?"), int),
-    },
-    "scores": {
-        "*": {
-            **dict.fromkeys(("bleu", "chrf", "exact_match?", "perplexity?"), _NUMBER),
-            **dict.fromkeys(("bleu_signature", "chrf_signature"), str),
-            "num_sentences": int,
-            "copy_baseline?": {"bleu?": _NUMBER},
-        }
-    },
-    "samples?": {"*": _SAMPLES},
-    "published?": {"samples?": _SAMPLES, "data_license?": str, "data_source?": str},
-}
+# A card shows these scores of every test set.
+_SHOWN_SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "num_sentences"}
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
-_LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
+_SHARED = "shared_with_training"  # number of pairs, by test set
 _NUM_SAMPLES = 3
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
@@ -151,21 +96,13 @@ def card_facts(
     Raises:
         ValueError: there are no metrics, or no licence.
     """
-    found, scores_of_run = trained_metrics(directory, run)
-    if missing := [name for name in _TOLD if name not in found]:
-        raise RequestError(
-            f"the metrics of {run or directory} lack {', '.join(missing)}; train with this "
-            "version of the package."
-        )
-    metrics = _checked((run or directory) / METRICS, found)
+    metrics, scores_of_run = trained_metrics(directory, run)
     recipe = metrics["recipe"]
-    earlier = metrics.get("published") or {}  # if the model comes from the Hub
+    earlier = metrics.get("published", {})  # if the model comes from the Hub
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     license, data_license = check_licenses(license, data_license)
-    if not (recipe.get("source_language") and recipe.get("target_language")):
-        raise RequestError(f"the recipe of {run or directory} names no languages.")
-    check_languages(recipe["source_language"], recipe["target_language"])
+    check_languages(recipe.get("source_language"), recipe.get("target_language"))
     for name in FILES:
         if recipe.get(name):
             recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
@@ -176,14 +113,13 @@ def card_facts(
     if recipe.get("dataset") and "dataset" in metrics["data"].get("files", {}):
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
-    samples = samples_of_run(metrics, run or directory)
     metrics["published"] = {
         "repo_id": repo_id if place is None else repo_id.rpartition("/")[2],
         "form": form,
         "license": license,
         "data_license": data_license,
         "data_source": data_source,
-        "samples": _short_samples(samples, run or directory),
+        "samples": _short_samples(samples_of_run(metrics), run or directory),
         "scores_of_run": scores_of_run,
     }
     if place is not None:
@@ -314,11 +250,11 @@ def _preset(recipe: Mapping[str, Any]) -> str:
     return preset if preset in PRESETS else "base"
 
 
-def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], bool]:
+def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
     """Return a run's metrics with this model's scores, and whether those are the run's scores too.
 
     Raises:
-        ValueError: there is no run, or this model was never scored.
+        ValueError: there is no run, its metrics are damaged, or this model was never scored.
     """
     own = _read(directory / METRICS)
     whole = own if run is None else _read(run / METRICS)
@@ -329,88 +265,37 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[dict[str, Any], 
             "by another program, has none: push it with model.push_to_hub and "
             "tokenizer.push_to_hub."
         )
-    if own is not None and "recipe" in own and own["recipe"] != whole["recipe"]:
+    metrics = check_metrics(whole, (run or directory) / METRICS)
+    scores_of_run = own is None or own == whole
+    if own is not None and not scores_of_run:
+        if "recipe" in own:
+            raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
+        metrics = check_metrics(_of_another_model(metrics, own), directory / METRICS)
+    scores = metrics["scores"]
+    if not scores or any(_SHOWN_SCORES - result.keys() for result in scores.values()):
         raise RequestError(
-            f"{directory} is itself a run, of another recipe than {run}; leave --run out."
+            f"{directory} was never scored; train with validation or test pairs, or score it: "
+            f"vanilla-transformer evaluate {directory} --pair S-T --test-file FILE --output "
+            f"{directory / METRICS}, and publish with --run."
         )
-    scores = whole.get("scores", {}) if own is None else own.get("scores", own)
-    measured = {"scores": scores, "samples": whole.get("samples")}
-    results = scores.values() if isinstance(scores, dict) else ()
-    if not any("bleu" in result for result in results if isinstance(result, dict)):
-        if own is not None and "recipe" in own:
-            remedy = "a card shows scores and samples: train with validation or test pairs"
-        else:
-            remedy = (
-                f"score it on test pairs: vanilla-transformer evaluate {directory} --pair S-T "
-                f"--test-file FILE --output {directory / METRICS} and publish with --run"
-            )
-        raise RequestError(f"{directory} was never scored; {remedy}.")
-    if own is not None and run is not None and "recipe" not in own:
-        # Another average of the run's checkpoints, or one of them; which ones is not recorded.
-        known = {name: value for name, value in whole.items() if name != CHOSEN}
-        recipe = dict(known["recipe"], checkpoints_to_average=None)
-        if isinstance(known.get("data"), dict):  # its scores may be of other pairs than the run's
-            known["data"] = _without_test_pairs(known["data"])
-        return {**known, **measured, "recipe": recipe, "averaged_checkpoints": []}, False
-    return (whole if own is None else own) | measured, own is None or run is None
+    return metrics, scores_of_run
 
 
-def _without_test_pairs(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run says of its pairs, without what it says of those for its scores."""
-    left = {name: value for name, value in data.items() if name != "shared_with_training"}
-    if isinstance(left.get("files"), dict):
-        files = left["files"].items()
-        left["files"] = {split: found for split, found in files if split in TRAINING_FILES}
-    return left
+def _of_another_model(metrics: Metrics, scores: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's metrics for another average of its checkpoints, or one of them.
 
-
-def _checked(path: Path, metrics: dict[str, Any]) -> Metrics:
-    """Return the metrics; refuse values that no run writes or that no card can show.
-
-    Raises:
-        ValueError: a value is missing, of the wrong type, NaN, or half of a surrogate pair.
+    Which ones is not recorded, and they may have been scored on other pairs than the run.
     """
-    if (odd := next(_oddities(metrics, _TYPES, ""), None)) is not None:
-        raise RequestError(f"{odd} in {path} is not what a run writes; measure the model again.")
-    _drop_nulls(metrics, {name: types for name, types in _TYPES.items() if name != "recipe"})
-    try:
-        json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise RequestError(
-            f"{path} holds a value that no card can show ({error}); measure the model again."
-        ) from None
-    return cast(Metrics, metrics)
-
-
-def _oddities(found: object, types: Any, place: str) -> Iterator[str]:
-    """Yield the places of values that are not of the types in `_TYPES`."""
-    if isinstance(types, dict) and isinstance(found, dict):
-        for name, inner in types.items():
-            key = name.removesuffix("?")
-            for each in found if name == "*" else [key]:
-                if found.get(each) is not None or each == name:
-                    yield from _oddities(found.get(each), inner, f"{place}.{each}".strip("."))
-    elif isinstance(types, list) and isinstance(found, list):
-        for value in found:
-            yield from _oddities(value, types[0], f"{place}[]")
-    else:
-        wanted = type(types) if isinstance(types, dict | list) else types
-        if isinstance(found, bool) or not isinstance(found, wanted):
-            yield repr(place)
-
-
-def _drop_nulls(found: object, types: Any) -> None:
-    """Remove what may be missing and is null; in a recipe null means that an option is not set."""
-    if isinstance(types, dict) and isinstance(found, dict):
-        for name, inner in types.items():
-            for key in list(found) if name == "*" else [name.removesuffix("?")]:
-                if name.endswith("?") and key in found and found[key] is None:
-                    del found[key]
-                else:
-                    _drop_nulls(found.get(key), inner)
-    elif isinstance(types, list) and isinstance(found, list):
-        for value in found:
-            _drop_nulls(value, types[0])
+    data = {name: value for name, value in metrics["data"].items() if name != _SHARED}
+    files = data.get("files", {}).items()
+    data["files"] = {split: names for split, names in files if split in TRAINING_FILES}
+    return {
+        **{name: value for name, value in metrics.items() if name != CHOSEN},
+        "scores": scores.get("scores", scores),
+        "data": data,
+        "recipe": {**metrics["recipe"], "checkpoints_to_average": None},
+        "averaged_checkpoints": [],
+    }
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -426,11 +311,6 @@ def check_licenses(license: str | None, data_license: str | None) -> tuple[str, 
             "got no licence; give the model's with --license, as the Hub names it: apache-2.0, "
             "cc-by-4.0, cc-by-nc-4.0, other ..."
         )
-    if not _LICENSE.fullmatch(license):
-        raise RequestError(
-            f"got license {license!r}; the Hub's names are lower case with hyphens, such as "
-            "cc-by-4.0 (huggingface.co/docs/hub/repositories-licenses)."
-        )
     if not data_license:
         raise RequestError(
             "the recipe does not name the licence of its training pairs; give it with "
@@ -444,26 +324,13 @@ def check_licenses(license: str | None, data_license: str | None) -> tuple[str, 
     return license, data_license
 
 
-def samples_of_run(metrics: Metrics, run: Path) -> dict[str, list[Sample]]:
-    """Return the samples of a run by test set, or those that were published with it.
-
-    Args:
-        metrics: content of a metrics.json.
-        run: directory that the error names.
-
-    Raises:
-        ValueError: there are none.
-    """
-    published = (metrics.get("published") or {}).get("samples")
-    found = metrics.get("samples") or ({"published": published} if published else {})
-    if not found:
-        raise RequestError(
-            f"{run / METRICS} holds no samples; give a run that was trained with pairs to score."
-        )
-    return found
+def samples_of_run(metrics: Metrics) -> dict[str, list[Sample]]:
+    """Return the samples of a run by test set, or those that were published with it."""
+    published = metrics.get("published", {}).get("samples", [])
+    return metrics.get("samples") or {"published": published}
 
 
-def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
+def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
     """Choose the first short sources, from each test set in turn, with their references.
 
     If the run translated none of them exactly like the reference, append the first short one that
@@ -471,14 +338,16 @@ def _short_samples(found: Mapping[str, Sequence[Sample]], run: Path) -> list[Sam
     """
     in_turn = [
         of_one_set[i]
-        for i in range(max(map(len, found.values())))
-        for of_one_set in found.values()
+        for i in range(max(map(len, samples.values())))
+        for of_one_set in samples.values()
         if i < len(of_one_set) and of_one_set[i]["source"].strip()
     ]
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
     chosen = short if len(short) >= _NUM_SAMPLES else in_turn
     if not chosen:
-        raise RequestError(f"the samples in {run / METRICS} have no text; train with other pairs.")
+        raise RequestError(
+            f"{run / METRICS} holds no samples; give a run that was trained with pairs to score."
+        )
     right = [sample for sample in chosen if sample.get("translation") == sample["reference"]]
     chosen = chosen[:_NUM_SAMPLES]
     if right and right[0] not in chosen:
@@ -492,7 +361,7 @@ def _template(name: str) -> str:
 
 def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
     """Return the model that the training started from: how to show it, and its Hub name."""
-    name, found = facts["recipe"].get("init_from"), facts.get("data", {}).get("init_from") or {}
+    name, found = facts["recipe"].get("init_from"), facts["data"].get("init_from") or {}
     if name is None:
         return None
     if found.get("revision"):
@@ -530,10 +399,10 @@ def _iso_code(language: str) -> str:
     return re.split("[-_]", language)[0].lower()
 
 
-def check_languages(source: str, target: str) -> None:
+def check_languages(source: str | None, target: str | None) -> None:
     """Refuse names of languages that the Hub does not know."""
     for name, language in (("source_language", source), ("target_language", target)):
-        if not _LANGUAGE.fullmatch(language):
+        if not _LANGUAGE.fullmatch(language or ""):
             raise RequestError(
                 f"the recipe says {name}: {language!r}; the Hub knows languages by codes of two or "
                 "three letters, with a region or script or without: en, pt-BR, zh_Hant."
@@ -560,7 +429,7 @@ def _hub_datasets(facts: Metrics) -> list[str]:
 
 
 def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
-    recipe, data = facts["recipe"], facts.get("data", {})
+    recipe, data = facts["recipe"], facts["data"]
     files = "cldr" if recipe.get("generated") else "parallel-text"
     dataset = _dataset_on_hub(recipe) or files
     source = facts["published"]["data_source"]
@@ -621,9 +490,9 @@ def _headline(scores: dict[str, TestScores]) -> dict[str, str]:
 
 
 def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
-    recipe, data, published = facts["recipe"], facts.get("data", {}), facts["published"]
+    recipe, data, published = facts["recipe"], facts["data"], facts["published"]
     if recipe.get("generated"):
-        babel = facts.get("versions", {}).get("babel")
+        babel = facts["versions"].get("babel")
         yield "Generated from", f"CLDR, as in Babel {_plain(babel)}" if babel else "CLDR"
     if published["data_source"]:
         yield "Source", _plain(published["data_source"])
@@ -647,7 +516,7 @@ def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
         yield "Held out of them", told
     counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
     for name, count in counts:
-        shared = data.get("shared_with_training", {}).get(name)
+        shared = data.get(_SHARED, {}).get(name)
         told = f"{_number(count)}, of which {_number(shared)} are training pairs too"
         yield f"Pairs for {_plain(name.replace('_', ' '))}", told if shared else _number(count)
     yield "Licence", _plain(published["data_license"])

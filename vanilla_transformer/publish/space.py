@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import RequestError
-from ..storage.metrics import Metrics, read_metrics
+from ..storage.metrics import read_metrics
 from ..storage.reading import own_file
 from ..storage.run_files import METRICS
 from ..storage.shipped import shipped_folder
@@ -135,10 +135,9 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
 def _examples(run: Path) -> list[str]:
     """Return source sentences from the run's samples of all test sets."""
     path = run / METRICS
-    metrics: Metrics = read_metrics(own_file(path)) if path.is_file() else {}
-    if "recipe" not in metrics:  # not a run: the page has no examples
+    if not path.is_file():  # not a run: the page has no examples
         return []
-    found = samples_of_run(metrics, run).values()
+    found = samples_of_run(read_metrics(own_file(path))).values()
     sources = [sample["source"] for of_one_set in found for sample in of_one_set]
     sources = [source for source in sources if source.strip()]
     return sources[:: max(1, len(sources) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]

@@ -1,11 +1,27 @@
 """Types of `metrics.json`, the source of cards, comparisons and reports.
 
-Any key may be missing: earlier versions wrote fewer, and a trainer without a recipe writes fewer.
+`check_metrics` compares a file with them. A key that may be missing is NotRequired, or belongs to a
+class with `total=False`.
 """
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
+from ..errors import RequestError
 from .reading import read_json
 
 
@@ -64,14 +80,67 @@ class Sample(TypedDict):
     translation: NotRequired[str]  # added to a card's samples when the model is tried out
 
 
-class Chosen(TypedDict, total=False):
+class Chosen(TypedDict):
     """What validation pairs chose at the end of a run: checkpoints and length penalty."""
 
     pairs: int
     averaged: int  # checkpoints
-    greedy_bleu: dict[str, float]  # by number of checkpoints
-    length_penalty: float
-    beam_bleu: dict[str, float]  # by length penalty
+    greedy_bleu: NotRequired[dict[str, float]]  # by number of checkpoints
+    length_penalty: NotRequired[float]
+    beam_bleu: NotRequired[dict[str, float]]  # by length penalty
+
+
+class Hardware(TypedDict):
+    """The machine that trained, as far as a card shows it."""
+
+    cpu: str
+    cores: int
+    threads: NotRequired[int]
+    gpu: NotRequired[str]
+
+
+class DataFile(TypedDict):
+    """A file of training or test pairs, or of a model."""
+
+    name: str
+    sha256: str
+
+
+class InitialModel(TypedDict):
+    """The model that `init_from` names."""
+
+    revision: NotRequired[str]
+    files: list[DataFile]
+
+
+class Data(TypedDict, total=False):
+    """The pairs of a run, as far as a card shows them."""
+
+    train_pairs: int
+    train_pairs_kept: int
+    train_malformed: int
+    train_too_long: int
+    revision: str  # of the data set on the Hub
+    files: dict[str, list[DataFile]]  # by split
+    shared_with_training: dict[str, int]  # by test set
+    init_from: InitialModel | None
+
+
+class RecipeValues(TypedDict, total=False):
+    """The values of a recipe that a card shows, apart from differences from the paper."""
+
+    source_language: str | None
+    target_language: str | None
+    preset: str | None
+    dataset: str | None
+    train_file: str | None
+    validation_file: str | None
+    test_file: str | None
+    data_license: str | None
+    data_source: str | None
+    init_from: str | None
+    save_every_steps: int | None
+    max_source_length: int | None
 
 
 class Published(TypedDict, total=False):
@@ -82,39 +151,44 @@ class Published(TypedDict, total=False):
     run: str  # run directory that it comes from, if it was not pushed
     form: str
     license: str
-    data_license: str
+    data_license: str | None
     data_source: str | None
     samples: list[Sample]
     scores_of_run: bool  # false for another mean of its checkpoints
     curves: bool
 
 
-class Metrics(TypedDict, total=False):
-    """The whole file; the functions that write `recipe`, `data` and `hardware` describe them."""
+class TrainingFacts(TypedDict):
+    """Sizes, time, speed, machine and software of a training."""
 
-    scores: dict[str, TestScores]  # by test set, including "validation"
-    samples: dict[str, list[Sample]]
-    recipe: dict[str, Any]  # values of `Recipe`
-    data: dict[str, Any]
-    updates: int
-    epochs: float
     parameters: int
     target_tokens: int
     target_tokens_per_second: float
     training_minutes: float
-    of_which_evaluation_minutes: float
+    of_which_evaluation_minutes: NotRequired[float]
     precision: str
-    matmul_precision: str
+    matmul_precision: NotRequired[str]
     seed: int
     vocabulary: int
     devices: int
-    averaged_checkpoints: list[str]
+    hardware: Annotated[dict[str, Any], Hardware]
+    versions: dict[str, str]
+    git_commit: str | None
+
+
+class Metrics(TrainingFacts, total=False):
+    """The whole file."""
+
+    scores: Required[dict[str, TestScores]]  # by test set, including "validation"
+    samples: dict[str, list[Sample]]
+    recipe: Required[Annotated[dict[str, Any], RecipeValues]]
+    data: Required[Annotated[dict[str, Any], Data]]
+    updates: Required[int]
+    epochs: Required[float]
+    averaged_checkpoints: Required[list[str]]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
     arguments: dict[str, Any]  # training arguments that no recipe has
-    hardware: dict[str, Any]
-    versions: dict[str, str]
-    git_commit: str | None
     hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, dict[str, Any]]
     published: Published
@@ -123,3 +197,50 @@ class Metrics(TypedDict, total=False):
 def read_metrics(path: Path) -> Metrics:
     """Read `metrics.json` without checking its content."""
     return cast(Metrics, read_json(path))
+
+
+def check_metrics(metrics: object, path: Path) -> Metrics:
+    """Return the content of a `metrics.json`; refuse what no run writes, and what no card can show.
+
+    Raises:
+        ValueError: a value is missing, of another type, NaN, or half of a surrogate pair.
+    """
+    if places := [*_mistakes(metrics, Metrics, "")]:
+        raise RequestError(
+            f"{', '.join(places)} in {path} is missing or not what a run writes; measure the model "
+            "again."
+        )
+    try:
+        json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise RequestError(
+            f"{path} holds a value that no card can show ({error}); measure the model again."
+        ) from None
+    return cast(Metrics, metrics)
+
+
+def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
+    """Yield the places in a value from a JSON file that are not of a type."""
+    while get_origin(kind) in (Annotated, Required, NotRequired):
+        kind = get_args(kind)[-1]
+    container, inner = get_origin(kind), get_args(kind)
+    if container is UnionType:
+        if all(any(_mistakes(value, one, place)) for one in inner):
+            yield place
+    elif is_typeddict(kind) and isinstance(value, dict):
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if name in value or name in kind.__required_keys__:
+                yield from _mistakes(value.get(name), hint, f"{place}.{name}".strip("."))
+    elif container is dict and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _mistakes(item, inner[1], f"{place}.{name}")
+    elif container is list and isinstance(value, list):
+        for item in value:
+            yield from _mistakes(item, inner[0], f"{place}[]")
+    elif kind is not Any and (
+        container is not None  # and the value is no such container
+        or is_typeddict(kind)
+        or isinstance(value, bool) != (kind is bool)
+        or not isinstance(value, (int, float) if kind is float else kind)
+    ):
+        yield place

@@ -11,7 +11,7 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.recipe import Recipe, differing_sides
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
-from ..storage.metrics import Metrics, Sample, TestTexts
+from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
 from ..visualization import save_figure
 from .checkpoints import Progress
@@ -48,7 +48,7 @@ def training_facts(
     tokenizer: "PreTrainedTokenizerBase",
     args: "VanillaTransformerTrainingArguments",
     progress: Progress,
-) -> Metrics:
+) -> TrainingFacts:
     """Return sizes, time, speed, machine and software of a training.
 
     The machine is the one that trained, which need not be the one that finishes the run.
