@@ -325,7 +325,7 @@ def test_failed_push_leaves_the_old_revision_intact(hub, folder, fault):
     (folder / "model.safetensors").write_bytes(b"new weights")
     (folder / "sub" / "a.txt").write_text("new")
     hub.fault = fault
-    with pytest.raises(ValueError, match="the repository is unchanged") as refusal:
+    with pytest.raises(ValueError, match="failed, and the repository is unchanged") as refusal:
         push_folder(folder, REPO, token=TOKEN, message="two")
     assert TOKEN not in str(refusal.value)
     assert hub.files(REPO) == before
@@ -372,7 +372,7 @@ def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
         return create_commit(*args, **kwargs)
 
     monkeypatch.setattr(HfApi, "create_commit", overtaken)
-    with pytest.raises(ValueError, match="the Hub refuses the push"):
+    with pytest.raises(ValueError, match="the push to user/de-en failed"):
         push_folder(folder, REPO, token=TOKEN, message="two")
     assert repository.titles[-1] == "theirs"
     assert hub.files(REPO)["theirs.txt"] == b"theirs"
@@ -395,7 +395,7 @@ def test_space_is_pushed_like_a_model(hub, folder):
 
 def test_invalid_card_metadata_stops_the_push_before_any_upload(hub, folder):
     (folder / "README.md").write_text("---\nlicense: no-such-licence\n---\n# A\n")
-    with pytest.raises(ValueError, match=r'refuses the push .*"license" must be one of'):
+    with pytest.raises(ValueError, match=r'failed, .*"license" must be one of'):
         push_folder(folder, REPO, token=TOKEN, message="one")
     assert hub.storage == {}
     assert set(hub.files(REPO)) == {".gitattributes"}
@@ -432,10 +432,10 @@ def test_private_repository_stays_private(hub, folder):
 
 def test_unreachable_hub_is_a_clear_error(hub, folder, monkeypatch):
     hub.close()
-    with pytest.raises(ValueError, match="the push to user/de-en broke off"):
+    with pytest.raises(ValueError, match="the push to user/de-en failed"):
         push_folder(folder, REPO, token=TOKEN, message="one")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match=r"nothing was pushed to user/de-en: .*offline mode"):
+    with pytest.raises(ValueError, match=r"the push to user/de-en failed, .*offline mode"):
         push_folder(folder, REPO, token=TOKEN, message="one")
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors, get_token
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from ..errors import RequestError
 
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
@@ -102,12 +102,8 @@ def push_folder(
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError unless the name is `user/name` and the Hub allows it."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise RequestError(f"got {repo_id!r} as name on the Hub: {error}") from error
-    if repo_id.count("/") != 1:
+    """Raise ValueError unless the name is `user/name`."""
+    if not _NAME.fullmatch(repo_id):
         raise RequestError(f"got {repo_id!r} as name on the Hub; give user/name.")
 
 
@@ -131,31 +127,16 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     """Turn errors of the Hub and of the connection into one line without the token."""
     try:
         yield
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        said = _message((error.server_message or "").strip() or error)
-        if status in (401, 403) or isinstance(error, errors.RepositoryNotFoundError):
+    # The library raises ValueError for a card's metadata, RuntimeError for an interrupted upload.
+    except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
+        status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
+        if status in (401, 403, 404):
             raise RequestError(
                 f"the Hub refuses access to {repo_id} (HTTP {status}); log in with `hf auth "
                 "login`, or give a token that may write there with HF_TOKEN or --token."
             ) from error
+        # No token that a library put into its message.
+        said = _TOKEN.sub("***", " ".join(str(error).split()))
         raise RequestError(
-            f"the Hub refuses the push to {repo_id} (HTTP {status}: {said}); the repository is "
-            "unchanged."
+            f"the push to {repo_id} failed, and the repository is unchanged: {said}"
         ) from error
-    except (errors.OfflineModeIsEnabled, errors.LocalTokenNotFoundError) as error:
-        raise RequestError(f"nothing was pushed to {repo_id}: {_message(error)}") from error
-    except ValueError as error:  # from the library, such as for metadata of the card
-        raise RequestError(f"the Hub refuses the push to {repo_id}: {_message(error)}") from error
-    except (errors.HTTPError, ConnectionError, RuntimeError) as error:
-        # The library raises RuntimeError for an interrupted upload.
-        reason = error.__cause__ or error
-        raise RequestError(
-            f"the push to {repo_id} broke off ({type(reason).__name__}: {_message(reason)}); the "
-            "repository is unchanged. Push again."
-        ) from error
-
-
-def _message(error: BaseException | str) -> str:
-    """Return the message of an error on one line, without any token that a library put into it."""
-    return _TOKEN.sub("***", " ".join(str(error).split()))

@@ -29,7 +29,7 @@ from ..fast import plain_decoding
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json, sha256
-from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES, RECIPE
+from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES
 from ..storage.saved_model import (
     CHOOSE_CODE,
     WEIGHTS,
@@ -60,15 +60,7 @@ _SETTINGS = (
     "vocab.json",
     "merges.txt",
 )
-_REQUIRED = {
-    "config.json": "give a directory that from_pretrained loads",
-    **dict.fromkeys(
-        ("tokenizer.json", "tokenizer_config.json"),
-        "save the tokenizer beside the model with tokenizer.save_pretrained",
-    ),
-    "generation_config.json": "without one, translations end after 20 tokens; save it with "
-    "model.generation_config.save_pretrained",
-}
+_REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES, HISTORY),
@@ -136,7 +128,11 @@ def publish(
     trained_metrics(source, metrics_run)  # without them, no other advice helps
     check_model_files(source)
     _check_scored_model(source)
-    _check_card_dir(card_dir, source, metrics_run)
+    if card_dir is not None and (Path(card_dir) / "config.json").is_file():
+        raise RequestError(
+            f"got {card_dir} for the card, but a model is there, whose metrics.json it would "
+            "overwrite; give another directory."
+        )
     if output is not None:
         check_new_folder(Path(output))
     form = _form(source, with_code=with_code)
@@ -184,9 +180,12 @@ def check_model_files(directory: Path) -> None:
     Weights must be finite and in safetensors files, and no file may be a link out of the
     directory.
     """
-    for name, advice in _REQUIRED.items():
+    for name in _REQUIRED:
         if not (directory / name).is_file():
-            raise RequestError(f"{directory} holds no {name}; {advice}.")
+            raise RequestError(
+                f"{directory} holds no {name}; save the model and its tokenizer there with "
+                "save_pretrained."
+            )
     if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
         raise RequestError(
             f"{directory} has a vocabulary for each language; publish supports only a shared one."
@@ -204,12 +203,11 @@ def _check_scored_model(directory: Path) -> None:
     """
     path = directory / METRICS
     recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
-    if not isinstance(recorded, dict):  # scores of `evaluate`
+    if recorded is None:  # scores of `evaluate`
         return
     known = [directory / name for name in recorded if (directory / name).is_file()]
     for part in dict.fromkeys((*weight_files(directory), *known)):
-        facts = recorded.get(part.name)
-        if not isinstance(facts, dict) or facts.get("sha256") != sha256(part):
+        if recorded.get(part.name, {}).get("sha256") != sha256(part):
             raise RequestError(
                 f"{part} changed after {path} was written, whose scores a card would show; move "
                 "the model to a folder of its own, score it there (vanilla-transformer evaluate "
@@ -224,19 +222,6 @@ def _model_files(directory: Path) -> list[Path]:
     index = [directory / WEIGHTS_INDEX] if weights != [directory / WEIGHTS] else []
     settings = [directory / name for name in _SETTINGS if (directory / name).is_file()]
     return [own_file(path) for path in (*settings, *index, *weights)]
-
-
-def _check_card_dir(
-    card_dir: str | os.PathLike[str] | None, source: Path, run: Path | None
-) -> None:
-    if card_dir is None:
-        return
-    taken = {path.resolve() for path in (source, run) if path is not None}
-    if Path(card_dir).resolve() in taken or (Path(card_dir) / RECIPE).is_file():
-        raise RequestError(
-            f"got {card_dir} for the card, whose metrics.json would overwrite a run's; give "
-            "another directory."
-        )
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
