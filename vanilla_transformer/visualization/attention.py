@@ -105,12 +105,6 @@ def _checked_number(name: str, index: int, count: int) -> int:
     return index % count
 
 
-def _checked_index(name: str, index: int, count: int) -> int:
-    if not -count <= index < count:
-        raise RequestError(f"got {name}={index}; there are 0 to {count - 1}, and -1 is the last.")
-    return index % count
-
-
 def _without_padding(labels: torch.Tensor, model: PreTrainedModel) -> torch.Tensor:
     """Cut a translation, (1, T), after its end: others of the search may be longer."""
     end = model.generation_config.eos_token_id
@@ -302,7 +296,7 @@ def plot_attention_lines(
     weights, names = attention.select(kind, layer=layer, heads=heads)
     queries, keys = ([label(word) for word in words] for words in attention.words(kind))
     chosen = range(len(queries)) if words is None else words
-    chosen = sorted({_checked_index("word", word, len(queries)) for word in chosen})
+    chosen = sorted({range(len(queries))[word] for word in chosen})  # -1 is the last
     height = 0.21 * max(len(queries), len(keys))
     left, right = (0.085 * max(map(label_width, words)) for words in (queries, keys))
     figure = new_figure(2.8 + left + right, 1.0 + height + 0.2 * -(-len(names) // 4))
@@ -378,7 +372,7 @@ def plot_positional_encoding(
         dimensions = [
             int(pair) * layout[0] + cosine * layout[1] for pair in pairs for cosine in (0, 1)
         ]
-    dimensions = [_checked_index("dimension", dimension, d_model) for dimension in dimensions]
+    dimensions = [range(d_model)[dimension] for dimension in dimensions]
     figure = new_figure(10, 4)
     heat, curves = figure.subplots(1, 2, width_ratios=(1, 1.2))
     image = heat.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
