@@ -22,7 +22,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
-from vanilla_transformer.storage.markdown import markdown_table
+from vanilla_transformer.train.markdown import markdown_table
 from vanilla_transformer.visualization.figure import new_figure
 
 ROOT = Path(__file__).parents[1]

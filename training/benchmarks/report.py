@@ -19,8 +19,8 @@ from vanilla_transformer.storage.environment import (
     provenance,
     resolve_precision,
 )
-from vanilla_transformer.storage.markdown import markdown_table
 from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.train.markdown import markdown_table
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]

@@ -19,11 +19,11 @@ from ..evaluation.significance import SystemScores
 from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..storage.environment import hardware
-from ..storage.markdown import markdown_table
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
 from .evaluating import overridden, recipe_and_test_sets, search_of
+from .markdown import markdown_table
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
