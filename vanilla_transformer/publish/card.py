@@ -201,8 +201,8 @@ def _code(text: str, *, in_table: bool = False) -> str:
 
 def _as_shipped(facts: Metrics) -> dict[str, Any]:
     """Return the recipe with the length penalty that was chosen on validation pairs, if any."""
-    recipe, chosen = facts["recipe"], facts.get(CHOSEN) or {}
-    if "length_penalty" not in chosen:
+    recipe, chosen = facts["recipe"], facts.get(CHOSEN)
+    if chosen is None or "length_penalty" not in chosen:
         return recipe
     return recipe | {"length_penalty": chosen["length_penalty"]}
 

@@ -151,7 +151,7 @@ class Published(TypedDict, total=False):
     run: str  # run directory that it comes from, if it was not pushed
     form: str
     license: str
-    data_license: str | None
+    data_license: str
     data_source: str | None
     samples: list[Sample]
     scores_of_run: bool  # false for another mean of its checkpoints
