@@ -358,7 +358,7 @@ def test_missing_and_surplus_tensors_are_counted(tmp_path):
     [
         ('{"model_type": "bart"}', "model_type 'bart'; allowed here is 'marian'"),
         ("{}", "model_type None"),
-        ("[]", "holds a list; expected an object"),
+        ("[]", "holds a list instead of a dict"),
         ('{"model_type": "marian", "d_model": "24"}', "'d_model' expected int"),
         ('{"model_type": "mar', "is not JSON"),
     ],

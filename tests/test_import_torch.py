@@ -332,15 +332,13 @@ def test_tensors_and_options_that_do_not_fit_are_refused_by_name(tmp_path, chang
 
 def test_pickled_modules_are_refused(tmp_path):
     torch.save(make_model(), tmp_path / "model.pt")
-    with pytest.raises(
-        ValueError, match=r"Seq2Seq, which could run code.*save only the state_dict"
-    ):
+    with pytest.raises(ValueError, match=r"nothing in it was run .*save only the state_dict"):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 
-def test_torchscript_programs_are_refused_with_the_remedy(tmp_path):
+def test_torchscript_programs_are_refused(tmp_path):
     torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
-    with pytest.raises(ValueError, match=r"TorchScript program.*torch\.jit\.load\(PATH\)"):
+    with pytest.raises(ValueError, match=r"nothing in it was run .*TorchScript"):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 

@@ -26,10 +26,12 @@ def test_invalid_json_is_rejected(tmp_path, content):
 
 @pytest.mark.parametrize(
     ("content", "got"),
-    [("[]", "a list"), ("null", "null"), ("1.5", "a number"), ('"a"', "text"), ("true", "true")],
+    [("[]", "list"), ("null", "NoneType"), ("1.5", "float"), ('"a"', "str"), ("true", "bool")],
 )
 def test_json_that_is_not_an_object_is_rejected(tmp_path, content, got):
-    assert f"holds {got}" in refusal(read_json, tmp_path / "a.json", content, remedy="look")
+    assert f"holds a {got} instead of a dict" in refusal(
+        read_json, tmp_path / "a.json", content, remedy="look"
+    )
 
 
 @pytest.mark.parametrize("value", ["null", "[]", "1", "true", '"a"'])
@@ -41,7 +43,7 @@ def test_values_of_the_wrong_type_are_rejected(tmp_path, value):
 def test_true_is_not_accepted_as_a_number(tmp_path):
     path = tmp_path / "a.json"
     refusal(read_json, path, '{"a": true}', keys={"a": (int, float)})
-    assert "has no 'b'" in refusal(read_json, path, '{"a": 1}', keys={"a": int, "b": int})
+    assert "'b' in" in refusal(read_json, path, '{"a": 1}', keys={"a": int, "b": int})
     assert read_json(path, keys={"a": int}) == {"a": 1}
 
 
@@ -59,7 +61,6 @@ def test_true_is_not_accepted_as_a_number(tmp_path):
         "a: " + "9" * 10_000,
         "a: !!python/name:os.system ''",
         "!!python/object/apply:os.system [x]",
-        "a: !!timestamp 2001-01-01",
         "? [1]\n: 2",
         b"\xff\xfe\xfa",
         "\x00",

@@ -8,12 +8,13 @@ old file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be 
 import errno
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from ..errors import RequestError
 
@@ -28,53 +29,39 @@ _REMEDIES = {
     errno.EROFS: "make that file system writable",
     errno.EIO: "check that disk for errors",
 }
-# Rust libraries give the error number only in their message, and torch gives none.
-_RUST = re.compile(r"\(os error (\d+)\)")
-_TORCH = re.compile(
-    "PytorchStreamWriter|unexpected pos|iostream error|Parent directory .* not exist"
-)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, *, only_saves: bool = False) -> Iterator[None]:
     """Turn a failed write to the disk into a one-line error; other errors pass unchanged.
 
     Args:
         path: file that the block writes, or folder if it writes several.
+        only_saves: whether the block does nothing else, so that a RuntimeError is a failed write of
+            torch, which does not say why.
 
     Raises:
         ValueError: the disk is full, read-only or broken, or it limits the size of files.
     """
     try:
         yield
-    except Exception as error:  # tokenizers raise nothing more specific
-        refusal = _refusal_of_disk(error, path)
-        if refusal is None:
-            raise
-        why, remedy = refusal
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        # safetensors and tokenizers, which raises nothing more specific, give no number either.
+        by_library = isinstance(error, SafetensorError) or type(error) is Exception
+        if not by_library and not (only_saves and isinstance(error, RuntimeError)):
+            named = Path(getattr(error, "filename", None) or path)
+            inside = named.resolve().is_relative_to(path.resolve().parent)  # else a read failed
+            if number not in _REMEDIES or not inside:
+                raise
+        remedy = _REMEDIES.get(number or 0, "make room there, or see `ulimit -f`,")
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         existing = next(folder for folder in path.absolute().parents if folder.exists())
         free = shutil.disk_usage(existing).free / 2**20
         raise RequestError(
-            f"{path} could not be written: {why} ({free:,.0f} MiB are free there); {remedy} and "
+            f"{path} could not be written: {reason} ({free:,.0f} MiB are free there); {remedy} and "
             "run the same command again."
         ) from error
-
-
-def _refusal_of_disk(error: Exception, path: Path) -> tuple[str, str] | None:
-    """Return why the disk refused a write, and a remedy; None for any other error."""
-    if isinstance(error, OSError):
-        if error.errno not in _REMEDIES:
-            return None
-        named = error.filename if isinstance(error.filename, str) else str(path)
-        if not Path(named).resolve().is_relative_to(path.resolve().parent):  # a read failed
-            return None
-        return os.strerror(error.errno), _REMEDIES[error.errno]
-    if number := _RUST.search(str(error)):
-        why = int(number[1])
-        return os.strerror(why), _REMEDIES.get(why, "solve that")
-    if isinstance(error, RuntimeError) and _TORCH.search(str(error)):
-        return "torch could not write all of it", f"{_REMEDIES[errno.ENOSPC]}, or see `ulimit -f`,"
-    return None
 
 
 def sync(*paths: Path) -> None:

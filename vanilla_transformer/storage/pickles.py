@@ -1,7 +1,6 @@
 """Load files of `torch.save` without running any code in them."""
 
 import pickle
-import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from ..errors import RequestError
 
+_REASON = 200  # characters of a message of torch that an error repeats
 _SCALAR: Any = np.float64().__reduce__()[0]
 # Checkpoints of trainers hold scores and counts as NumPy numbers.
 NUMPY_NUMBERS = (
@@ -40,27 +40,15 @@ def read_pickle(
         with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # files that torch warns about are refused below
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        if named:
-            raise RequestError(
-                f"{path} asks for {named[1]}, which could run code; it was not opened. Only "
-                f"tensors and plain values are allowed: {remedy or 'save only the state_dict'}."
-            ) from None
-        raise _damaged(path, remedy) from error
-    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError) as error:
+    except (
+        *(pickle.UnpicklingError, RuntimeError, EOFError, OSError),
+        *(ValueError, LookupError, TypeError),
+    ) as error:
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
-        if "TorchScript" in str(error):
-            raise RequestError(
-                f"{path} is a TorchScript program, which could run code; it was not opened. Save "
-                "its tensors where it is trusted: torch.save(torch.jit.load(PATH).state_dict(), "
-                "OTHER)."
-            ) from None
-        raise _damaged(path, remedy) from error
-
-
-def _damaged(path: Path, remedy: str | None) -> RequestError:
-    return RequestError(
-        f"{path} is not a complete torch.save file; {remedy or 'copy or download it again'}."
-    )
+        # Of torch's advice, only what it found: the rest says how to run the code.
+        reason = " ".join(str(error).rpartition("WeightsUnpickler error: ")[2].split())[:_REASON]
+        raise RequestError(
+            f"{path} is no torch.save file of tensors and plain values, and nothing in it was run "
+            f"({reason}); {remedy or 'save only the state_dict, or copy it again'}."
+        ) from error

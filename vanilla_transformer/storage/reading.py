@@ -8,12 +8,13 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 
 # Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML.
 JSON_BYTES = 512 * 2**20
@@ -22,7 +23,6 @@ IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 _REASON = 200  # characters of a library's message that an error repeats
 _COPY = "copy or download it again"
-_MERGED = "tag:yaml.org,2002:merge"
 # Integers and floats without quotes in YAML.
 _NUMBERS = (
     r"[-+]?(0|[1-9][0-9_]*)$",
@@ -57,22 +57,22 @@ def read_json(
     """
     text = _text(path, "JSON", JSON_BYTES, remedy)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON ({_reason(error)}); {remedy}.") from None
-    if not isinstance(found, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise RequestError(f"{path} holds {_named(found)}; expected {expected}; {remedy}.")
+    if not isinstance(content, kind):
+        raise RequestError(
+            f"{path} holds a {type(content).__name__} instead of a {kind.__name__}; {remedy}."
+        )
     for key, types in (keys or {}).items():
-        if key not in found:
-            raise RequestError(f"{path} has no {key!r}; {remedy}.")
-        if not _is_of(found[key], types):
-            raise RequestError(f"{key!r} in {path} is {_named(found[key])}; {remedy}.")
-    return found
+        value = content.get(key)
+        if isinstance(value, bool) or not isinstance(value, types):  # True is an int in Python
+            raise RequestError(f"{key!r} in {path} is {quoted(value)}; {remedy}.")
+    return content
 
 
 def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
-    """Read the `key: value` lines of a YAML file; values have JSON's types, dates stay text.
+    """Read the `key: value` lines of a YAML file; dates stay text.
 
     Args:
         path: existing file of at most 1 MiB.
@@ -86,14 +86,14 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
 
     text = _text(path, "YAML", YAML_BYTES, remedy)
     try:
-        found = yaml.load(text, Loader=_yaml_loader())
+        content = yaml.load(text, Loader=_yaml_loader())
     # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise RequestError(f"{path} is not YAML ({_reason(error)}); {remedy}.") from None
-    found = {} if found is None else found
-    if not isinstance(found, dict):
-        raise RequestError(f"{path} must hold `key: value` lines; it holds {_named(found)}.")
-    return found
+    if not isinstance(content, dict | None):
+        kind = type(content).__name__
+        raise RequestError(f"{path} must hold `key: value` lines; it holds a {kind}.")
+    return content or {}
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
@@ -182,30 +182,23 @@ def _text(path: Path, language: str, most: int, remedy: str) -> str:
 
 
 def _yaml_loader() -> type:
-    """Return a safe loader that reads only JSON's types and refuses duplicate keys."""
+    """Return a safe loader that reads numbers and dates as they look and refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {
+            first: [row for row in rows if not row[0].endswith((":int", ":float", ":timestamp"))]
+            for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-            seen = set()
-            for key, _ in node.value:
-                name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
-                if key.tag != _MERGED and name in seen:
+            names = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            for name, count in names.most_common(1):
+                if count > 1:
                     problem = f"the key {name!r} comes twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(name)
+                    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return super().construct_mapping(node, deep)
 
-    kept = ("null", "bool", "int", "float", "str", "seq", "map")
-    tags = [f"tag:yaml.org,2002:{name}" for name in kept]
-    constructors = yaml.SafeLoader.yaml_constructors
-    Loader.yaml_constructors = {tag: constructors[tag] for tag in [*tags, None]}  # None: the rest
-    numbers = [f"tag:yaml.org,2002:{name}" for name in ("int", "float")]
-    known = [tag for tag in [*tags, _MERGED] if tag not in numbers]
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
     _add_numbers(Loader)
     return Loader
 
@@ -217,28 +210,7 @@ def _add_numbers(resolver: type[Any]) -> None:
         resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
-def _is_of(value: object, types: type | tuple[type, ...]) -> bool:
-    """Return whether a value is of a type; true and false are not numbers."""
-    if isinstance(value, bool):
-        return bool in (types if isinstance(types, tuple) else (types,))
-    return isinstance(value, types)
-
-
-def _named(value: object) -> str:
-    """Return the name of a value's JSON type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    names: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
-    return names.get(type(value), "a number")
-
-
 def _reason(error: Exception) -> str:
     """Return a library's message about a file, shortened to one line."""
-    reason, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if reason is None or mark is None:
-        reason = " ".join(str(error).split()) or type(error).__name__
-    else:  # YAML's message takes four lines
-        reason = f"line {mark.line + 1}: {reason}"
+    reason = " ".join(str(error).split()) or type(error).__name__
     return reason if len(reason) <= _REASON else f"{reason[:_REASON]} ..."

@@ -260,7 +260,7 @@ def checkpoint_written(checkpoint: Path) -> Iterator[None]:
         ValueError: if writing failed, or the run directory is gone.
     """
     try:
-        with writing(checkpoint):
+        with writing(checkpoint, only_saves=True):
             yield
     except RequestError as error:
         earlier = [path for path in checkpoints(checkpoint.parent).values() if path != checkpoint]
