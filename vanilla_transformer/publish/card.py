@@ -293,7 +293,7 @@ def _of_another_model(metrics: Metrics, scores: dict[str, Any]) -> dict[str, Any
         **{name: value for name, value in metrics.items() if name != CHOSEN},
         "scores": scores.get("scores", scores),
         "data": data,
-        "recipe": {**metrics["recipe"], "checkpoints_to_average": None},
+        "recipe": dict(metrics["recipe"], checkpoints_to_average=None),
         "averaged_checkpoints": [],
     }
 
