@@ -29,7 +29,7 @@ from transformers import (
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.storage.environment import resolve_precision
-from vanilla_transformer.train import outlook
+from vanilla_transformer.train import eta
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import (
     Progress,
@@ -640,7 +640,7 @@ def at_one_update_a_second(trainer, monkeypatch):
     """Make the training's clock advance one second per update."""
     clock = property(lambda progress: float(trainer.state.global_step))
     monkeypatch.setattr(Progress, "seconds", clock)
-    monkeypatch.setattr(outlook, "KNOWN_AFTER", 3)
+    monkeypatch.setattr(eta, "KNOWN_AFTER", 3)
     return trainer
 
 
@@ -656,7 +656,7 @@ def test_log_describes_the_training_and_predicts_its_end(
     limits, end, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", logger="vanilla_transformer")
-    monkeypatch.setattr(outlook.time, "localtime", lambda seconds: time.gmtime(0))
+    monkeypatch.setattr(eta.time, "localtime", lambda seconds: time.gmtime(0))
     trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
     at_one_update_a_second(trainer, monkeypatch).train()
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -764,7 +764,7 @@ def test_non_finite_loss_ends_the_run(tmp_path):
         trainer.train()
     # Nothing of the training goes on: its clock, its bar, and log lines above it.
     assert not trainer.progress.is_running
-    assert trainer.outlook._bar is None
+    assert trainer.eta._bar is None
     assert logging.getLogger("vanilla_transformer").handlers == handlers
 
 

@@ -64,8 +64,8 @@ from .checkpoints import (
     stopped_early,
 )
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
+from .eta import Eta, describe_end, log_is_seen
 from .optimization import factor_of_peak, noam_schedule, paper_adam
-from .outlook import Outlook, describe_end, log_is_seen
 from .report import (
     arguments_beyond_paper,
     choose_samples,
@@ -200,9 +200,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._check_ends()
         self.progress = Progress()
         self._signals = _Signals()
-        self.outlook = Outlook(self)
+        self.eta = Eta(self)
         self.add_callback(_RunControl(self))
-        self.add_callback(self.outlook)
+        self.add_callback(self.eta)
 
     def _print_once(self) -> None:
         """Let transformers print the figures and its bar only if nobody sees our log lines."""
@@ -398,7 +398,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 output = super().train(start, trial, ignore_keys_for_eval)
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-                self.outlook.close()
+                self.eta.close()
         if self._signals.received:
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
@@ -616,7 +616,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _log_line(self, logs: dict[str, float]) -> None:
         step = self.state.global_step
         if "loss" in logs:
-            limit, end = self.args.max_minutes, self.outlook.end(self.state)
+            limit, end = self.args.max_minutes, self.eta.end(self.state)
             logger.info(
                 "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
                 "%.1f minutes so far%s%s",

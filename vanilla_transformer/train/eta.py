@@ -33,7 +33,7 @@ def log_is_seen() -> bool:
 
 
 class _Trainer(Protocol):
-    """The parts of our trainer that `Outlook` uses."""
+    """The parts of our trainer that `Eta` uses."""
 
     args: VanillaTransformerTrainingArguments
     model: VanillaTransformerForConditionalGeneration
@@ -49,7 +49,7 @@ class _Trainer(Protocol):
     def warn_of_warmup(self, updates: int) -> None: ...
 
 
-class Outlook(TrainerCallback):
+class Eta(TrainerCallback):
     """Log size and expected end of a training: its updates or minutes, whichever come first.
 
     Args:
