@@ -240,10 +240,8 @@ def ids(rng: random.Random, folder: Path, number: int) -> str:
             found = answer(handed, mask)
             canonical = None if mask is None else (torch.as_tensor(mask) != 0).long()
             expected = answer(given.long(), canonical)
-    except RequestError as error:
-        return REFUSED if len(str(error)) < 500 else f"{what}: {error}"
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-        return f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+        return REFUSED  # mostly by torch
     if not torch.isfinite(found).all():
         return f"{what}: the logits are not finite"
     return RIGHT if torch.equal(found, expected) else f"{what}: other logits"

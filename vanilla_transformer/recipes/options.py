@@ -95,8 +95,11 @@ class Model:
     ffn_dim: int | None = _of_config(
         "inner width of the feed-forward networks", "encoder_ffn_dim", "decoder_ffn_dim"
     )
-    position_encoding: str | None = _of_config(
-        "sinusoidal, learned or tensor2tensor", "position_encoding"
+    position_encoding: str | None = _option(
+        None,
+        "sinusoidal, learned or tensor2tensor",
+        ("sinusoidal", "learned", "tensor2tensor"),
+        config=("position_encoding",),
     )
     norm_first: bool | None = _of_config(
         "norm before the sub-layer instead of after it", "norm_first"
