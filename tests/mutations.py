@@ -732,14 +732,14 @@ MUTATIONS = [
     # Plain `generate` of a barely trained model.
     Mutation(
         "generation_limits.py",
-        "generation_config.max_new_tokens = longest if most is None else min(most, longest)",
+        "generation_config.max_new_tokens = min(most, longest)",
         "pass",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     Mutation(
         "generation_limits.py",
+        'most is not None or kwargs["has_default_max_length"] or is_filled_in',
         'most is not None or kwargs["has_default_max_length"]',
-        "most is not None",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     # The trainer.

@@ -398,16 +398,19 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
     model.generation_config.max_new_tokens = 7
     assert model.generate(ids, **never).size(1) == 1 + 7
     assert model.generation_config.max_new_tokens == 7
-    # The trainer of transformers writes the host's default into the model's config.
-    model.generation_config.max_new_tokens, model.generation_config.max_length = 1024, 20
+    # Seq2SeqTrainer fills the host's defaults into the model's config.
+    model.generation_config.max_new_tokens = None
+    filled_in = GenerationConfig._get_default_generation_params()
+    model.generation_config.update(**filled_in, defaults_only=True)
+    assert model.generation_config.max_length == 20
     assert model.generate(ids, **never).size(1) == 1 + length + 50
     assert model.generate(ids, **never, max_length=9).size(1) == 9
     copied = copy.deepcopy(model.generation_config)
     assert model.generate(ids, **never, generation_config=copied).size(1) == 1 + length + 50
-    model.generation_config.max_new_tokens = None
-    assert model.generate(ids, **never).size(1) == 20
-    model.generation_config.max_length = None
-    assert model.generate(ids, **never).size(1) == 1 + length + 50
+    model.generation_config = GenerationConfig.from_model_config(model.config)
+    for max_length in (20, 90):  # set alone, it counts
+        model.generation_config.max_length = max_length
+        assert model.generate(ids, **never).size(1) == max_length
 
 
 def test_generation_defaults_survive_saving(tmp_path):
@@ -418,7 +421,7 @@ def test_generation_defaults_survive_saving(tmp_path):
     assert loaded.generation_config.num_beams == 3
     assert loaded.generation_config.to_diff_dict() == model.generation_config.to_diff_dict()
     read = GenerationConfig.from_pretrained(tmp_path)
-    assert (read.max_new_tokens, read.suppress_tokens) == (30, [0, 1, 3])
+    assert (read.max_new_tokens, read.suppress_tokens) == (None, [0, 1, 3])
 
 
 # --------------------------------------------------------------------------- training, compilation

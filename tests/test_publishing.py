@@ -143,7 +143,6 @@ def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monk
 def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     run, settings = copied, json.loads((copied / "generation_config.json").read_text())
     settings.pop("_from_model_config", None)
-    assert settings["max_new_tokens"] == 1024
     left = {**settings, "max_length": 20, "_from_model_config": True}
     (copied / "generation_config.json").write_text(json.dumps(left))
     publishing._stage_model(run, tmp_path / "staged", with_code=False)

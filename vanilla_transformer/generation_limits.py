@@ -1,8 +1,9 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """`generate` of transformers: its cache, and the paper's limit on the length (Section 6.1).
 
-Only a limit that the call sets replaces it. The trainer of transformers writes 20, its default,
-into the `max_length` of the model's own generation config; that must not cut translations short.
+Only a limit that is set replaces it. `Seq2SeqTrainer` fills the model's own generation config with
+all defaults of the host, among them a `max_length` of 20; that must not cut translations short. It
+also pads predictions to a `max_new_tokens` of that config, so a new model has none.
 """
 
 from typing import Any
@@ -23,6 +24,8 @@ from .ranges import EXTRA_TOKENS
 # transformers 5.24 renamed the cache; this is its name in outputs.
 CACHE_NAMES = ("cache", "past_key_values")
 CACHE = next(name for name in CACHE_NAMES if name in Seq2SeqLMOutput.__dataclass_fields__)
+
+_HOSTS_LENGTH = 20  # the default of transformers
 
 
 def one_cache(
@@ -74,6 +77,7 @@ class LimitedGenerationMixin(GenerationMixin):
         prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
+        rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate
         check_generation(prepared, kwargs, is_own=generation_config is None)
         return prepared, rest
 
@@ -82,12 +86,17 @@ class LimitedGenerationMixin(GenerationMixin):
     ) -> GenerationConfig:
         """Default to a bound of the longest source + 50 tokens, or the minimum that was given."""
         most = generation_config.max_new_tokens
-        limited = most is not None or kwargs["has_default_max_length"]  # not by a max_length alone
+        own: Any = self.generation_config
+        # A max_length that is set alone counts, unless Seq2SeqTrainer filled in the defaults.
+        is_filled_in = own.max_length == _HOSTS_LENGTH and own.typical_p is not None
+        limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):
             # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
+            if most is None:
+                most = self.config.max_position_embeddings  # type: ignore[attr-defined]  # the model's
             least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)
             longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
-            generation_config.max_new_tokens = longest if most is None else min(most, longest)
+            generation_config.max_new_tokens = min(most, longest)
             kwargs["has_default_max_length"] = True  # no warning about the config's max_length
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
 

@@ -525,9 +525,7 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # Without a limit, `generate` would stop after 20 tokens. A training run saves the beams of
-        # Section 6.1 with its model.
-        self.generation_config.max_new_tokens = config.max_position_embeddings
+        # A training run saves the beams of Section 6.1 with its model.
         self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
     def forward(

@@ -248,8 +248,8 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     write_json(folder / "config.json", config, sort_keys=True)
     generation = read_json(folder / "generation_config.json")
     generation.pop("_from_model_config", None)
-    if generation.get("max_new_tokens"):  # the Trainer adds a max_length of 20
-        generation.pop("max_length", None)
+    if generation.get("max_length") == 20:  # a default that Seq2SeqTrainer fills in
+        generation.pop("max_length")
     write_json(folder / "generation_config.json", generation, sort_keys=True)
     if with_code:
         embed_code(folder)

@@ -40,7 +40,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .source import check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ def export_ctranslate2(
     with folder_written_aside(output) as aside:
         for stored in dict.fromkeys(("float32", quantization)):
             TransformersConverter(str(source)).convert(str(aside), quantization=stored, force=True)
-            model.generation_config.save_pretrained(aside)
+            bounded_generation_config(model).save_pretrained(aside)
             differences[stored] = _verify(model, aside, stored)
         export_tokenizer(source, aside)
     kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}

@@ -8,7 +8,6 @@ at `max_position_embeddings`, it counts padding on the left as positions, its lo
 and its encoder takes `inputs_embeds` that are already scaled.
 """
 
-import copy
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -30,7 +29,7 @@ from ..marian_names import (
     tensor_map,
 )
 from ..verification import check_equal, log_probabilities, probe
-from .source import check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]  # a wrapper's signature
     # Not strict: tied tensors come once; sinusoids and a zero final_logits_bias are left out.
     marian.load_state_dict(to_marian_tensors(model.state_dict(), model.config), strict=False)
-    marian.generation_config = copy.deepcopy(model.generation_config)
+    marian.generation_config = bounded_generation_config(model)
     return marian.eval()
 
 

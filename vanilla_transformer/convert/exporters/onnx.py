@@ -29,7 +29,7 @@ from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGene
 from ...storage.atomic import folder_written_aside
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, source_names, target_names
 from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
-from .source import check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         aside.mkdir()
         write_graphs(model, aside)
         model.config.save_pretrained(aside)
-        model.generation_config.save_pretrained(aside)
+        bounded_generation_config(model).save_pretrained(aside)
         export_tokenizer(source, aside)
         difference = _verify(model, aside)
     logger.info(

@@ -1,10 +1,12 @@
 """What every exporter reads, a saved model of this architecture, and the tokenizer it writes."""
 
+import copy
 import os
 from pathlib import Path
 from typing import cast
 
 import torch
+from transformers import GenerationConfig
 
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -61,6 +63,16 @@ def load_source(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
         )
     return cast("VanillaTransformerForConditionalGeneration", load_saved_model(source, dtype=dtype))
+
+
+def bounded_generation_config(
+    model: VanillaTransformerForConditionalGeneration,
+) -> GenerationConfig:
+    """Return the generation config with a bound on the length, which other models do not have."""
+    config = copy.deepcopy(model.generation_config)
+    if config.max_new_tokens is None and config.max_length in (None, 20):  # 20: by Seq2SeqTrainer
+        config.max_new_tokens = model.config.max_position_embeddings
+    return config
 
 
 def export_tokenizer(source: Path, target: Path) -> None:
