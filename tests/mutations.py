@@ -725,7 +725,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "self._plain_loss(self.get_eval_dataloader(some))",
+        "self._plain_loss(self._batches_by_length(some))",
         "loss",
         "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
@@ -754,6 +754,24 @@ MUTATIONS = [
         "range(0, count, -(-count // _TRAINING_PAIRS))",
         "range(min(count, _TRAINING_PAIRS))",
         "test_trainer.py::test_training_loss_is_estimated_on_pairs_from_the_whole_training_set",
+    ),
+    Mutation(
+        "train/trainer.py",
+        'inputs["decoder_input_ids"] = shifted',
+        "pass",
+        "test_seq2seq_trainer.py::test_label_smoothing_factor_replaces_the_models_loss",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "self.accelerator.dataloader_config.data_seed = self._order_seed",
+        "pass",
+        "test_seq2seq_trainer.py::test_batches_of_a_number_of_pairs_resume_exactly",
+    ),
+    Mutation(
+        "generation_limits.py",
+        'rest.pop("labels", None)',
+        "pass",
+        "test_seq2seq_trainer.py::test_predictions_of_generate_equal_the_stock_ones",
     ),
     Mutation(
         "train/trainer.py",

@@ -4,10 +4,10 @@ import errno
 import json
 import os
 import shutil
+from pickle import UnpicklingError
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from test_atomic import largest_file
 from test_trainer import make_trainer, tiny_model
 
@@ -18,7 +18,6 @@ from vanilla_transformer.train.checkpoints import (
     Progress,
     averaging_set,
     changed_files,
-    check_state,
     checkpoint_written,
     checkpoints,
     digests,
@@ -203,35 +202,23 @@ def test_changed_files_are_named(tmp_path):
     assert changed_files(tmp_path, recorded) == ["a", "b", "c"]
 
 
-PROGRESSES = [
-    *("", "[]", DEEP, "{}", '{"training_seconds": 1.0, "evaluation_seconds": 0.0}'),
-    *({"target_tokens": None}, {"target_tokens": "5"}, {"target_tokens": True}),
-    *({"training_seconds": float("nan")}, {"training_seconds": -1.0}, {"world_size": "1"}),
-    *({"data": 5}, {"precision": None}, {"matmul_precision": []}, {"_started": 1.0}, {"x": 1}),
-    {"hardware": "x"},
-]
-
-
-@pytest.mark.parametrize("content", PROGRESSES)
-def test_checkpoint_without_valid_progress_is_not_whole(tmp_path, content):
-    make(tmp_path, 3, 6)
-    path = tmp_path / "checkpoint-6" / PROGRESS
+@pytest.mark.parametrize(
+    "content", ["", "[]", DEEP, "{}", {"target_tokens": "5"}, {"data": 5}, {"hardware": "x"}]
+)
+def test_invalid_progress_is_refused_by_name(tmp_path, content):
+    Progress().save(tmp_path)
     if isinstance(content, dict):
-        content = json.dumps(json.loads(path.read_text()) | content)
-    path.write_text(content)
-    with pytest.raises(RequestError, match=r"checkpoint-6.progress\.json"):
-        Progress.load(path.parent)
-    seal(path.parent)  # so that the manifest fits
-    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
+        content = json.dumps(json.loads((tmp_path / PROGRESS).read_text()) | content)
+    (tmp_path / PROGRESS).write_text(content)
+    with pytest.raises(RequestError, match=r"progress\.json"):
+        Progress.load(tmp_path)
 
 
-def test_progress_round_trips_and_older_files_load(tmp_path):
-    progress = Progress(12.5, 2.0, "5eed", "medium", 2, 8, "bf16", 77, 5, {"cpu": "x", "cores": 2})
-    progress.save(tmp_path)
-    assert Progress.load(tmp_path) == progress
-    older = {"training_seconds": 3, "evaluation_seconds": 0, "target_tokens": 5}
-    (tmp_path / PROGRESS).write_text(json.dumps(older))
-    assert Progress.load(tmp_path) == Progress(3, world_size=1, _tokens=5)
+def test_progress_round_trips(tmp_path):
+    for budget in (None, 77):
+        progress = Progress(12.5, 2.0, "5eed", 8, budget, 5, "bf16", "medium", 2, {"cpu": "x"}, 9)
+        progress.save(tmp_path)
+        assert Progress.load(tmp_path) == progress
 
 
 def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
@@ -272,11 +259,7 @@ class Evil:
         return (os.mkdir, (self.path,))
 
 
-STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
-
-
-def test_state_written_by_a_trainer_passes(trained):
-    check_state(trained, tiny_model())
+STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
 @pytest.mark.parametrize("name", STATE)
@@ -290,74 +273,35 @@ def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, for
         content = {"state": Evil(tmp_path / "ran"), "param_groups": []}
         torch.save(content, checkpoint / name, _use_new_zipfile_serialization=form == "zip")
     trainer = make_trainer(tmp_path / "run")
-    refused = f"{name} is no torch.save file of tensors and plain values, and nothing in it"
-    with pytest.raises(RequestError, match=refused):
+    with pytest.raises(UnpicklingError, match="weights_only"):
         trainer.train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", [*STATE[:3], "trainer_state.json", "model.safetensors", PROGRESS])
-@pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "list", "exchanged", "gone"])
-def test_damaged_state_is_refused_by_name(checkpoint, tmp_path, name, damage):
-    path = checkpoint / name
-    match damage:
-        case "empty":
-            path.write_bytes(b"")
-        case "cut":
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        case "garbage":
-            path.write_bytes(b"\x80\x05garbage" * 99)
-        case "list":
-            torch.save([1], path)
-        case "exchanged":
-            other = "scheduler.pt" if name != "scheduler.pt" else "optimizer.pt"
-            shutil.copyfile(checkpoint / other, path)
-        case "gone":
-            if name in STATE:
-                pytest.skip("the Trainer resumes without it")
-            path.unlink()
-    with pytest.raises((RequestError, FileNotFoundError)) as refusal:
-        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
-    assert str(checkpoint) in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"global_step": "3"},
-        {"epoch": None},
-        {"log_history": {}},
-        {"stateful_callbacks": []},
-        {"unknown": 1},
-    ],
-)
-def test_invalid_trainer_state_is_refused(checkpoint, change):
-    path = checkpoint / "trainer_state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(RequestError, match="trainer_state") as refusal:
-        check_state(checkpoint, tiny_model())
-    assert min(change) in str(refusal.value)
-
-
-def test_pickled_weights_are_never_read(checkpoint, tmp_path):
+def test_pickled_weights_run_no_code(checkpoint, tmp_path):
     (checkpoint / "model.safetensors").unlink()
     torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
     torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
-    with pytest.raises(RequestError, match="holds no weights as safetensors"):
-        check_state(checkpoint, tiny_model())
+    with pytest.raises(UnpicklingError, match="weights_only"):
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 
 
-def test_state_of_another_model_is_refused(checkpoint):
-    with pytest.raises(RequestError, match=r"in the model \[.*resume with the model"):
-        check_state(checkpoint, tiny_model(encoder_ffn_dim=64))
-    wider = {
-        name: tensor.clone() for name, tensor in tiny_model(encoder_ffn_dim=64).state_dict().items()
-    }
-    wider.pop("lm_head.weight", None)
-    save_file(wider, checkpoint / "model.safetensors")
-    with pytest.raises(RequestError, match=r"optimizer\.pt is of another model"):
-        check_state(checkpoint, tiny_model(encoder_ffn_dim=64))
+@pytest.mark.parametrize("name", [*STATE, "trainer_state.json", "model.safetensors", PROGRESS])
+def test_a_sealed_checkpoint_that_changed_is_not_resumed_from(checkpoint, tmp_path, name):
+    seal(checkpoint)
+    content = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RequestError, match="checkpoint-3 is not whole; resume from another"):
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_weights_of_another_model_are_not_resumed_from(checkpoint, tmp_path):
+    trainer = make_trainer(tmp_path / "run", model=tiny_model(encoder_ffn_dim=64))
+    with pytest.raises(
+        RuntimeError, match=r"size mismatch for model\.encoder\.layers\.0\.feed_forward\.fc1"
+    ):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
 
 
 def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_path):
@@ -400,6 +344,6 @@ def test_checkpoint_files_are_synced_before_the_manifest(tmp_path, monkeypatch):
 def test_a_removed_run_directory_is_not_created_again(tmp_path):
     trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match="run was removed during the training"):
+    with pytest.raises(FileNotFoundError, match="checkpoint-3"):
         trainer.train()
     assert not (tmp_path / "run").exists()

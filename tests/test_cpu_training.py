@@ -4,22 +4,16 @@ import time
 
 import pytest
 import torch
-from published_runs import tiny_tokenizer
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.fast import is_plain
 from vanilla_transformer.train import cpu_settings as cpu_training
-from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
     cpu_training_settings,
     fast_float32_products,
     without_training_changes,
-)
-from vanilla_transformer.train.trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
 )
 
 
@@ -167,33 +161,6 @@ def test_decoding_within_training_uses_the_users_model():
         assert model.forward is autocast
         assert isinstance(model.model.encoder.dropout, FastDropout)
         assert not is_plain(model)
-
-
-def test_scores_of_a_written_run_come_from_the_users_model(tmp_path, monkeypatch):
-    model = tiny_model()
-    scored = []
-
-    class Stop(Exception):
-        pass
-
-    def noted(net, *args, **kwargs):
-        scored.append(is_plain(net))
-        raise Stop
-
-    monkeypatch.setattr(trainer_module, "evaluate_model", noted)
-    arguments = VanillaTransformerTrainingArguments(tmp_path, use_cpu=True, report_to="none")
-    trainer = VanillaTransformerTrainer(
-        model,
-        arguments,
-        processing_class=tiny_tokenizer(),
-        validation_pairs=[("a", "b")],
-        target_language="de",
-    )
-    model._original_forward = model.forward
-    model.forward = lambda *args, **kwargs: None
-    with pytest.raises(Stop):
-        trainer._write_run(tmp_path / "run", "en", "de")
-    assert scored == [True]
 
 
 def test_settings_change_no_loss_and_no_gradient_without_dropout():

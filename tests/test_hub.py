@@ -50,6 +50,8 @@ def hub(monkeypatch, tmp_path):
         "HF_STORED_TOKENS_PATH": str(tmp_path / "stored_tokens"),
     }.items():
         monkeypatch.setattr(constants, name, value)
+    # transformers keeps one client, with the address that it found first.
+    monkeypatch.setattr("transformers.utils.hub._hf_api", None)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
     yield server
@@ -235,66 +237,75 @@ def test_code_on_the_card_prints_what_the_card_says(
     assert " ".join(["#", *capsys.readouterr().out.split()]) == " ".join(said.split())
 
 
-def test_only_push_to_hub_of_the_trainer_uploads_a_model(
-    hub, tmp_path, monkeypatch, quick_publishing
-):
-    """Training with `push_to_hub=True` uploads nothing, and the push only what a model needs."""
+def training(tmp_path, monkeypatch, *, updates=2, **settings):
+    """Return our trainer on three pairs, which pushes to REPO."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
-    languages = {"source_language": "de", "target_language": "en"}
-    data = load_pairs(pairs, show_progress=False, **languages)
+    data = load_pairs(pairs, show_progress=False, source_language="de", target_language="en")
     args = VanillaTransformerTrainingArguments(
-        **{"output_dir": str(tmp_path / "out"), "max_steps": 2, "save_steps": 1, "use_cpu": True},
-        **{"push_to_hub": True, "hub_model_id": REPO, "hub_token": TOKEN, "logging_steps": 1},
-        **{"report_to": "none", "disable_tqdm": True, "warmup_steps": 2},
-        **{"learning_rate": 1e-3, "lr_scheduler_type": "linear", "weight_decay": 0.1},
+        **{"output_dir": str(tmp_path / "out"), "max_steps": updates, "save_steps": 1},
+        **{
+            "use_cpu": True,
+            "push_to_hub": True,
+            "hub_model_id": REPO,
+            "hub_token": TOKEN,
+            "logging_steps": 1,
+        },
+        **{"report_to": "none", "disable_tqdm": True, "warmup_steps": 2, "hub_always_push": True},
+        **settings,
     )
-    trainer = VanillaTransformerTrainer(
-        tiny_model(activation_function="gelu", decoder_ffn_dim=24),
+    return VanillaTransformerTrainer(
+        tiny_model(),
         args,
         train_dataset=tokenize_pairs(data, tokenizer, show_progress=False),
         processing_class=tokenizer,
-        validation_pairs=pairs,
-        target_language="en",
     )
+
+
+MODEL_OF_A_TRAINER = {
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "training_args.bin"),
+}
+
+
+def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monkeypatch):
+    """Model, tokenizer and the host's own card, with `hub_strategy="end"` only when asked to."""
+    trainer = training(tmp_path, monkeypatch, hub_strategy="end")
     trainer.train()
-    trainer.save_model(tmp_path / "saved")
-    assert hub.requests == []
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert "training_args.bin" in {path.name for path in written}
-    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
-    card = {"license": "cc-by-4.0", "data_license": "CC BY 4.0", "language": ("de", "en")}
-    with pytest.raises(ValueError, match="got no licence"):
-        trainer.push_to_hub()
-    with pytest.raises(ValueError, match="got language='de'; give source and target"):
-        trainer.push_to_hub(**{**card, "language": "de"})
-    monkeypatch.setattr(trainer, "validation_pairs", [])
-    with pytest.raises(ValueError, match="no validation_pairs"):
-        trainer.push_to_hub(**card)
-    monkeypatch.setattr(trainer, "validation_pairs", pairs)
-    assert hub.requests == []
-    publication = trainer.push_to_hub(**card)
-    assert publication.commit.oid == hub.repositories["model", REPO].branches["main"]
-    assert set(hub.files(REPO)) == {*publication.files, ".gitattributes"}
-    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in publication.files)
-    facts = json.loads(hub.files(REPO)["metrics.json"])
-    assert facts["updates"] == 2
-    assert facts["scores"]["validation"]["num_sentences"] == 3
-    # The card's "all other settings are the paper's" must be true.
+    assert hub.repositories["model", REPO].titles == ["initial commit"]
+    commit = trainer.push_to_hub(language="en", license="cc-by-4.0", dataset_tags="own")
+    assert commit.oid == hub.repositories["model", REPO].branches["main"]
+    assert set(hub.files(REPO)) == MODEL_OF_A_TRAINER | {"README.md", ".gitattributes"}
     card = hub.files(REPO)["README.md"].decode()
-    assert "The first short sentences of the validation set," in card
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", card, flags=re.M)
-    said = dict(rows)
-    sizes = {"d_model": "16", "encoder_layers": "1", "attention_heads": "2", "ffn_dim": "32"}
-    assert said.items() >= sizes.items()
-    assert "2 updates (the paper's base model: 100,000)" in " ".join(card.split())
-    assert said.items() >= {"checkpoints_to_average": "1", "gradient_accumulation": "1"}.items()
-    assert said.items() >= {"activation_function": "gelu", "decoder_ffn_dim": "24"}.items()
-    assert "| `lr_scheduler_type` | linear | Eq. 3 | argument of the training |" in card
-    assert said.items() >= {"learning_rate": "0.001", "weight_decay": "0.1"}.items()
-    assert "optim" not in said
+    assert "license: cc-by-4.0" in card
+    assert "- generated_from_trainer" in card
+    assert "- learning_rate: 0.17677" in card  # the peak
+    assert "- lr_scheduler_type: Eq. 3 of Attention Is All You Need" in card
+    assert "- optimizer: Use adam with betas=(0.9,0.98) and epsilon=1e-09" in card
+    assert f"- batch_tokens: {trainer.args.batch_tokens}\n" in card
+    assert "train_batch_size" not in card
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
+
+
+def test_pushed_checkpoints_can_be_resumed_from(hub, tmp_path, monkeypatch):
+    trainer = training(tmp_path, monkeypatch, hub_strategy="checkpoint")
+    trainer.train()
+    titles = hub.repositories["model", REPO].titles
+    assert titles.count("Training in progress, step 1, checkpoint") == 1
+    last = {name for name in hub.files(REPO) if name.startswith("last-checkpoint/")}
+    assert {"last-checkpoint/optimizer.pt", "last-checkpoint/progress.json"} <= last
+    folder = tmp_path / "pulled"
+    folder.mkdir()
+    for name in last:
+        content = hub.files(REPO)[name]
+        data = content if isinstance(content, bytes) else hub.storage[content[1]]
+        (folder / Path(name).name).write_bytes(data)
+    again = training(tmp_path / "again", monkeypatch, hub_strategy="end", updates=3)
+    again.train(resume_from_checkpoint=str(folder))
+    assert again.state.global_step == 3
 
 
 def test_train_command_with_push_to_hub_pushes_the_run(

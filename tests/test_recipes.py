@@ -36,11 +36,9 @@ from vanilla_transformer.recipes.options import (
 )
 from vanilla_transformer.recipes.recipe import (
     Recipe,
-    differing_sides,
     load_recipe,
     make_recipe,
     paper_values,
-    recipe_of,
     shipped_recipes,
     train_command,
 )
@@ -229,45 +227,6 @@ def test_recipes_can_set_every_training_argument_of_our_own():
     own -= {"lr_scheduler_type", "optim"}  # recipes always use the paper's
     own -= {"output_dir"}  # belongs to a run, not to a recipe
     assert own <= Recipe().argument_values().keys()
-
-
-def test_recipe_can_be_reconstructed_from_config_and_arguments(tmp_path):
-    alone = {"preset", "init_from", "learning_rate_factor", "train_file", "generated"}
-    recipe = Recipe(**{name: other_value(name) for name in OPTIONS if name not in alone})
-    config = recipe.config(recipe.vocab_size)
-    args = training_arguments(recipe, tmp_path)
-    expected = {
-        name: getattr(recipe, name)
-        for name, field in OPTIONS.items()
-        if field.metadata["config"] or field.metadata["argument"] is not None
-    }
-    found = recipe_of(config, args)
-    assert found == expected
-    assert {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in expected.items()
-    }
-    assert recipe_of(config, args, max_steps=7, vocab_size=9) == {
-        **expected,
-        "max_steps": 7,
-        "vocab_size": 9,
-    }
-
-
-def test_reconstructed_recipe_omits_epoch_intervals(tmp_path):
-    args = training_arguments(Recipe(evaluate_every_steps=0), tmp_path)
-    assert args.eval_strategy == "no"
-    assert recipe_of(VanillaTransformerConfig(), args)["evaluate_every_steps"] == 0
-    args.eval_strategy = args.save_strategy = "epoch"
-    args.warmup_steps = 4000.0
-    found = recipe_of(VanillaTransformerConfig(), args)
-    assert not {"evaluate_every_steps", "save_every_steps"} & set(found)
-    assert type(found["warmup_steps"]) is int
-
-
-def test_differing_encoder_and_decoder_settings_are_reported():
-    assert differing_sides(VanillaTransformerConfig()) == {}
-    config = VanillaTransformerConfig(decoder_attention_heads=4, decoder_ffn_dim=64)
-    assert differing_sides(config) == {"decoder_attention_heads": 4, "decoder_ffn_dim": 64}
 
 
 def test_paper_values_differ_for_the_big_model_and_exclude_time_limits():

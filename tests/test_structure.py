@@ -64,7 +64,7 @@ FOLDERS = {
     "convert": {"storage"},
     "recipes": {"data", "storage"},
     "publish": {"fast", "recipes", "storage", "visualization"},
-    "train": {"data", "evaluation", "fast", "publish", "recipes", "storage", "visualization"},
+    "train": {"data", "evaluation", "fast", "recipes", "storage", "visualization"},
     "cli": {
         *("convert", "data", "evaluation", "publish", "recipes", "storage", "train"),
         "visualization",

@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,14 +16,9 @@ import torch
 import torch.nn.functional as F
 from copies import copy_of_this_process
 from datasets import Dataset
+from published_runs import tiny_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import (
-    MarianConfig,
-    MarianMTModel,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerCallback,
-)
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
@@ -91,14 +85,12 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, given=Non
     args = VanillaTransformerTrainingArguments(
         output_dir=str(directory), **{**settings, **overrides}
     )
-    return VanillaTransformerTrainer(
-        tiny_model() if model is None else model,
-        args,
-        train_dataset=copy_task(100) if train is None else train,
-        eval_dataset=copy_task(30, seed=5),
-        callbacks=callbacks,
-        **(given or {}),
-    )
+    data = {
+        "train_dataset": copy_task(100) if train is None else train,
+        "eval_dataset": copy_task(30, seed=5),
+    }
+    model = tiny_model() if model is None else model
+    return VanillaTransformerTrainer(model, args, callbacks=callbacks, **{**data, **(given or {})})
 
 
 def weights(trainer):
@@ -407,44 +399,22 @@ def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monk
     assert seen == ["highest", "highest"]
 
 
-def rewrite_progress(directory, change):
-    path = directory / "checkpoint-4" / "progress.json"
-    totals = json.loads(path.read_text())
-    change(totals)
-    path.write_text(json.dumps(totals))
-
-
-def test_checkpoints_of_older_versions_resume(tmp_path):
-    make_trainer(tmp_path, max_steps=4).train()
-    later = ("matmul_precision", "world_size", "batches_per_update", "precision")
-    later += ("batch_tokens", "order_seed")
-    rewrite_progress(tmp_path, lambda totals: [totals.pop(name) for name in later])
-    second = make_trainer(tmp_path)
-    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert second.progress.matmul_precision in ("medium", "highest")
-    assert (second.progress.world_size, second.progress.precision) == (1, "fp32")
-
-
-def test_resuming_with_other_batches_per_update_is_rejected(tmp_path):
-    make_trainer(tmp_path, max_steps=4).train()
-    message = r"got 3 batches in an update \(.*processes\); the checkpoint was trained with 2\."
-    with pytest.raises(ValueError, match=message):
-        make_trainer(tmp_path, gradient_accumulation_steps=3).train(resume_from_checkpoint=True)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_tokens": 120}, "got batch_tokens=120; the checkpoint was trained with 150"),
-        ({"seed": 5}, "got seed 5; the checkpoint was trained with 42"),
-        ({"data_seed": 6}, "got seed 6; the checkpoint was trained with 42"),
+        ({"gradient_accumulation_steps": 3}, r"got 3 as batches in an update \(.* with 2\."),
+        ({"batch_tokens": 120}, "got 120 as batch_tokens; .* trained with 150"),
+        ({"batch_tokens": None}, "as fingerprint of the training pairs; "),
+        ({"seed": 5}, "got 5 as seed of the order of the batches; .* trained with 42"),
+        ({"data_seed": 6}, "got 6 as seed of the order of the batches; .* trained with 42"),
+        ({"bf16": True}, "got bf16 as precision; .* trained with fp32"),
+        ({"train": copy_task(100, seed=3)}, "as fingerprint of the training pairs; "),
     ],
 )
-def test_resuming_with_other_batches_is_rejected(tmp_path, change, message):
-    """The batches before the checkpoint would be skipped, but they would be others."""
-    make_trainer(tmp_path, max_steps=4).train()
+def test_resuming_with_other_updates_is_refused(uninterrupted, change, message):
+    """The batches before the checkpoint are skipped, so they must be the same."""
     with pytest.raises(ValueError, match=message):
-        make_trainer(tmp_path, **change).train(resume_from_checkpoint=True)
+        make_trainer(uninterrupted[0], **change).train(resume_from_checkpoint=True)
 
 
 def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
@@ -464,29 +434,29 @@ def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
 
 def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
-    given["processing_class"] = SimpleNamespace()
+    given["processing_class"] = tiny_tokenizer()
     trainer = make_trainer(tmp_path, given=given)
     monkeypatch.setattr(trainer, "_greedy_bleu", lambda: 12.5)
     other = copy_task(9, seed=3)
-    assert "test_bleu" not in trainer.predict(other).metrics
-    assert "test_bleu" not in trainer.evaluate(other, metric_key_prefix="test")
     assert trainer.evaluate()["eval_bleu"] == 12.5
-    with pytest.raises(ValueError, match="got num_beams; BLEU is greedy here"):
-        trainer.predict(other, num_beams=4)
+    for metrics in (
+        trainer.predict(other).metrics,
+        trainer.evaluate(other, metric_key_prefix="test"),
+        trainer.evaluate(other),
+        trainer.evaluate({"other": other}),
+    ):
+        assert not [name for name in metrics if "bleu" in name or "training_loss" in name]
 
 
-def test_validation_pairs_may_be_a_data_set_and_are_texts(tmp_path, monkeypatch):
-    columns = {"source": ["a", "b"], "target": ["c", "d"]}
-    given = {"target_language": "de", "processing_class": SimpleNamespace()}
-    pairs = Dataset.from_dict(columns)
-    trainer = make_trainer(tmp_path, given={**given, "validation_pairs": pairs})
+def test_validation_pairs_may_be_a_data_set_and_need_language_and_tokenizer(tmp_path):
+    pairs = Dataset.from_dict({"source": ["a", "b"], "target": ["c", "d"]})
+    needed = {"target_language": "de", "processing_class": tiny_tokenizer()}
+    trainer = make_trainer(tmp_path, given={**needed, "validation_pairs": pairs})
     assert trainer.validation_pairs == [("a", "c"), ("b", "d")]
-    for wrong in (["ab"], [("a", "b", "c")], [("a", None)], Dataset.from_dict({"x": ["a"]})):
-        with pytest.raises(ValueError, match=r"element 1 is not two texts, \(source, target\)"):
-            make_trainer(tmp_path, given={**given, "validation_pairs": wrong})
-    del given["processing_class"]
-    with pytest.raises(ValueError, match="no tokenizer to translate them with"):
-        make_trainer(tmp_path, given={**given, "validation_pairs": pairs})
+    for name in needed:
+        given = {**needed, name: None, "validation_pairs": pairs}
+        with pytest.raises(ValueError, match="got validation_pairs; give target_language"):
+            make_trainer(tmp_path, given=given)
 
 
 def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
@@ -500,52 +470,6 @@ def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(VanillaTransformerTrainingArguments, "__post_init__", with_two)
     assert make_trainer(tmp_path).args.n_gpu == 1
     assert "one of 2 GPUs; to use all of them, start with accelerate launch" in caplog.text
-
-
-def test_data_that_is_missing_or_without_lengths_is_named(tmp_path):
-    for data, got in (
-        (copy_task(9).remove_columns(["source_length"]), r"'target_length'\]"),
-        (Dataset.from_dict({"en": ["a"], "de": ["b"]}), r"columns \['en', 'de'\]"),
-        (copy_task(9).to_iterable_dataset(), "type IterableDataset"),
-    ):
-        with pytest.raises(ValueError, match=f"{got}; give a data set of pairs from tokenize"):
-            make_trainer(tmp_path, train=data)
-    trainer = make_trainer(tmp_path)
-    trainer.eval_dataset = None
-    with pytest.raises(ValueError, match="got no data set; give"):
-        trainer.evaluate()
-
-
-def test_models_of_other_classes_are_refused(tmp_path):
-    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 9}
-    sizes |= {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "pad_token_id": 0}
-    config = MarianConfig(**sizes, decoder_start_token_id=0)
-    with pytest.raises(ValueError, match=r"got a MarianMTModel; .* Use Seq2SeqTrainer"):
-        make_trainer(tmp_path, model=MarianMTModel(config))
-    with pytest.raises(ValueError, match="give the model itself, and torch_compile=True"):
-        make_trainer(tmp_path, model=torch.compile(tiny_model()))
-    with pytest.raises(ValueError, match=r"args of type Seq2SeqTrainingArguments; give Vanilla"):
-        VanillaTransformerTrainer(tiny_model(), Seq2SeqTrainingArguments(str(tmp_path)))
-    with pytest.raises(ValueError, match=r"there is no checkpoint .*nowhere"):
-        make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
-
-
-def test_several_evaluation_sets_are_refused_when_the_trainer_is_made(tmp_path):
-    sets = {"near": copy_task(9), "far": copy_task(9, seed=1)}
-    with pytest.raises(ValueError, match="got several evaluation sets; give one"):
-        VanillaTransformerTrainer(
-            tiny_model(),
-            VanillaTransformerTrainingArguments(output_dir=str(tmp_path), use_cpu=True),
-            train_dataset=copy_task(9),
-            eval_dataset=sets,
-        )
-
-
-@pytest.mark.parametrize(("first", "then"), [("fp32", "bf16"), ("bf16", "fp32")])
-def test_resuming_with_another_precision_is_rejected(tmp_path, first, then):
-    make_trainer(tmp_path, max_steps=4, bf16=first == "bf16").train()
-    with pytest.raises(ValueError, match=f"got precision {then} .* was trained in {first}"):
-        make_trainer(tmp_path, bf16=then == "bf16").train(resume_from_checkpoint=True)
 
 
 def test_labels_are_checked_against_the_target_vocabulary(tmp_path):
@@ -594,8 +518,7 @@ def test_without_a_log_training_and_evaluation_show_what_a_stock_trainer_shows(
         trained = capfd.readouterr()
         trainer.evaluate()
         evaluated = capfd.readouterr()
-        batches = len(trainer.get_eval_dataloader())
-        bars = ("2/2" in trained.err, f"{batches}/{batches}" in evaluated.err)
+        bars = ("2/2" in trained.err, re.search(r"(\d+)/\1 ", evaluated.err) is not None)
         shown.append((figures(trained.out), figures(evaluated.out), bars))
     stock, ours = shown
     assert ours == stock
@@ -715,6 +638,7 @@ def test_checkpoint_lacking_a_tensor_is_rejected(tmp_path):
     tensors = load_file(path)
     tensors.pop("model.encoder.layers.0.self_attn.q_proj.bias")
     save_file(tensors, path, metadata={"format": "pt"})
+    (path.parent / "manifest.json").unlink()  # as a user may pass one
     with pytest.raises(ValueError, match=r"differ in 1 tensors, such as .*q_proj\.bias"):
         make_trainer(tmp_path).train(resume_from_checkpoint=str(path.parent))
 
@@ -747,13 +671,6 @@ def test_timed_checkpoints_are_replaced_and_scheduled_ones_kept(tmp_path):
     assert list(checkpoints(tmp_path)) == [4, 8, 11]
 
 
-def test_resuming_with_other_training_pairs_is_rejected(tmp_path, uninterrupted):
-    directory, _ = uninterrupted
-    trainer = make_trainer(directory, train=copy_task(100, seed=3))
-    with pytest.raises(ValueError, match="training pairs are not those"):
-        trainer.train(resume_from_checkpoint=True)
-
-
 def test_non_finite_loss_ends_the_run(tmp_path):
     model = tiny_model()
     with torch.no_grad():
@@ -772,13 +689,6 @@ def test_empty_data_sets_are_refused_by_name(tmp_path):
     trainer = make_trainer(tmp_path)
     with pytest.raises(ValueError, match="of at least one pair"):
         trainer.evaluate(copy_task(4, seed=1).select([]))
-
-
-def test_trainers_label_smoothing_and_generation_are_rejected(tmp_path):
-    with pytest.raises(ValueError, match=r"got label_smoothing_factor=0\.1; the model smooths"):
-        make_trainer(tmp_path, label_smoothing_factor=0.1)
-    with pytest.raises(ValueError, match="Use Seq2SeqTrainer"):
-        make_trainer(tmp_path, predict_with_generate=True)
 
 
 def test_requested_precision_is_used():

@@ -33,8 +33,6 @@ from .options import (
 )
 
 if typing.TYPE_CHECKING:
-    from transformers import PreTrainedConfig, TrainingArguments
-
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
 logger = logging.getLogger(__name__)
@@ -156,59 +154,6 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             f"# {option.metadata['help']}\n{as_yaml({name: getattr(self, name)})}"
             for name, option in OPTIONS.items()
         )
-
-
-def recipe_of(
-    config: "PreTrainedConfig", args: "TrainingArguments", **known: object
-) -> dict[str, Any]:
-    """Return the recipe options that describe a training: the inverse of applying a recipe.
-
-    Args:
-        config: config of the model.
-        args: `VanillaTransformerTrainingArguments` of the training.
-        **known: options known from elsewhere; they override `config` and `args`.
-
-    Returns:
-        Values by option, in the order of the table; options without a known value are left out.
-    """
-    strategies = {"save_steps": "save_strategy", "logging_steps": "logging_strategy"}
-    strategies["eval_steps"] = "eval_strategy"
-    values: dict[str, Any] = {}
-    for name, option in OPTIONS.items():
-        names, argument = option.metadata["config"], option.metadata["argument"]
-        if name in known:
-            values[name] = known[name]
-        elif names:
-            values[name] = getattr(config, names[0])
-        elif argument is not None:
-            argument = argument or name
-            strategy = strategies.get(argument)
-            counted_in = "steps" if strategy is None else getattr(args, strategy)
-            if counted_in == "steps":
-                values[name] = _whole(name, getattr(args, argument))
-            elif counted_in == "no" and 0 in option.metadata["allowed"]:
-                values[name] = 0
-    return values
-
-
-def _whole(name: str, value: object) -> object:
-    """Return a training argument in its option's type; `Trainer` allows 4000.0 for 4000."""
-    kind, _ = option_type(name)
-    return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
-
-
-def differing_sides(config: "PreTrainedConfig") -> dict[str, Any]:
-    """Return the config's values for the decoder where the encoder's differ.
-
-    A recipe has one option for both sides, and `recipe_of` takes the encoder's value.
-    """
-    differing = {}
-    for option in OPTIONS.values():
-        names = option.metadata["config"]
-        for name in names[1:]:
-            if getattr(config, name) != getattr(config, names[0]):
-                differing[name] = getattr(config, name)
-    return differing
 
 
 def paper_values(preset: str) -> dict[str, object]:

@@ -6,24 +6,19 @@ it has its manifest, which is written last, atomically, and lists the digest of 
 
 import dataclasses
 import logging
-import math
 import os
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from transformers import TrainerState
-from transformers.trainer_pt_utils import safe_globals
 
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json, writing
-from ..storage.pickles import read_pickle
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CHECKPOINTS
 
@@ -31,35 +26,29 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-_LEAVE_OUT = "resume from another checkpoint"
 _NUMBER = (int, float)
-_TOTALS: dict[str, type | tuple[type, ...]] = {
+# What progress.json holds, by name.
+_RECORDED: dict[str, type | tuple[type, ...]] = {
     "training_seconds": _NUMBER,
     "evaluation_seconds": _NUMBER,
     "target_tokens": int,
-}
-# Each may be missing: checkpoints of earlier versions do not record it.
-_CONDITIONS: dict[str, type | tuple[type, ...]] = {
     "data": str,
+    "batches_per_update": int,
+    "batch_tokens": (int, NoneType),
+    "order_seed": int,
+    "precision": str,
     "matmul_precision": str,
     "world_size": int,
-    "batches_per_update": int,
-    "precision": str,
-    "batch_tokens": int,
-    "order_seed": int,
     "hardware": dict,
 }
-_STATE: dict[str, type | tuple[type, ...]] = {
-    "global_step": int,
-    "epoch": _NUMBER,
-    "log_history": list,
-    "stateful_callbacks": dict,
-}
-# Keys that transformers reads from each state file.
-_KEYS = {
-    "optimizer.pt": ("state", "param_groups"),
-    "scheduler.pt": ("last_epoch",),
-    "rng_state": ("python", "numpy", "cpu"),
+# Settings that a resumed training must share with the one that wrote the checkpoint. The number of
+# processes is not among them, as it does not affect the updates.
+CONDITIONS = {
+    "data": "fingerprint of the training pairs",
+    "batches_per_update": "batches in an update (gradient_accumulation_steps times processes)",
+    "batch_tokens": "batch_tokens",
+    "order_seed": "seed of the order of the batches",
+    "precision": "precision",
 }
 
 
@@ -69,15 +58,14 @@ class Progress:
 
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part spent in evaluations
-    data: str = ""  # fingerprint of the training pairs
+    data: str = ""  # fingerprint of the training pairs; empty if they are not measured
+    batches_per_update: int = 0  # of all processes
+    batch_tokens: int | None = None  # None: batches of a number of pairs
+    order_seed: int = 0  # of the order of the batches
+    precision: str = ""  # fp32, bf16 or fp16
     matmul_precision: str = ""  # of float32, chosen for the machine the run started on
     world_size: int = 0  # processes; 0 before the first update
-    batches_per_update: int = 0  # of all processes; 0 if the checkpoint does not record it
-    precision: str = ""  # fp32, bf16 or fp16; empty if the checkpoint does not record it
-    batch_tokens: int | None = None  # None if the checkpoint does not record it
-    order_seed: int | None = None  # of the order of batches; None if not recorded
-    # of the machine that trained last; empty if the checkpoint does not record it
-    hardware: dict[str, Any] = dataclasses.field(default_factory=dict)
+    hardware: dict[str, Any] = dataclasses.field(default_factory=dict)  # that trained last
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -93,48 +81,22 @@ class Progress:
         """Target tokens trained on so far, without padding."""
         return int(self._tokens)
 
-    def require(
-        self,
-        *,
-        data: str,
-        batches_per_update: int,
-        precision: str,
-        batch_tokens: int,
-        order_seed: int,
-    ) -> None:
+    def require(self, conditions: Mapping[str, object]) -> None:
         """Refuse to resume with other settings than the run started with.
 
-        The number of processes may change, as it does not affect the updates.
+        Args:
+            conditions: the values of now, by the names of `CONDITIONS`.
 
         Raises:
-            ValueError: other pairs, batches, updates or another precision.
+            ValueError: a value differs: the updates would be others than before.
         """
-        otherwise = "start a new run in another directory."
-        if self.data not in ("", data):
-            raise RequestError(
-                f"the training pairs are not those that the checkpoint was trained on; {otherwise}"
-            )
-        if self.batches_per_update not in (0, batches_per_update):
-            raise RequestError(
-                f"got {batches_per_update} batches in an update (gradient_accumulation_steps times "
-                f"processes); the checkpoint was trained with {self.batches_per_update}. Change "
-                f"one of the two factors, or {otherwise}"
-            )
-        if self.batch_tokens not in (None, batch_tokens):
-            raise RequestError(
-                f"got batch_tokens={batch_tokens}; the checkpoint was trained with "
-                f"{self.batch_tokens}, and so in other batches. Give that number, or {otherwise}"
-            )
-        if self.order_seed not in (None, order_seed):
-            raise RequestError(
-                f"got seed {order_seed}; the checkpoint was trained with {self.order_seed}, and so "
-                f"in another order. Give that seed, or {otherwise}"
-            )
-        if self.precision not in ("", precision):
-            raise RequestError(
-                f"got precision {precision} on this machine; the checkpoint was trained in "
-                f"{self.precision}. Resume on a machine with that precision, or {otherwise}"
-            )
+        for name, meaning in CONDITIONS.items():
+            before, now = getattr(self, name), conditions[name]
+            if now != before:
+                raise RequestError(
+                    f"got {now} as {meaning}; the checkpoint was trained with {before}. Give that "
+                    "again, or start a new run in another directory."
+                )
 
     @property
     def is_running(self) -> bool:
@@ -167,14 +129,9 @@ class Progress:
 
     def save(self, checkpoint: Path) -> None:
         """Write the totals into a checkpoint."""
-        totals = {
-            "training_seconds": self.seconds,
-            "evaluation_seconds": self.evaluation_seconds,
-            "target_tokens": self.target_tokens,
-            **{name: getattr(self, name) for name in _CONDITIONS},
-        }
-        known = {name: value for name, value in totals.items() if value is not None}
-        write_json(checkpoint / PROGRESS, known)
+        totals = {name: getattr(self, name) for name in _RECORDED}
+        totals["training_seconds"] = self.seconds
+        write_json(checkpoint / PROGRESS, totals)
 
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":
@@ -184,17 +141,11 @@ class Progress:
             ValueError: if the file holds something else.
             OSError: if it cannot be read.
         """
-        path = checkpoint / PROGRESS
-        totals = read_json(path, keys=_TOTALS, remedy=_LEAVE_OUT)
-        conditions = {name: kind for name, kind in _CONDITIONS.items() if name in totals}
-        read_json(path, keys=conditions, remedy=_LEAVE_OUT)
-        if foreign := totals.keys() - (_TOTALS | _CONDITIONS).keys():
-            raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
-        for name, value in totals.items():
-            if not isinstance(value, str | dict) and not 0 <= value < math.inf:
-                raise RequestError(f"{name!r} in {path} is {value}; {_LEAVE_OUT}.")
-        tokens = totals.pop("target_tokens")
-        return cls(**totals, _tokens=tokens)
+        remedy = "resume from another checkpoint"
+        totals = read_json(checkpoint / PROGRESS, keys=_RECORDED, remedy=remedy)
+        values = {name: totals[name] for name in _RECORDED}
+        tokens = values.pop("target_tokens")
+        return cls(**values, _tokens=tokens)
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
@@ -244,12 +195,10 @@ def is_whole(checkpoint: Path) -> bool:
         OSError: a file is there but cannot be read, which says nothing about its content.
     """
     try:
-        if changed_files(checkpoint, read_json(checkpoint / MANIFEST).get("files")):
-            return False
-        Progress.load(checkpoint)
+        recorded = read_json(checkpoint / MANIFEST).get("files")
+        return not changed_files(checkpoint, recorded)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
-    return True
 
 
 @contextmanager
@@ -269,83 +218,17 @@ def checkpoint_written(checkpoint: Path) -> Iterator[None]:
         raise RequestError(f"{error} The next start {start}.") from error
 
 
-def check_state(checkpoint: Path, model: torch.nn.Module, *, plain_adam: bool = True) -> None:
-    """Refuse a checkpoint that cannot be resumed from, before Trainer loads any of it.
+def check_resumable(checkpoint: Path) -> None:
+    """Refuse a sealed checkpoint that is damaged; one of a stock Trainer has no manifest.
 
-    No code in it is run: weights are safetensors, and other files may hold only tensors and plain
-    values.
-
-    Args:
-        checkpoint: directory to resume from; may come from elsewhere and have no manifest.
-        model: the model to resume training.
-        plain_adam: whether the optimizer's moments have the shapes of the parameters.
+    What Trainer then reads runs no code: weights are safetensors, and torch reads the other files
+    with `weights_only=True`.
 
     Raises:
-        ValueError: if a file is missing, damaged, or of another model; the message names it.
+        ValueError: a file changed since the checkpoint was sealed.
     """
-    if not checkpoint.is_dir():
-        raise RequestError(f"there is no checkpoint {checkpoint}; {_LEAVE_OUT}.")
-    path = checkpoint / "trainer_state.json"
-    state = read_json(path, keys=_STATE, remedy=_LEAVE_OUT)
-    if foreign := state.keys() - {field.name for field in dataclasses.fields(TrainerState)}:
-        raise RequestError(f"{path} holds {min(foreign)!r}, which no run wrote; {_LEAVE_OUT}.")
-    _check_weights(checkpoint, model)
-    for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
-        found = _read_part(path)
-        if path.name == "optimizer.pt" and plain_adam:
-            _check_optimizer(path, found, model)
-
-
-def _check_weights(checkpoint: Path, model: torch.nn.Module) -> None:
-    """Refuse weights that are unreadable or have other shapes; Trainer compares the names later."""
-    paths = sorted(checkpoint.glob("*.safetensors"))
-    if not paths:
-        raise RequestError(
-            f"{checkpoint} holds no weights as safetensors; other formats are not read, because "
-            f"they could run code; {_LEAVE_OUT}."
-        )
-    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    for path in paths:
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118, not a dict
-                    found = file.get_slice(name).get_shape()
-                    if found != shapes.get(name, found):
-                        raise RequestError(
-                            f"{name} in {path} has shape {found}, in the model {shapes[name]}; "
-                            "resume with the model that wrote it."
-                        )
-        except SafetensorError as error:
-            raise RequestError(f"{path} is damaged ({error}); {_LEAVE_OUT}.") from error
-
-
-def _read_part(path: Path) -> Any:
-    """Read a state file of a checkpoint and check that it has the keys that Trainer reads."""
-    with safe_globals():
-        found = read_pickle(path, remedy=_LEAVE_OUT)
-    name = "rng_state" if path.name.startswith("rng_state") else path.name
-    missing = [
-        key for key in _KEYS.get(name, ()) if not isinstance(found, dict) or key not in found
-    ]
-    if missing:
-        raise RequestError(f"{path} holds no {missing[0]!r}; {_LEAVE_OUT}.")
-    return found
-
-
-def _check_optimizer(path: Path, found: dict[str, Any], model: torch.nn.Module) -> None:
-    """Refuse an optimizer state that does not fit the model's parameters."""
-    shapes = [tuple(parameter.shape) for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        count = sum(len(group["params"]) for group in found["param_groups"])
-        moments = [state["exp_avg"] for state in found["state"].values() if "exp_avg" in state]
-        foreign = Counter(tuple(moment.shape) for moment in moments) - Counter(shapes)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise RequestError(f"{path} is damaged; {_LEAVE_OUT}.") from error
-    if foreign or count != len(shapes):
-        raise RequestError(
-            f"{path} is of another model: it has {count} parameters, this model {len(shapes)}, or "
-            f"their shapes differ; {_LEAVE_OUT}."
-        )
+    if (checkpoint / MANIFEST).exists() and not is_whole(checkpoint):
+        raise RequestError(f"{checkpoint} is not whole; resume from another checkpoint.")
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:

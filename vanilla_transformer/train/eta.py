@@ -116,16 +116,16 @@ class Eta(TrainerCallback):
         self._bar = None
 
     def _tell_what_it_is(self, state: TrainerState) -> None:
-        minutes = self.trainer.args.max_minutes
-        each = self.trainer.updates_per_epoch
+        minutes, each = self.trainer.args.max_minutes, self.trainer.updates_per_epoch
+        told = [f"{self.trainer.model.num_parameters():,} parameters"]
+        if each:  # the data has a length
+            told.append(f"{len(self.trainer.train_dataset):,} training pairs")
+            told.append(f"{each:,} updates an epoch")
         logger.info(
-            "%s parameters, %s training pairs, %s updates an epoch. The training ends after %s "
-            "updates (%.1f epochs)%s.",
-            f"{self.trainer.model.num_parameters():,}",
-            f"{len(self.trainer.train_dataset):,}",
-            f"{each:,}",
+            "%s. The training ends after %s updates%s%s.",
+            ", ".join(told),
             f"{state.max_steps:,}",
-            state.max_steps / each,
+            f" ({state.max_steps / each:.1f} epochs)" if each else "",
             "" if minutes is None else f" or {minutes:g} minutes, whichever comes first",
         )
 

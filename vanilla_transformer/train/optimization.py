@@ -63,8 +63,8 @@ def noam_schedule(
         base = float(group.get("initial_lr", group["lr"]))
         if base != 1.0:
             raise RequestError(
-                f"got an optimizer with lr={base:g}, which would multiply Eq. 3; "
-                "create it with lr=1.0 and scale the schedule with factor."
+                f"got an optimizer with lr={base:g}, which would multiply Eq. 3; create it with "
+                "lr=1.0, or choose another schedule, such as lr_scheduler_type='constant'."
             )
     # A partial of a module-level function, not a lambda: it pickles.
     rate = partial(_lr_after, d_model=d_model, warmup_steps=warmup_steps, factor=factor)

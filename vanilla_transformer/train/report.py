@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..recipes.recipe import Recipe, differing_sides
+from ..recipes.recipe import Recipe
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
@@ -33,11 +31,6 @@ _MODEL = (
     "tie_word_embeddings",
     "share_encoder_decoder_embeddings",
     "lm_head_bias",
-)
-# Training arguments that change the updates and that a recipe does not have.
-_UPDATES = (
-    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args"),
-    *("weight_decay", "neftune_noise_alpha"),
 )
 _SAMPLE = ("source", "reference", "translation")
 _FEWEST_SAMPLES = 3  # as many as a model card shows
@@ -71,42 +64,19 @@ def training_facts(
     }
 
 
-def config_beyond_recipe(
-    config: "PreTrainedConfig", recipe: Recipe | None = None
-) -> dict[str, Any]:
+def config_beyond_recipe(config: "PreTrainedConfig", recipe: Recipe) -> dict[str, Any]:
     """Return the config's values that the recipe does not record and that are not the paper's.
 
     Args:
         config: the model's config.
-        recipe: a recipe with `init_from`, which does not record the shape. None: one that does.
+        recipe: a recipe with `init_from`, which does not record the shape.
     """
-    paper, names = VanillaTransformerConfig(), list(_MODEL)
-    if recipe is not None:
-        options = dataclasses.fields(Recipe)
-        unsaid = [field for field in options if getattr(recipe, field.name) is None]
-        names += ["vocab_size", *(name for field in unsaid for name in field.metadata["config"])]
-    found = {name: getattr(config, name) for name in names}
-    found = {name: value for name, value in found.items() if value != getattr(paper, name)}
-    return {**found, **differing_sides(config)}
-
-
-def arguments_beyond_paper(
-    args: "VanillaTransformerTrainingArguments",
-    *,
-    optimizer: torch.optim.Optimizer | None = None,
-    schedule: object = None,
-) -> dict[str, Any]:
-    """Return the arguments that no recipe has and that make the updates differ from the paper's.
-
-    Args:
-        args: the training arguments.
-        optimizer: the optimizer passed to the trainer, if any.
-        schedule: the learning rate schedule passed to the trainer, if any.
-    """
-    found = {name: getattr(args, name) for name in _UPDATES}
-    given = {"optim": optimizer, "lr_scheduler_type": schedule}
-    found |= {name: type(value).__name__ for name, value in given.items() if value is not None}
-    return {name: getattr(value, "value", value) for name, value in found.items() if value}
+    paper, names = VanillaTransformerConfig(), [*_MODEL, "vocab_size"]
+    for field in dataclasses.fields(Recipe):
+        if getattr(recipe, field.name) is None:
+            names += field.metadata["config"]
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(paper, name)}
 
 
 def without_texts(result: TestTexts) -> TestTexts:

@@ -1,8 +1,4 @@
-"""Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own.
-
-We add batches by token budget, the paper's Adam and Eq. 3, perplexity per token and greedy BLEU
-during training, fast settings for a CPU, and checkpoints that survive a kill.
-"""
+"""Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own."""
 
 import copy
 import hashlib
@@ -10,13 +6,13 @@ import itertools
 import logging
 import math
 import os
+import re
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,31 +28,24 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, SaveStrategy, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
 from ..batch_translation import translate
-from ..beam_search import default_beams
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import PairCollator, check_pairs, pair_lengths
+from ..data.dataset import PairCollator, pair_lengths
 from ..errors import NotFiniteError, RequestError
-from ..evaluation import bleu_score, evaluate_model
+from ..evaluation import bleu_score
 from ..fast import release
 from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..publish.card import check_licenses
-from ..publish.hub import check_repo_id
-from ..publish.publishing import Publication, publish
-from ..recipes.recipe import recipe_of
-from ..storage.atomic import write_json
+from ..storage.atomic import write_text
 from ..storage.environment import hardware
-from ..storage.metrics import TestTexts
-from ..storage.run_files import METRICS
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
     Progress,
-    check_state,
+    check_resumable,
     checkpoint_written,
     last_whole_checkpoint,
     prune,
@@ -65,16 +54,7 @@ from .checkpoints import (
 )
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .eta import Eta, describe_end, log_is_seen
-from .optimization import factor_of_peak, noam_schedule, paper_adam
-from .report import (
-    arguments_beyond_paper,
-    choose_samples,
-    config_beyond_recipe,
-    draw_curves,
-    training_facts,
-    without_texts,
-    write_history,
-)
+from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -100,14 +80,24 @@ class TrainingInterrupted(Exception):
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
-    """Seq2SeqTrainer for data sets from `tokenize_pairs`.
+    """Seq2SeqTrainer that trains as Section 5 does.
 
-    `eval_loss` is the plain cross-entropy in nats per target token over the whole set, so that its
-    exponential, `eval_perplexity`, is the paper's. `eval_training_loss` is the same for at most 200
-    training pairs. `eval_bleu`, with `validation_pairs`, is BLEU of greedy translations.
+    It adds:
+
+    - batches of pairs of similar length, filled up to `batch_tokens`;
+    - the paper's Adam and Eq. 3, unless the arguments name another optimizer or schedule;
+    - `eval_loss` in nats per target token, `eval_perplexity`, `eval_training_loss` (of at most 200
+      training pairs), and `eval_bleu` (of greedy translations of `validation_pairs`);
+    - sealed checkpoints, from which a killed training continues exactly;
+    - fast settings for a CPU, and a line of log.
+
+    All else is Seq2SeqTrainer's. Data sets without the columns `input_ids` and `labels` come in
+    batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. `eval_bleu`
+    and `eval_training_loss` belong to a single `eval_dataset`. With `label_smoothing_factor` or
+    `compute_loss_func`, `eval_loss` is theirs, and the model's own smoothing does not apply.
 
     Args:
-        model: `VanillaTransformerForConditionalGeneration`; it applies label smoothing itself.
+        model: `VanillaTransformerForConditionalGeneration`. None with `model_init`.
         args: `VanillaTransformerTrainingArguments`.
         validation_pairs: (source, target) texts to translate at each evaluation, or a data set
             with these two columns.
@@ -115,7 +105,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
     Raises:
-        ValueError: If an argument asks for something that this trainer does differently.
+        ValueError: If arguments contradict each other, or one would have no effect.
     """
 
     # Seq2SeqTrainer accepts more types here.
@@ -127,77 +117,50 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     data_collator: Callable[[Any], dict[str, torch.Tensor]]
     # Set when a training starts.
     optimizer: torch.optim.Optimizer
-    train_sampler: TokenBatchSampler
 
     def __init__(
         self,
-        model: VanillaTransformerForConditionalGeneration,
-        args: VanillaTransformerTrainingArguments,
+        model: VanillaTransformerForConditionalGeneration | None = None,
+        args: VanillaTransformerTrainingArguments | None = None,
         *,
         validation_pairs: "Sequence[tuple[str, str]] | Dataset" = (),
         target_language: str | None = None,
         **kwargs: Any,
     ) -> None:
-        for name in ("compute_metrics", "preprocess_logits_for_metrics", "compute_loss_func"):
-            if kwargs.get(name) is not None:
-                raise RequestError(
-                    f"got {name}; this trainer has the loss of Section 5.4, and reports perplexity "
-                    "and greedy BLEU of validation_pairs. Use Seq2SeqTrainer for others."
-                )
-        if getattr(getattr(model, "config", None), "model_type", None) != "vanilla_transformer":
-            raise RequestError(
-                f"got a {type(model).__name__}; this trainer trains models of this package. Use "
-                "Seq2SeqTrainer for others."
-            )
-        if hasattr(model, "_orig_mod"):  # its checkpoints would have other names of tensors
-            raise RequestError(
-                "got a model of torch.compile; give the model itself, and torch_compile=True in "
-                "the arguments."
-            )
-        if not isinstance(args, VanillaTransformerTrainingArguments):
-            raise RequestError(
-                f"got args of type {type(args).__name__}; give VanillaTransformerTrainingArguments."
-            )
-        if isinstance(kwargs.get("eval_dataset"), dict):
-            raise RequestError(
-                "got several evaluation sets; give one as eval_dataset, which early stopping "
-                "watches, and call evaluate(other, metric_key_prefix='other') for the others."
-            )
-        pairs = _text_pairs(validation_pairs)
-        if pairs and target_language is None:
-            raise RequestError(
-                "got validation_pairs and no target_language, which BLEU needs to split words; "
-                "give its code, such as target_language='de'."
-            )
-        if pairs and kwargs.get("processing_class") is None:
-            raise RequestError(
-                "got validation_pairs and no tokenizer to translate them with; give it as "
-                "processing_class."
-            )
+        args = VanillaTransformerTrainingArguments() if args is None else args
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
-        check_arguments(args, optimizer=optimizer, schedule=schedule)
-        collator = kwargs.pop("data_collator", None) or PairCollator(
-            pad_token_id=model.config.pad_token_id,
-            vocab_size=model.config.vocab_size,
-            target_vocab_size=model.config.target_vocab_size,
-        )
+        several = isinstance(kwargs.get("eval_dataset"), dict)
+        check_arguments(args, optimizer=optimizer, schedule=schedule, several_sets=several)
+        if hasattr(validation_pairs, "column_names"):  # a data set
+            columns: Any = validation_pairs
+            validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
+        if validation_pairs and None in (target_language, kwargs.get("processing_class")):
+            raise RequestError(
+                "got validation_pairs; give target_language (such as 'de'), which decides how BLEU "
+                "splits words, and the tokenizer as processing_class."
+            )
         if args.n_gpu > 1:  # torch would split the batches, and the counts of tokens
             logger.warning(
                 "Training on one of %d GPUs; to use all of them, start with accelerate launch.",
                 args.n_gpu,
             )
             args._n_gpu = 1
-        super().__init__(model, args, data_collator=collator, **kwargs)
-        self._translates = True  # False during an evaluation of other pairs
-        self.validation_pairs = pairs
+        super().__init__(model, args, **kwargs)
+        if kwargs.get("data_collator") is None:
+            config = self.model.config
+            self.data_collator = PairCollator(
+                pad_token_id=config.pad_token_id,
+                vocab_size=config.vocab_size,
+                target_vocab_size=config.target_vocab_size,
+            )
+        self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
-        self.updates_per_epoch = 0  # known when the first epoch begins
+        self.train_sampler: TokenBatchSampler | None = None  # made with the batches
+        self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
+        self._evaluates_own_set = False
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
-        self._arguments_beyond_paper = arguments_beyond_paper(
-            args, optimizer=optimizer, schedule=schedule
-        )
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
-        self._check_ends()
+        self._warn_of_ends()
         self.progress = Progress()
         self._signals = _Signals()
         self.eta = Eta(self)
@@ -214,12 +177,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _order_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
-    def _check_ends(self) -> None:
+    def _warn_of_ends(self) -> None:
         """Warn if the targets do not end with the model's end symbol, which stops the search."""
-        if self.train_dataset is None:
-            return
-        check_pairs(self.train_dataset)
-        if len(self.train_dataset) == 0:
+        if not _has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
@@ -230,21 +190,31 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 *(int(labels[-1]), end),
             )
 
+    @property
+    def _token_budget(self) -> int | None:
+        """`batch_tokens`, or None if the training data comes in batches of a number of pairs."""
+        return self.args.batch_tokens if _has_tokens(self.train_dataset) else None
+
     def get_train_dataloader(self) -> DataLoader:
         """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
+        if self._token_budget is None:
+            return self._stock_train_dataloader()
         self.train_sampler = TokenBatchSampler(
-            *pair_lengths(self.train_dataset),
-            max_tokens=self.args.batch_tokens,
-            seed=self._order_seed,
+            *_lengths(self.train_dataset), max_tokens=self._token_budget, seed=self._order_seed
         )
+        collate: Callable = self.data_collator
+        if self._bpe_dropout is not None:
+            collate = BpeDropoutCollator(collate, self._bpe_dropout, self.train_sampler)
         loader = DataLoader(
-            self.train_dataset.select_columns(["input_ids", "labels"]),
+            self._remove_unused_columns(self.train_dataset, description="training"),
             batch_sampler=self.train_sampler,
-            collate_fn=self._training_collator(),
+            collate_fn=collate,
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
             # Not all versions of transformers have this argument.
             multiprocessing_context=getattr(self.args, "dataloader_multiprocessing_context", None),
+            # Workers that persist would never learn the epoch that BPE-dropout draws for.
+            persistent_workers=self.args.dataloader_persistent_workers and not self._bpe_dropout,
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
         # All ranks take part in every update, so a rank without a batch at the end of an epoch
@@ -254,15 +224,25 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._repeats_last = 0 < left <= self.args.process_index
         return self.accelerator.prepare(loader)
 
-    def _training_collator(self) -> Callable[[list], dict[str, torch.Tensor]]:
-        """Return the collator for training, which applies `bpe_dropout` first."""
-        if self._bpe_dropout is None:
-            return self.data_collator
-        return BpeDropoutCollator(self.data_collator, self._bpe_dropout, self.train_sampler)
+    def _stock_train_dataloader(self) -> DataLoader:
+        if self._bpe_dropout is not None:
+            raise RequestError(
+                "bpe_dropout needs batches by tokens: give batch_tokens and a data set with the "
+                "columns input_ids and labels, or set bpe_dropout to 0."
+            )
+        if self.args.batch_tokens is not None:
+            logger.warning(
+                "The training data has no columns input_ids and labels to measure: a batch has "
+                "%d examples, whatever batch_tokens is.",
+                self.args.per_device_train_batch_size,
+            )
+        self.train_sampler, self._repeats_last = None, False
+        # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
+        self.accelerator.dataloader_config.data_seed = self._order_seed
+        return super().get_train_dataloader()
 
     def _make_bpe_dropout(self) -> BpeDropout:
-        config = self.model.config
-        if config.decoder_vocab_size is not None:
+        if self.model.config.decoder_vocab_size is not None:
             raise RequestError(
                 "bpe_dropout: got a model with a vocabulary for each language; it supports "
                 "only a shared one. Set bpe_dropout to 0."
@@ -274,26 +254,28 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             max_length=longest_sequence(self.model),
         )
 
-    def get_eval_dataloader(self, eval_dataset: "Dataset | None" = None) -> DataLoader:
-        """Return batches of similar length, dealt to the ranks without repeats."""
-        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        source_lengths, target_lengths = pair_lengths(dataset)
-        longest = max(source_lengths.max(initial=0), target_lengths.max(initial=0))
-        batches = TokenBatchSampler(
-            source_lengths,
-            target_lengths,
-            max_tokens=max(self.args.batch_tokens, int(longest)),
-            shuffle=False,
-        )
-        return DataLoader(
-            dataset.select_columns(["input_ids", "labels"]),
-            batch_sampler=list(batches)[self.args.process_index :: self.args.world_size],
-            collate_fn=self.data_collator,
-        )
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Make the decoder's inputs if the loss is not the model's, which then sees no labels."""
+        is_made = {"decoder_input_ids", "decoder_inputs_embeds"} & inputs.keys()
+        if self._has_other_loss and "labels" in inputs and not is_made:
+            shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+            inputs["decoder_input_ids"] = shifted
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    @property
+    def _has_other_loss(self) -> bool:
+        return self.label_smoother is not None or self.compute_loss_func is not None
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """Create the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
-        if self.optimizer is not None or self.args.optim is not None or self.args.weight_decay:
+        given = self.optimizer is not None or self.optimizer_cls_and_kwargs is not None
+        if given or not self.args.asks_for_papers_adam:
             return super().create_optimizer(model)
         parameters = (self.model if model is None else model).parameters()
         self.optimizer = paper_adam(
@@ -365,17 +347,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
         conditions: dict[str, Any] = {
-            "data": _fingerprint(self.train_dataset),
+            "data": "" if self._token_budget is None else _fingerprint(self.train_dataset),
             "batches_per_update": self._batches_per_update,
-            "precision": self.args.precision,
-            "batch_tokens": self.args.batch_tokens,
+            "batch_tokens": self._token_budget,
             "order_seed": self._order_seed,
+            "precision": self.args.precision,
         }
         if resume_from_checkpoint:
-            plain_adam = self.optimizer is None and self.args.optim is None
-            check_state(Path(resume_from_checkpoint), self.model, plain_adam=plain_adam)
+            check_resumable(Path(resume_from_checkpoint))
             self.progress = Progress.load(Path(resume_from_checkpoint))
-            self.progress.require(**conditions)
+            self.progress.require(conditions)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
         else:  # nothing of an earlier training counts
@@ -434,21 +415,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "training from its model."
             )
         asked = [dict(group) for group in self.optimizer.param_groups]
-        otherwise = "Give the same again, or start a new training from its model."
-        try:
-            super()._load_optimizer_and_scheduler(checkpoint)
-        except ValueError as error:
-            raise RequestError(
-                f"{checkpoint} was trained with another optimizer: {error}. {otherwise}"
-            ) from error
-        for wanted, found in zip(asked, self.optimizer.param_groups, strict=True):
-            if wanted.keys() - found.keys():
-                raise RequestError(f"{checkpoint} was trained with another optimizer. {otherwise}")
+        super()._load_optimizer_and_scheduler(checkpoint)
+        for wanted, loaded in zip(asked, self.optimizer.param_groups, strict=True):
             for name in ("initial_lr", "betas", "eps", "weight_decay"):
-                if name in wanted and wanted[name] != found[name]:
+                if name in wanted and wanted[name] != loaded.get(name):
                     raise RequestError(
                         f"got an optimizer with {name}={wanted[name]}; {checkpoint} was trained "
-                        f"with {found[name]}. {otherwise}"
+                        f"with {loaded.get(name)}. Give the same again, or start a new training "
+                        "from its model."
                     )
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -500,48 +474,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         eval_dataset: Any = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
-        **generation: object,
+        **gen_kwargs: Any,
     ) -> dict[str, float]:
-        """Evaluate without affecting the random numbers of the training.
-
-        BLEU is that of `validation_pairs`, so an evaluation of another data set has none.
-
-        Raises:
-            ValueError: For arguments of `generate`: BLEU is always greedy.
-        """
-        _refuse_generation(generation)
-        self._print_once()
-        started = time.monotonic()
-        devices = [self.args.device] if self.args.device.type == "cuda" else []
-        self._translates = eval_dataset is None or eval_dataset is self.eval_dataset
-        try:
-            with torch.random.fork_rng(devices=devices):
-                metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        finally:
-            self._translates = True
-        if self.progress.is_running:
-            self.progress.evaluation_seconds += time.monotonic() - started
-        return metrics
-
-    def predict(
-        self,
-        test_dataset: Any,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "test",
-        **generation: object,
-    ) -> PredictionOutput:
-        """Return loss and perplexity of a data set; `translate` makes translations.
-
-        Raises:
-            ValueError: For arguments of `generate`.
-        """
-        _refuse_generation(generation)
-        self._print_once()
-        self._translates = False
-        try:
-            return super().predict(test_dataset, ignore_keys, metric_key_prefix)
-        finally:
-            self._translates = True
+        """Evaluate as Seq2SeqTrainer does; of another set there are no BLEU and training loss."""
+        self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
 
     def evaluation_loop(
         self,
@@ -551,26 +488,68 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Compute the cross-entropy, weighted by tokens instead of batches, and greedy BLEU."""
-        self.callback_handler.eval_dataloader = dataloader
-        loss = self._plain_loss(self._with_progress(dataloader))
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
-        if metric_key_prefix == "eval" and self.train_dataset:
+        """Measure what is weighted by tokens; for predictions, run the loop of transformers too.
+
+        The random numbers of the training are not affected.
+        """
+        self._print_once()
+        started = time.monotonic()
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            own_set = self._evaluates_own_set and description == "Evaluation"
+            measured = self._measure(dataloader.dataset, own_set=own_set)
+            figures = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
+            if prediction_loss_only and "loss" in measured:
+                size = len(dataloader.dataset)  # type: ignore[arg-type]  # it has tokens
+                output = EvalLoopOutput(None, None, figures, size)  # type: ignore[arg-type]  # no predictions
+            else:
+                output = super().evaluation_loop(
+                    dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+                )
+                # What compute_metrics returns wins. A mean over batches is no loss per token.
+                of_tokens = {name: figures[name] for name in figures if name.endswith("_loss")}
+                metrics = {**figures, **(output.metrics or {}), **of_tokens}
+                output = output._replace(metrics=metrics)
+        if self.progress.is_running:
+            self.progress.evaluation_seconds += time.monotonic() - started
+        return output
+
+    def _measure(self, dataset: Any, *, own_set: bool) -> dict[str, float]:
+        """Return loss, perplexity, training loss and BLEU, as far as the data allows.
+
+        Args:
+            dataset: The data set to evaluate on.
+            own_set: Whether it is the trainer's own `eval_dataset`, the only one.
+        """
+        measured = {}
+        has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
+        if _has_tokens(dataset) and not has_full_eval:
+            batches = self._batches_by_length(dataset)
+            self.callback_handler.eval_dataloader = batches
+            loss = self._plain_loss(self._with_progress(batches))
+            measured = {} if self._has_other_loss else {"loss": loss}
+            measured["perplexity"] = math.exp(min(loss, 700.0))
+        if measured and own_set and _has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
-            metrics["training_loss"] = self._plain_loss(self.get_eval_dataloader(some))
-        if self.validation_pairs and self._translates:
+            measured["training_loss"] = self._plain_loss(self._batches_by_length(some))
+        if own_set and self.validation_pairs:
             # One rank translates; all need the result, which may choose the best checkpoint.
             bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
-            (metrics["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
-        size = len(dataloader.dataset)  # type: ignore[arg-type]  # ours has a length
-        return EvalLoopOutput(
-            predictions=None,  # type: ignore[arg-type]  # none are made
-            label_ids=None,
-            metrics=metrics,
-            num_samples=size,
+            (measured["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
+        return measured
+
+    def _batches_by_length(self, dataset: "Dataset") -> DataLoader:
+        """Return batches of pairs of similar length, dealt to the ranks without repeats."""
+        lengths = _lengths(dataset)
+        longest = max(int(side.max(initial=0)) for side in lengths)
+        budget = max(self.args.batch_tokens or 0, longest)
+        batches = list(TokenBatchSampler(*lengths, max_tokens=budget, shuffle=False))
+        return DataLoader(
+            self._remove_unused_columns(dataset, description="evaluation"),
+            batch_sampler=batches[self.args.process_index :: self.args.world_size],
+            collate_fn=self.data_collator,
         )
 
     def _with_progress(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -584,6 +563,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _plain_loss(self, batches: Iterable[Any]) -> float:
         """Return nats per target token over a whole data set, summed over all ranks."""
         self.model.eval()
+        if hasattr(self.optimizer, "eval"):  # a schedule-free one has other weights in training
+            self.optimizer.eval()
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
             for batch in batches:
@@ -629,150 +610,67 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "" if limit is None else f" of {limit:g}",
                 f"; end at {describe_end(end)}" if end is not None and end[0] > step else "",
             )
-        elif "eval_loss" in logs:
-            bleu = f", greedy BLEU {logs['eval_bleu']:.1f}" if "eval_bleu" in logs else ""
-            perplexity = logs["eval_perplexity"]
-            logger.info("update %d: validation perplexity %.2f%s", step, perplexity, bleu)
+        elif evaluation := {name: logs[name] for name in logs if name.startswith("eval_")}:
+            evaluation.pop("eval_training_loss", None)
+            told = []
+            if "eval_perplexity" in evaluation:
+                told.append(f"validation perplexity {evaluation.pop('eval_perplexity'):.2f}")
+                if not self._has_other_loss:  # else it says something else
+                    evaluation.pop("eval_loss", None)
+            if self.validation_pairs and "eval_bleu" in evaluation:
+                told.append(f"greedy BLEU {evaluation.pop('eval_bleu'):.1f}")
+            told += [f"{name} {value}" for name, value in evaluation.items()]
+            logger.info("update %d: %s", step, ", ".join(told))
 
-    def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
-        """Save as the parent does; refuse a removed directory, and name the file in errors."""
-        if self.args.should_save and not Path(self.args.output_dir).is_dir():
-            raise RequestError(
-                f"{self.args.output_dir} was removed during the training; start it again."
-            )
-        with checkpoint_written(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")):
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
+        checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
+        with checkpoint_written(checkpoint):
+            if self.args.should_save:  # first, so that a push of the checkpoint holds it
+                checkpoint.mkdir(parents=trial is not None, exist_ok=True)
+                self.progress.save(checkpoint)
             super()._save_checkpoint(model, trial)
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Only record the name; the repository is created when a model is pushed."""
-        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-        self.hub_model_id = name  # type: ignore[assignment]  # typed as None
-        self.push_in_progress = None
-        logger.info("No checkpoint is pushed; call push_to_hub(license=...) after the training.")
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save without pushing, which `push_to_hub` does, after its checks."""
-        super().save_model(output_dir, _internal_call=True)
-
-    def push_to_hub(  # type: ignore[override]  # it does something else
-        self,
-        commit_message: str | None = None,
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        *,
-        license: str | None = None,
-        language: Sequence[str] = (),
-        data_license: str | None = None,
-        data_source: str | None = None,
-        with_code: bool = False,
-    ) -> Publication | None:
-        """Score the model on the validation pairs and publish it as `publish` does.
-
-        Args:
-            commit_message: Not used; the commit says what was published.
-            blocking: Not used; the call returns when all is pushed.
-            token: Hub token; overrides the arguments' `hub_token`.
-            revision: Branch; overrides `hub_revision`.
-            private: Whether the repository is private; overrides `hub_private_repo`.
-            license: License of the model, as the Hub names it.
-            language: Codes of source and target language.
-            data_license: License of the training pairs, in words.
-            data_source: Source of the training pairs, in words.
-            with_code: Whether to push the model's code too, for `trust_remote_code=True`.
-
-        Returns:
-            What was published; None on every rank but the first.
-
-        Raises:
-            ValueError: As for `publish`, or if there are no languages or no validation pairs.
-        """
-        if not self.is_world_process_zero():
-            return None
-        repo_id = self.args.hub_model_id
-        if repo_id is None:
-            raise RequestError("the arguments name no repository; give hub_model_id='user/name'.")
-        # `publish` checks these two as well, but only after the scoring.
-        check_repo_id(repo_id)
-        check_licenses(license, data_license)
-        if isinstance(language, str) or len(language) != 2:
-            raise RequestError(
-                f"got language={language!r}; give source and target, such as ('en', 'de')."
-            )
-        if not self.validation_pairs:
-            raise RequestError(
-                "the trainer has no validation_pairs to score the model on before publishing it."
-            )
-        with tempfile.TemporaryDirectory(prefix="trained-") as directory:
-            self._write_run(Path(directory), *language)
-            return publish(
-                directory,
-                repo_id,
-                license=license,
-                data_license=data_license,
-                data_source=data_source,
-                with_code=with_code,
-                push=True,
-                private=bool(self.args.hub_private_repo if private is None else private),
-                revision=revision or self.args.hub_revision,
-                token=token or self.args.hub_token,
-            )
-
-    def _write_run(self, directory: Path, source_language: str, target_language: str) -> None:
-        """Write the model and its scores on the validation pairs as a run directory."""
-        self.model.save_pretrained(directory)
-        self.processing_class.save_pretrained(directory)
-        sources, references = map(list, zip(*self.validation_pairs, strict=True))
-        with without_training_changes(self.model):  # score it as published, not under autocast
-            result = evaluate_model(
-                self.model,
-                self.processing_class,
-                sources,
-                references,
-                target_language=target_language,
-            )
-        release(self.model)
-        texts: TestTexts = {"sources": sources, "references": references}
-        metrics = {
-            "scores": {"validation": without_texts(result)},
-            **training_facts(self.model, self.processing_class, self.args, self.progress),
-            "updates": self.state.global_step,
-            "epochs": round(self.state.epoch or 0.0, 3),
-            "averaged_checkpoints": [],
-            "data": {"train_pairs_kept": len(self.train_dataset)},
-            "recipe": self._recipe(source_language, target_language),
-            "model": config_beyond_recipe(self.model.config),
-            "arguments": self._arguments_beyond_paper,
-            "samples": choose_samples({"validation": {**result, **texts}}, 20),
+            if self.args.world_size > 1:
+                torch.distributed.barrier()  # every rank has written its random state
+            if not self.args.should_save:
+                return
+            seal(checkpoint)
+        scheduled = {
+            SaveStrategy.STEPS: int(self.state.save_steps),
+            SaveStrategy.EPOCH: self.updates_per_epoch or 1,
         }
-        draw_curves(self.state.log_history, directory)
-        write_history(self.state.log_history, directory)
-        write_json(directory / METRICS, metrics)
-
-    def _recipe(self, source_language: str, target_language: str) -> dict[str, Any]:
-        """Return the values of a recipe that trains the same model."""
-        config, search = self.model.config, self.model.generation_config
-        backend = getattr(self.processing_class, "backend_tokenizer", None)
-        return recipe_of(
-            config,
-            self.args,
-            source_language=source_language,
-            target_language=target_language,
-            max_source_length=int(pair_lengths(self.train_dataset)[0].max()),
-            gradient_accumulation=self._batches_per_update,
-            vocab_size=config.vocab_size,
-            split_digits="Digits(" in repr(backend and backend.pre_tokenizer),
-            max_steps=self.state.max_steps,  # also if the arguments count epochs
-            warmup_steps=self.args.get_warmup_steps(self.state.max_steps),  # also from a share
-            checkpoints_to_average=1,  # a trainer does not average
-            num_beams=default_beams(self.model),
-            length_penalty=search.length_penalty,
-            stop_search_early=search.early_stopping is True,
+        prune(
+            checkpoint,
+            every=scheduled.get(SaveStrategy(self.args.save_strategy), 1),
+            keep=self.args.checkpoints_to_keep,
+            spare=self.state.best_model_checkpoint,
         )
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push nothing: a checkpoint holds the optimizer and the arguments."""
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the card of transformers, with the paper's optimizer, Eq. 3 and our batches."""
+        given, shown = self.args, copy.copy(self.args)
+        if shown.lr_scheduler_type is None:
+            shown.lr_scheduler_type = SimpleNamespace(value="Eq. 3 of Attention Is All You Need")  # type: ignore[assignment]  # read as an enum
+            if shown.learning_rate is None:
+                shown.learning_rate = peak_rate(
+                    d_model=self.model.config.d_model,
+                    warmup_steps=given.get_warmup_steps(self.state.max_steps),
+                    factor=given.learning_rate_factor,
+                )
+        if given.asks_for_papers_adam:
+            shown.optim = "adam"
+        self.args = shown
+        try:
+            super().create_model_card(*args, **kwargs)
+        finally:
+            self.args = given
+        card = Path(given.output_dir, "README.md")
+        if self.train_sampler is not None and self.is_world_process_zero():
+            text = re.sub(
+                r"^- total_train_batch_size: .*\n", "", card.read_text("utf-8"), flags=re.M
+            )
+            tokens = f"- batch_tokens: {given.batch_tokens}"
+            write_text(card, re.sub(r"^- train_batch_size: .*", tokens, text, flags=re.M))
 
     def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
         if self.args.world_size > 1:
@@ -785,32 +683,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         assert self.target_language is not None  # checked with validation_pairs
         sources, references = zip(*self.validation_pairs, strict=True)
         with without_training_changes(self.model):
-            found = translate(
+            translations = translate(
                 self.model,
                 self.processing_class,
                 list(sources),
-                batch_tokens=max(self.args.batch_tokens, 4096),
+                batch_tokens=max(self.args.batch_tokens or 0, 4096),
                 num_beams=1,
             )
-            hypotheses = list(found)
+            hypotheses = list(translations)
         release(self.model)  # packed copies of weights become outdated as training continues
         language = self.target_language
         return bleu_score(hypotheses, list(references), target_language=language)["bleu"]
-
-
-def _text_pairs(pairs: "Sequence[tuple[str, str]] | Dataset") -> list[tuple[str, str]]:
-    """Return pairs of texts, also those of a data set with the columns `source` and `target`."""
-    if {"source", "target"} <= set(getattr(pairs, "column_names", None) or ()):
-        pairs = list(zip(pairs["source"], pairs["target"], strict=True))  # type: ignore[call-overload]  # a data set's columns
-    found = list(pairs)
-    for number, pair in enumerate(found, start=1):
-        two = isinstance(pair, (tuple, list)) and len(pair) == 2
-        if not two or not all(isinstance(side, str) for side in pair):
-            raise RequestError(
-                f"got validation_pairs whose element {number} is not two texts, (source, target); "
-                "give such pairs, or a data set with the columns source and target."
-            )
-    return found
 
 
 class _Signals:
@@ -843,16 +726,8 @@ class _Signals:
         )
 
 
-def _refuse_generation(options: Mapping[str, object]) -> None:
-    if options:
-        raise RequestError(
-            f"got {', '.join(options)}; BLEU is greedy here. For other searches use "
-            "evaluate_model from vanilla_transformer.evaluation."
-        )
-
-
 class _RunControl(TrainerCallback):
-    """Callback that stops by clock or signal, seals checkpoints and sets the sampler's epoch."""
+    """Callback that stops by clock, patience or signal, and sets the sampler's epoch."""
 
     def __init__(self, trainer: VanillaTransformerTrainer) -> None:
         self.trainer = trainer
@@ -865,12 +740,15 @@ class _RunControl(TrainerCallback):
         self.stopped = False
         self.trainer.progress.start()
 
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two wrappers.
-        batches = len(self.trainer.train_sampler)
-        updates = math.ceil(batches / self.trainer._batches_per_update)
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        if not has_length(train_dataloader):
+            return
+        updates = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
         self.trainer.updates_per_epoch = updates
-        self.trainer.train_sampler.set_epoch(state.global_step // updates)
+        if self.trainer.train_sampler is not None:
+            # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two
+            # wrappers.
+            self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         minutes = self.trainer.progress.seconds / 60
@@ -895,7 +773,8 @@ class _RunControl(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         # transformers calls this when a training stops in mid-epoch too, and then evaluates and
         # saves again if these go by epochs.
-        if self.stopped and state.global_step % self.trainer.updates_per_epoch:
+        each = self.trainer.updates_per_epoch
+        if self.stopped and (each == 0 or state.global_step % each):
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -909,24 +788,7 @@ class _RunControl(TrainerCallback):
             control.should_training_stop = control.should_save = True
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self.last_save = time.monotonic()
-        if args.world_size > 1:
-            torch.distributed.barrier()  # every rank has written its random state
-        if args.should_save:
-            with checkpoint_written(checkpoint):
-                self.trainer.progress.save(checkpoint)
-                seal(checkpoint)
-            scheduled = {
-                SaveStrategy.STEPS: int(state.save_steps),
-                SaveStrategy.EPOCH: self.trainer.updates_per_epoch,
-            }
-            prune(
-                checkpoint,
-                every=scheduled.get(args.save_strategy, 1),
-                keep=args.checkpoints_to_keep,
-                spare=state.best_model_checkpoint,
-            )
 
     def _agree(self, *values: int) -> list[int]:
         """Return the maximum of each value over all ranks, so that all do the same."""
@@ -937,9 +799,29 @@ class _RunControl(TrainerCallback):
         return shared.tolist()
 
 
+def _has_tokens(dataset: object) -> bool:
+    """Return whether a data set has columns of tokens and a length, so that it can be measured."""
+    columns = getattr(dataset, "column_names", None) or ()
+    return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
+
+
+def _lengths(dataset: "Dataset") -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of source and target tokens, which `tokenize_pairs` has counted."""
+    if {"source_length", "target_length"} <= set(dataset.column_names):
+        return pair_lengths(dataset)
+    import pyarrow.compute
+
+    columns = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
+    source, target = (
+        pyarrow.compute.list_value_length(columns[name]).to_numpy()
+        for name in ("input_ids", "labels")
+    )
+    return source, target
+
+
 def _fingerprint(dataset: "Dataset") -> str:
     """Hash the number, order and lengths of the pairs, which determine the batches."""
     digest = hashlib.sha256()
-    for lengths in pair_lengths(dataset):
+    for lengths in _lengths(dataset):
         digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
     return digest.hexdigest()[:16]
