@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vanilla_transformer.data.dataset import read_pairs
-from vanilla_transformer.data.readers import TEXT_BYTES
+from vanilla_transformer.data.pair_files import TEXT_BYTES
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.reading import LINE_BYTES
 

@@ -22,7 +22,7 @@ from processes import Started, command
 from runs import PAIRS, REFUSED, RIGHT, Reference, finished, train
 
 from vanilla_transformer import translate
-from vanilla_transformer.data.readers import read_pairs
+from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.errors import RequestError, quoted
 from vanilla_transformer.recipes.recipe import Recipe, make_recipe
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer

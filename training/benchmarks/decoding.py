@@ -280,7 +280,7 @@ def main() -> None:
     if options.batch_sizes:
         tables.append(fixed_length(options.size, options.batch_sizes, options.rounds))
     if options.run_directory:
-        from vanilla_transformer.data.readers import read_pairs
+        from vanilla_transformer.data.pair_files import read_pairs
 
         source, target = options.pair.split("-")
         pairs = list(read_pairs(options.test_file, source_language=source, target_language=target))[

@@ -27,7 +27,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
-from vanilla_transformer.data.readers import read_pairs
+from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.evaluation import bleu_score
 from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.storage.saved_model import weight_files

@@ -24,7 +24,7 @@ from interleave import Answer, processes, take_turns
 from report import write_results
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.readers import read_pairs
+from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.evaluation import bleu_score
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.visualization import save_figure

@@ -18,7 +18,7 @@ from .evaluate import (
 from .translate import count
 
 if TYPE_CHECKING:
-    from ..data.readers import PairReader
+    from ..data.pair_files import PairReader
 
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second
@@ -100,7 +100,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _score(options: argparse.Namespace) -> int:
     from ..batch_translation import longest_source
-    from ..data.readers import read_pairs
+    from ..data.pair_files import read_pairs
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer

@@ -11,7 +11,7 @@ from .dataset import (
     sentences,
     tokenize_pairs,
 )
-from .readers import read_pairs
+from .pair_files import read_pairs
 from .selection import clean_pairs, hold_out, pair_report
 from .sentence_splitting import join_sentences, split_sentences
 from .tokenizer import train_tokenizer

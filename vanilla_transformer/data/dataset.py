@@ -26,14 +26,14 @@ from ..errors import RequestError, quoted
 from ..storage.reading import read_json
 from ..target_tokenizer import target_tokenizer, writes_start
 from .cache import REPORTS, ArrowFile, cached
-from .readers import PairReader, files_below, kind_of, read_pairs
+from .pair_files import PairReader, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-    from .readers import PairSource
+    from .pair_files import PairSource
 
 logger = logging.getLogger(__name__)
 

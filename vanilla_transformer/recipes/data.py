@@ -124,7 +124,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
 
 
 def _files_of_folder(folder: Path) -> list[dict[str, str]]:
-    from ..data.readers import files_below
+    from ..data.pair_files import files_below
 
     return [
         {"name": path.as_posix(), "sha256": sha256(folder / path)} for path in files_below(folder)
@@ -144,7 +144,7 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
     from ..data.dataset import load_pairs
-    from ..data.readers import kind_of
+    from ..data.pair_files import kind_of
 
     source, target = recipe.languages
     options: dict[str, Any] = {
@@ -198,7 +198,7 @@ def named_files(name: str) -> list[Path]:
 
 def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
     """Return the file or files of a split; check that they exist and may hold pairs."""
-    from ..data.readers import kind_of
+    from ..data.pair_files import kind_of
 
     name = getattr(recipe, f"{split}_file")
     if name is None:
