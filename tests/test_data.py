@@ -22,7 +22,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
-from vanilla_transformer.data import cache, clean_pairs, hold_out, pair_report, selection
+from vanilla_transformer.data import clean_pairs, hold_out, pair_report, selection
 from vanilla_transformer.data import dataset as data
 from vanilla_transformer.data.dataset import (
     PairCollator,
@@ -112,8 +112,9 @@ def test_a_changed_file_is_read_again(load, tmp_path):
     load(path)
     write_json_lines(path, PAIRS[:-1])
     assert len(load(path)) == len(PAIRS) - 1
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     write_json_lines(path, [(source.upper(), target) for source, target in PAIRS[:-1]])
-    os.utime(path, ns=(1, 1))  # same size, another time
+    os.utime(path, ns=times)  # same size and time
     assert load(path)["source"][0] == PAIRS[0][0].upper()
 
 
@@ -293,37 +294,6 @@ def report_of(dataset):
     return Path(dataset.cache_files[0]["filename"]).with_name("report.json")
 
 
-@pytest.mark.parametrize("restored", [False, True])
-def test_an_edited_cache_of_the_same_size_is_rebuilt(load, tokenize, tmp_path, caplog, restored):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    for make in (lambda: load(path), lambda: tokenize(load(path))):
-        dataset = make()
-        expected = dataset.to_dict()
-        file = Path(dataset.cache_files[0]["filename"])
-        del dataset
-        before, content = file.stat(), bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1  # within a text, or a list of ids
-        file.write_bytes(content)
-        if restored:
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert make().to_dict() == expected
-        assert "data.arrow has changed" in caplog.text
-        caplog.clear()
-
-
-def test_a_copied_cache_is_verified_by_its_digest_once(load, tmp_path, monkeypatch, caplog):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    load(path)
-    shutil.copytree(tmp_path / "cache", tmp_path / "backup")
-    shutil.rmtree(tmp_path / "cache")
-    (tmp_path / "backup").rename(tmp_path / "cache")
-    refuse_to_read(monkeypatch)
-    assert pairs_of(load(path)) == PAIRS
-    assert "will be rebuilt" not in caplog.text
-    monkeypatch.setattr(cache, "sha256", None)  # from now on, size and times are enough
-    assert pairs_of(load(path)) == PAIRS
-
-
 def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS[:3])
     file = Path(load(path).cache_files[0]["filename"])
@@ -345,18 +315,6 @@ def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
     caplog.clear()
     load(path)
     assert "will be rebuilt" not in caplog.text
-
-
-@pytest.mark.parametrize("value", [None, True, "2500", 2499, 2500.0, [], {}])
-@pytest.mark.parametrize(
-    "key", ["rows", "malformed", "empty", "examples", "sha256", "size_and_times"]
-)
-def test_a_report_with_a_changed_value_is_rebuilt_or_harmless(load, tmp_path, key, value):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    report = report_of(load(path))
-    report.write_text(json.dumps({**json.loads(report.read_text()), key: value}))
-    assert pairs_of(load(path)) == PAIRS
-    assert json.loads(report_of(load(path)).read_text())["rows"] == len(PAIRS)
 
 
 @pytest.mark.parametrize("in_place", ["report.json", "data.arrow", "cache", "lock"])

@@ -1,8 +1,7 @@
 """Data sets on disk: memory-mapped Arrow files that are made once.
 
 A cache is written to a temporary folder and renamed when it is complete; other processes that want
-it wait. Its report has the size, times and digest of its data: the cache is used if size and times
-are unchanged, or else if the digest is.
+it wait.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the file format or the rules of reading change.
-_CACHE_VERSION = 3
+_CACHE_VERSION = 4
 # Keys of the report of each kind of cache, and the types of their values.
 REPORTS: dict[str, dict[str, type]] = {
     "pairs": {"rows": int, "malformed": int, "empty": int, "examples": list},
@@ -94,10 +92,10 @@ def cached(
             aside.mkdir()
             try:
                 report = write(aside / "data.arrow")
-                digest = sha256(aside / "data.arrow")
-                _write_report(aside, report, digest)
+                with errors_naming(aside / "report.json"):
+                    write_json(aside / "report.json", report)
                 if key is None:
-                    mark = json.dumps([report, digest]).encode()
+                    mark = json.dumps([report, sha256(aside / "data.arrow")]).encode()
                     folder = root / f"{name}-{hashlib.sha256(mark).hexdigest()[:32]}"
                 opened = _opened(folder, name) if key is None else None
                 if opened is None:
@@ -118,34 +116,16 @@ def _opened(folder: Path, name: str) -> tuple[Dataset, dict[str, Any]] | None:
     if not folder.exists():
         return None
     file = folder / "data.arrow"
-    remedy = "this version writes no such file"
-    expected = {**REPORTS[name], "sha256": str, "size_and_times": list}
     try:
-        report = read_json(folder / "report.json", keys=expected, remedy=remedy)
-        if report["size_and_times"] != _size_and_times(file):  # after an edit, or a copy
-            if report["sha256"] != sha256(file):
-                raise RequestError(f"{file.name} has changed")
-            with suppress(OSError):  # if not, the next run computes the digest again
-                _write_report(folder, report, report["sha256"])
+        report = read_json(
+            folder / "report.json", keys=REPORTS[name], remedy="this version writes no such file"
+        )
         table = MemoryMappedTable.from_file(str(file))
         if len(table) != report["rows"]:
             raise RequestError(f"{file.name} has {len(table)} rows, not {report['rows']}")
-        # The folder's name has the key, so that caches derived from this one are found again too.
-        return Dataset(table, fingerprint=folder.name), report
-    except (OSError, RequestError) as error:
+    except (OSError, ValueError) as error:  # Arrow raises ValueError for a cut file
         reason = str(error).rstrip(".")
         logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)
-    return None
-
-
-def _write_report(folder: Path, report: dict[str, Any], digest: str) -> None:
-    marks = {"sha256": digest, "size_and_times": _size_and_times(folder / "data.arrow")}
-    file = folder / "report.json"
-    with errors_naming(file):
-        write_json(file, {**report, **marks})
-
-
-def _size_and_times(file: Path) -> list[int]:
-    """Return the size in bytes, and in nanoseconds the times of change of content and inode."""
-    state = file.stat()
-    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+        return None
+    # The folder's name has the key, so that caches derived from this one are found again too.
+    return Dataset(table, fingerprint=folder.name), report

@@ -23,7 +23,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
-from ..storage.reading import read_json
+from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
 from .cache import REPORTS, ArrowFile, cached
 from .pair_files import PairReader, files_below, kind_of, read_pairs
@@ -61,8 +61,8 @@ def load_pairs(
 ) -> Dataset:
     """Load sentence pairs as a data set with the columns `source` and `target`; read them once.
 
-    A cache is found by the path, size and time of change of each file, or by the name, config,
-    split and revision of a Hub data set. To follow a data set that changes, give a revision.
+    A cache is found by the name and SHA-256 digest of each file, or by the name, config, split and
+    revision of a Hub data set. To follow a data set that changes, give a revision.
 
     Args:
         source: see `read_pairs`.
@@ -168,8 +168,9 @@ def _identity(source: Any, cache_key: str | None, hub: tuple) -> list | None:
         return None
     paths = [Path(path) for path in (source if kind == "parallel" else [source])]
     files = [paths[0] / path for path in files_below(paths[0])] if kind == "hub" else paths
-    marks = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return [kind, marks, *(hub if kind == "hub" else ())]
+    # With their names, because the report of malformed lines tells them.
+    digests = [(str(path), sha256(path)) for path in files]
+    return [kind, digests, *(hub if kind == "hub" else ())]
 
 
 def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[str, Any]:
