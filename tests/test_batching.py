@@ -190,12 +190,12 @@ def test_example_longer_than_the_budget_is_named():
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ([], [], "at least one pair"),
+        ([], [], "one or more pairs"),
         ([1, 2], [1], r"shapes \(2,\) and \(1,\)"),
-        ([3, 0], [3, 3], "length 0 or less for example 1"),
-        ([3, 3], [3, -1], "length 0 or less for example 1"),
-        ([3, 2.5], [3, 3], "lengths of float64 and int64; needed are whole numbers"),
-        ([3, 3], [3, float("nan")], "lengths of int64 and float64"),
+        ([3, 0], [3, 3], "example 1 has 0 source .*allowed are 1 to"),
+        ([3, 3], [3, -1], "example 1 has 3 source and -1 target"),
+        ([3, 2.5], [3, 3], "of float64 and int64; needed are whole numbers"),
+        ([3, 3], [3, float("nan")], "of int64 and float64"),
         ([[3, 3]], [[3, 3]], r"shapes \(1, 2\)"),
     ],
 )

@@ -162,23 +162,17 @@ def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
 
 
 def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -> None:
-    if source.ndim != 1 or source.shape != target.shape or not len(source):
+    integers = source.dtype.kind in "iu" and target.dtype.kind in "iu"
+    if source.ndim != 1 or source.shape != target.shape or not len(source) or not integers:
         raise RequestError(
-            f"got lengths of shapes {source.shape} and {target.shape}; needed are one source and "
-            "one target length per pair, of at least one pair."
+            f"got lengths of shapes {source.shape} and {target.shape}, of {source.dtype} and "
+            f"{target.dtype}; needed are whole numbers, two for each of one or more pairs."
         )
-    if source.dtype.kind not in "iu" or target.dtype.kind not in "iu":
-        raise RequestError(
-            f"got lengths of {source.dtype} and {target.dtype}; needed are whole numbers of tokens."
-        )
-    shorter, longer = np.minimum(source, target), np.maximum(source, target)
-    if shorter.min() < 1:
-        raise RequestError(
-            f"got length 0 or less for example {int(shorter.argmin())}; leave it out."
-        )
-    if longer.max() > max_tokens:
-        example = int(longer.argmax())
+    fits = (np.minimum(source, target) >= 1) & (np.maximum(source, target) <= max_tokens)
+    if not fits.all():
+        example = int(fits.argmin())
         raise RequestError(
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
-            f"allowed are max_tokens={max_tokens}. Raise max_tokens or lower the maximum lengths."
+            f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens or lower the maximum "
+            "lengths."
         )

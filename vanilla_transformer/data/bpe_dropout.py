@@ -33,7 +33,7 @@ class BpeDropout:
         max_length: most tokens of a row; one that would get longer stays whole. None for no limit.
 
     Raises:
-        ValueError: a probability that is not from 0 to 1, no tokenizer, or one without merges.
+        ValueError: a probability that is not from 0 to 1, or a tokenizer without merges.
     """
 
     def __init__(
@@ -113,8 +113,6 @@ class BpeDropoutCollator:
 
 def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """Return for each id the two ids that it was merged from, or -1 twice: (V, 2)."""
-    if tokenizer is None:
-        raise RequestError("bpe_dropout needs the tokenizer of the pairs: give processing_class.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = {} if backend is None else json.loads(backend.to_str())["model"]
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]

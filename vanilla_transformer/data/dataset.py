@@ -231,17 +231,13 @@ def tokenize_pairs(
         `target_length` (int32; `pair_lengths` reads them without the tokens).
 
     Raises:
-        ValueError: other columns, no pair within the limits, or a tokenizer for sources only.
+        ValueError: no pair within the limits, or a tokenizer for sources only.
     """
     if target_tokenizer(tokenizer) is not tokenizer:
         raise RequestError(
             f"{type(tokenizer).__name__} reads sources only, because its model's targets have a "
             "vocabulary of their own; make labels with target_ids of "
             "vanilla_transformer.target_tokenizer."
-        )
-    if not {"source", "target"} <= set(dataset.column_names):
-        raise RequestError(
-            f"got columns {dataset.column_names}; needed are 'source' and 'target': see load_pairs."
         )
     encode, workers, identity = _encoder(tokenizer)
     if writes_start(tokenizer):
@@ -425,14 +421,15 @@ class PairCollator:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
-            ValueError: no pair, a side that is empty or has no integers, or a token id that is not
-                in the vocabulary.
+            ValueError: a token id that is not in the vocabulary.
+            TypeError: a side that is empty or has no integers.
         """
-        if not features:
-            raise RequestError("got no pair to make a batch of; give at least one.")
         batch = {}
         for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
-            rows = [_id_row(feature, name, place) for place, feature in enumerate(features, 1)]
+            rows = [
+                np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
+                for feature in features
+            ]
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
             multiple = self.pad_to_multiple_of or 1
             width = -(-int(lengths.max()) // multiple) * multiple
@@ -460,17 +457,3 @@ class PairCollator:
                 f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
                 f"(vocab_size={size}). Do tokenizer and model belong together?"
             )
-
-
-def _id_row(feature: Mapping[str, Sequence[int] | np.ndarray], name: str, place: int) -> np.ndarray:
-    """Return the ids of one side of a pair, int64 (T,)."""
-    try:
-        row = np.asarray(feature.get(name))
-    except (ValueError, TypeError):  # nested lists of different lengths
-        row = np.asarray(None)
-    if row.ndim != 1 or not row.size or row.dtype.kind not in "iu":
-        raise RequestError(
-            f"got pair {place} of a batch with {name} that are not a list of one or more integers; "
-            "leave it out, or give token ids."
-        )
-    return row.astype(np.int64, copy=False)

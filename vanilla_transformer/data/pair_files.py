@@ -265,7 +265,7 @@ def read_pairs(
         dataset = known
         if kind == "hub":
             from datasets import load_dataset
-            from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
+            from datasets.exceptions import DatasetGenerationError
 
             name = os.fspath(known)
             options: dict[str, Any] = {"split": split, "revision": revision}
@@ -280,11 +280,6 @@ def read_pairs(
                 raise RequestError(
                     f"{name} cannot be read as a data set ({reason}); all its files need the same "
                     "columns, with names, or give a file with pairs."
-                ) from error
-            except DataFilesNotFoundError as error:
-                raise RequestError(
-                    f"{name} holds no files that can be read as a data set, such as .jsonl, .csv "
-                    "or .parquet; join text files with cat, and give SOURCE,TARGET."
                 ) from error
         rows = _dataset_rows(dataset, columns)
         return _read_rows(rows, lambda row: _pair_of_row(*row), "row", skip)
@@ -328,7 +323,7 @@ def kind_of(source: PairSource) -> str:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file of another kind, files that do not go together, or no pairs at all.
+        ValueError: a file of another kind, or files that do not go together.
     """
     if isinstance(source, (str, os.PathLike)):
         return _kind_of_name(os.fspath(source), is_path=not isinstance(source, str))
@@ -341,12 +336,7 @@ def kind_of(source: PairSource) -> str:
         return "parallel"
     if hasattr(source, "column_names"):
         return "dataset"
-    if isinstance(source, Iterable):
-        return "pairs"
-    raise RequestError(
-        f"got pairs of type {type(source).__name__}; give a file, the name of a data set on the "
-        "Hub, a data set, or an iterable of pairs."
-    )
+    return "pairs"
 
 
 def _kind_of_name(name: str, *, is_path: bool) -> str:

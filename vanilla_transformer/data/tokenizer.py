@@ -64,8 +64,7 @@ def train_tokenizer(
         show_progress: draw the trainer's progress bars.
 
     Raises:
-        ValueError: no text, one string instead of many, a lone surrogate in a text, or
-            `vocab_size` below 260.
+        ValueError: no text, one string instead of many, or `vocab_size` below 260.
     """
     check_vocab_size(vocab_size)
     if isinstance(texts, (str, bytes)):
@@ -128,14 +127,7 @@ def _wrapped(backend: Tokenizer, *, model_max_length: int | None) -> PreTrainedT
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
     empty = True
-    for number, text in enumerate(texts, start=1):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise RequestError(
-                f"text {number} holds a lone surrogate, which is not a character: "
-                f"{text[:60]!r}; repair or leave it out."
-            ) from None
+    for text in texts:
         empty = empty and not text
         yield text
     if empty:
