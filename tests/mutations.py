@@ -868,9 +868,9 @@ MUTATIONS = [
     # Rare cases of the model, the search and the loss.
     Mutation(
         "configuration_vanilla_transformer.py",
-        "if not is_ours and (self.bos_token_id, self.unk_token_id) == (1, 3):",
-        "if False:",
-        "test_configuration.py::test_impossible_fields_are_refused",
+        "self.unk_token_id = 3 if ours else None",
+        "self.unk_token_id = 3",
+        "test_configuration.py::test_ids_of_another_vocabulary_are_not_guessed",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",

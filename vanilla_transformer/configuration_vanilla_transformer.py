@@ -109,14 +109,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
     use_cache: bool = True  # keep keys and values while generating
     is_encoder_decoder: Literal[True] = True  # transformers asks for it
     pad_token_id: int = 0  # fills short rows of ids; labels are filled with -100 instead
-    bos_token_id: int | None = 1  # <s>, never produced; None if the vocabulary has none
+    # <s> and <unk>, never produced; None if there is none. Not given (-1), they are 1 and 3 beside
+    # this package's padding and end; in another vocabulary those may be words.
+    bos_token_id: int | None = -1
     eos_token_id: int | list[int] | None = 2  # </s>, ends source and target
-    unk_token_id: int | None = 3  # <unk>, never produced; None if the vocabulary has none
+    unk_token_id: int | None = -1
     decoder_start_token_id: int = 1  # first input of the decoder: <s>
 
     def __post_init__(self, **others: Any) -> None:
         """Refuse unknown names; in a saved config, where tools store their own, misspelt ones."""
         self._check_known(others, misspelt_only=self.transformers_version is not None)
+        ours = self.pad_token_id == 0 and 2 in self._ends()
+        if self.bos_token_id == -1:
+            self.bos_token_id = 1 if ours else None
+        if self.unk_token_id == -1:
+            self.unk_token_id = 3 if ours else None
         super().__post_init__(**others)
 
     @classmethod
@@ -219,12 +226,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
             ids = self._ends() if name == "eos" else [getattr(self, f"{name}_token_id")]
             for value in set(ids) - {None}:
                 Range(0, size - 1).check(**{f"{name}_token_id": value})
-        is_ours = self.pad_token_id == 0 and 2 in (self._ends() or [2])
-        if not is_ours and (self.bos_token_id, self.unk_token_id) == (1, 3):
-            raise RequestError(
-                "pad_token_id or eos_token_id is another tokenizer's, whose words 1 and 3 would "
-                "never be produced; give its bos_token_id and unk_token_id too, or None."
-            )
 
 
 __all__ = ["PRESETS", "VanillaTransformerConfig"]
