@@ -278,7 +278,7 @@ MUTATIONS = [
     ),
     # The paper's beam search (Section 6.1).
     Mutation(
-        "beam_search.py",
+        "translation/custom_generate.py",
         "if any(cache is not None and cache.get_seq_length() for cache in caches):",
         "if False:",
         "test_beam_search.py::test_learned_prompts_are_left_to_generate",
@@ -302,16 +302,16 @@ MUTATIONS = [
         "test_beam_search.py::test_a_wide_beam_equals_exhaustive_search",
     ),
     Mutation(
-        "beam_search.py",
-        "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6",
-        "NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 1.0",
+        "search_settings.py",
+        "length_penalty: float = 0.6",
+        "length_penalty: float = 1.0",
         "test_beam_search.py::test_search_without_settings_is_the_papers",
     ),
     Mutation(
-        "beam_search.py",
-        'length_penalty = getattr(model.generation_config, "length_penalty", None)',
-        "length_penalty = 0.6",
-        "test_beam_search.py::test_beams_and_penalty_default_to_the_generation_config",
+        "search_settings.py",
+        "{name: getattr(generation_config, name, None) for name in SAVED}",
+        "dict.fromkeys(SAVED)",
+        "test_search_settings.py::test_settings_are_the_calls_then_the_models_then_the_papers",
     ),
     Mutation(
         "ranges.py",
@@ -321,8 +321,8 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "return (mask.sum(1) + extra_tokens).clamp(max=longest)",
-        "return (mask.sum(1) * 0 + mask.size(1) + extra_tokens).clamp(max=longest)",
+        "return (mask.sum(1) + settings.max_extra_tokens)",
+        "return (mask.sum(1) * 0 + mask.size(1) + settings.max_extra_tokens)",
         "test_beam_search.py::test_each_sentence_has_its_own_length_limit",
     ),
     Mutation(
@@ -333,8 +333,8 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))",
-        "self.candidates = num_beams",
+        "self.candidates = 1 if self.beam == 1 else self.beam * (1 + len(self.ends))",
+        "self.candidates = self.beam",
         "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
@@ -375,7 +375,7 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "ids_outside_of_text() if n not in ends]",
+        "ids_outside_of_text() if n not in special_ids.ends]",
         "ids_outside_of_text()]",
         "test_beam_search.py::test_end_token_may_be_the_start_token",
     ),
@@ -417,14 +417,14 @@ MUTATIONS = [
     ),
     Mutation(
         "batch_translation.py",
-        'found.setdefault("max_new_tokens", bound - 1)',
-        'found.setdefault("max_new_tokens", bound)',
+        'search.setdefault("max_new_tokens", longest - 1)',
+        'search.setdefault("max_new_tokens", longest)',
         "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     Mutation(
         "batch_translation.py",
-        'found["max_extra_tokens"] = None',
-        'found["max_extra_tokens"] = 50',
+        'search["max_extra_tokens"] = None',
+        'search["max_extra_tokens"] = 50',
         "test_pipeline.py::test_callers_length_limit_is_kept",
     ),
     Mutation(
@@ -491,7 +491,7 @@ MUTATIONS = [
     # Which models the fast path takes.
     Mutation(
         "fast/incremental_decoding.py",
-        "if not is_plain(model):",
+        "if not is_unmodified(model):",
         "if False:",
         f"{SEARCHED}[wrap_forward]",
     ),
@@ -573,13 +573,13 @@ MUTATIONS = [
     ),
     # Translating many sentences.
     Mutation(
-        "batch_translation.py",
+        "translation/many_texts.py",
         "order = sorted(range(len(lengths)), key=lambda index: -lengths[index])",
         "order = list(range(len(lengths)))",
         "test_pipeline.py::test_batches_hold_every_index_once_within_the_budget",
     ),
     Mutation(
-        "batch_translation.py",
+        "translation/many_texts.py",
         'batch_tokens // generation_option(model, generation_kwargs, "num_beams")',
         "batch_tokens",
         "test_pipeline.py::test_batches_are_filled_up_to_a_budget_that_counts_all_beams",
@@ -604,7 +604,7 @@ MUTATIONS = [
         "test_modeling.py::test_unchecked_masks_count_any_nonzero_value_as_a_token",
     ),
     Mutation(
-        "batch_translation.py",
+        "translation/many_texts.py",
         "links = word_alignment(tokenizer, source, ids[1:], weights)",
         "links = word_alignment(tokenizer, source, ids, weights)",
         "test_pipeline.py::test_prefixes_and_alignments_equal_those_of_the_search",
@@ -854,10 +854,10 @@ MUTATIONS = [
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     Mutation(
-        "batch_translation.py",
-        "if getattr(config, name, None) is not None]",
-        "if getattr(config, name, None)]",
-        "test_pipeline.py::test_forced_token_with_id_0_excludes_the_papers_search",
+        "search_settings.py",
+        '(not value and not name.endswith("_token_id"))',
+        "not value",
+        "test_search_settings.py::test_settings_of_other_searches_are_those_that_change_something",
     ),
     Mutation(
         "evaluation/scores.py",

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import pad_ids, translate_nbest
 from vanilla_transformer.beam_search import beam_search
+from vanilla_transformer.translation.many_texts import pad_ids, translate_nbest
 
 WORDS = 28
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]

@@ -27,8 +27,8 @@ from vanilla_transformer import (
     translate,
 )
 from vanilla_transformer.beam_search import evaluation_mode, returned_attention_weights
-from vanilla_transformer.evaluation import evaluate_model
-from vanilla_transformer.fast import incremental_decoder, is_plain, onednn, plain
+from vanilla_transformer.evaluation import score_model
+from vanilla_transformer.fast import incremental_decoder, is_unmodified, onednn, unmodified
 from vanilla_transformer.modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
@@ -336,7 +336,7 @@ ON_EVERY_MODEL = {
 @pytest.fixture
 def unchanged(tokenizer, monkeypatch):  # noqa: F811, the fixture
     monkeypatch.setattr(onednn, "SMALLEST", 0)
-    plain._log.cache_clear()
+    unmodified._log.cache_clear()
     model = make_model(len(tokenizer), dropout=0.0)
     model.generation_config.max_new_tokens = None
     return model
@@ -379,9 +379,7 @@ def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog)
     by_pipeline = VanillaTransformerTranslationPipeline(model=model, tokenizer=tokenizer)
     answers = by_pipeline(TEXTS, max_new_tokens=MOST)
     assert [answer["translation_text"] for (answer,) in answers] == translations
-    scores = evaluate_model(
-        model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST
-    )
+    scores = score_model(model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST)
     assert scores["hypotheses"] == translations
 
 
@@ -391,7 +389,7 @@ def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):  # 
     change(unchanged, None)
     expected = slowly(unchanged, tokenizer, beam=4)  # without a cache
     assert [score for score, _ in expected] != pytest.approx([score for score, _ in before])
-    for decoding in (nullcontext, plain.plain_decoding):
+    for decoding in (nullcontext, unmodified.without_fast_path):
         for text, (score, tokens) in zip(TEXTS, expected, strict=True):
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             with decoding():
@@ -405,7 +403,7 @@ def test_alignments_are_those_of_the_layers_that_are_left(unchanged):
     ids = torch.tensor([[5, 7, 9, 2]])
     options = {"max_new_tokens": MOST, "return_alignments": True, "alignment_layer": -1}
     fast = beam_search(unchanged, ids, **options)
-    with plain.plain_decoding():
+    with unmodified.without_fast_path():
         slow = beam_search(unchanged, ids, **options)
     assert torch.equal(fast.sequences, slow.sequences)
     torch.testing.assert_close(fast.alignments, slow.alignments)
@@ -499,7 +497,7 @@ def test_unchanged_model_is_decoded_fast_without_a_warning(
 
 def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):  # noqa: F811
     found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
-    with plain.plain_decoding():
+    with unmodified.without_fast_path():
         assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found
         assert not beam_search.__globals__["FASTER_DECODERS"]
     assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]
@@ -508,7 +506,7 @@ def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):  # noqa: F81
 def test_model_is_plain_while_another_thread_decodes_it(unchanged):
     model = unchanged.float()
     with torch.inference_mode(), onednn.packed_linears(model.model):
-        assert is_plain(model)
+        assert is_unmodified(model)
 
 
 def test_the_last_user_of_a_changed_model_restores_it(unchanged):
@@ -543,11 +541,11 @@ def test_a_switch_of_the_attention_in_mid_batch_changes_nothing(unchanged):
 
 def test_only_eager_and_sdpa_attention_are_plain(unchanged):
     assert unchanged.config._attn_implementation == "sdpa"
-    assert is_plain(unchanged)
+    assert is_unmodified(unchanged)
     unchanged.set_attn_implementation("eager")
-    assert is_plain(unchanged)
+    assert is_unmodified(unchanged)
     unchanged.set_attn_implementation("flex_attention")
-    assert not is_plain(unchanged)
+    assert not is_unmodified(unchanged)
 
 
 def test_sentences_keep_their_source_when_others_finish(monkeypatch):

@@ -22,6 +22,7 @@ from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.translation import many_texts
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +151,7 @@ def test_file_with_a_bad_line_is_refused_before_translation(
 ):
     path, target = tmp_path / "source.txt", tmp_path / "target.txt"
     path.write_bytes(b"ein Hund\n" * 300 + last)
-    monkeypatch.setattr(batch_translation, "generate_ids", None)  # which decodes
+    monkeypatch.setattr(many_texts, "generate_ids", None)  # which decodes
     command = ["translate", run, path, "--output", target]
     if as_input:
         stream = path.open("rb")
@@ -192,7 +193,7 @@ def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     search = json.loads((copy / "generation_config.json").read_text())
     (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
-    calls = recorded(monkeypatch, batch_translation, "translate_nbest")
+    calls = recorded(monkeypatch, many_texts, "translate_nbest")
     for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
         assert main(["translate", str(copy), str(source), *options]) == 0
         assert calls.pop()[1]["num_beams"] == beams
@@ -236,9 +237,9 @@ def loud(monkeypatch):
     """Translate to capitals, with a tab and a line end added."""
 
     def translate_nbest(model, tokenizer, texts, **options):
-        return ([batch_translation.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
+        return ([many_texts.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
 
-    monkeypatch.setattr(batch_translation, "translate_nbest", translate_nbest)
+    monkeypatch.setattr(many_texts, "translate_nbest", translate_nbest)
 
 
 def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys):
@@ -316,7 +317,7 @@ def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
     options = {"prefix": "a b", "return_alignments": True}
     for nbest, more in ((1, ["--tsv", "source"]), (2, ["--nbest", "2"])):
         sources = texts if nbest == 1 else ["source", *texts]
-        found = batch_translation.translate_nbest(
+        found = many_texts.translate_nbest(
             model, tokenizer, sources, num_beams=nbest, num_return_sequences=nbest, **options
         )
         expected = [one for translations in found for one in translations]
@@ -349,9 +350,9 @@ def bracketed(monkeypatch):
     def translate_windows(model, tokenizer, windows, **options):
         for text in itertools.chain.from_iterable(windows):
             found = f"[{text}]" if text.strip() else ""
-            yield [batch_translation.Translation(found, -1.0)]
+            yield [many_texts.Translation(found, -1.0)]
 
-    monkeypatch.setattr(batch_translation, "translate_windows", translate_windows)
+    monkeypatch.setattr(many_texts, "translate_windows", translate_windows)
 
 
 def test_document_is_translated_by_sentence_and_keeps_its_lines(

@@ -26,8 +26,8 @@ from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, l
 from vanilla_transformer.train import comparing
 from vanilla_transformer.train.averaging import average_checkpoints
 from vanilla_transformer.train.comparing import compare_runs, run_notes
-from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train.run_scores import score_run
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
@@ -138,7 +138,7 @@ def test_compared_runs_have_the_scores_of_evaluate(folder):
     comparison = compare_runs(names)
     test_set = comparison["test_sets"]["test"]
     for name, run, row in zip(names, comparison["runs"], test_set["scores"], strict=True):
-        expected = evaluate_run(name)["test"]
+        expected = score_run(name)["test"]
         for key in ("bleu", "chrf", "perplexity"):
             assert row[key] == pytest.approx(expected[key], rel=1e-5)
         assert run["name"] == name
@@ -162,7 +162,7 @@ def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
             calls.append((self.name, len(sources)))
             return [f"{self.name} {source}" for source in sources]
 
-    runs = [Run(name, None, {}, None, None) for name in "ABC"]
+    runs = [Run(name, None, {}, None, None, 4) for name in "ABC"]
     sources = [str(number) for number in range(300)]
     comparing._translate_by_turns(runs, sources, "", 4096, False)
     turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]
@@ -239,7 +239,7 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     none = dict.fromkeys(("validation_file", "test_file"))
     recipe = dataclasses.replace(load_recipe(str(recipe), values), **none)
     run_recipe(recipe, tmp_path / "run")
-    assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] == 3
+    assert score_run(tmp_path / "run")["test"]["num_sentences"] == 3
     capsys.readouterr()  # what the run has logged
     columns = ("--source-column", "de", "--target-column", "en")
     line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
@@ -456,7 +456,7 @@ def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, ca
     line = error_of(capsys, "score", folder / "first", tmp_path / "pairs.tsv", *columns[:2])
     assert "give both columns" in line
     with pytest.raises(ValueError, match="Got d_model; a test has the options pair, test_file"):
-        evaluate_run(folder / "first", d_model=4)
+        score_run(folder / "first", d_model=4)
 
 
 @pytest.mark.parametrize("page", ["help", "README"])
@@ -498,7 +498,7 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     assert "|compounds:split" in printed
     heading, *lines = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     assert heading.split("\t") == ["source", "hypothesis", "reference", "test_set"]
-    result = evaluate_run(folder / "first", test_file=str(test), with_texts=True)["test"]
+    result = score_run(folder / "first", test_file=str(test), with_texts=True)["test"]
     for line, row, hypothesis in zip(lines, rows, result["hypotheses"], strict=True):
         cells = [
             re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], "\\"), c)
@@ -508,7 +508,7 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     texts = tmp_path / "texts.jsonl"  # which the same test pairs can be read from
     assert main([*command, "--output", str(texts)]) == 0
     names = {"source_column": "source", "target_column": "reference"}
-    again = evaluate_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
+    again = score_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
     for side in ("sources", "references", "hypotheses"):
         assert again[side] == result[side]
 

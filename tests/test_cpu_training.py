@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.fast import is_plain
+from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
@@ -157,10 +157,10 @@ def test_decoding_within_training_uses_the_users_model():
         model._original_forward = model.forward
         model.forward = autocast = lambda *args, **kwargs: None
         with without_training_changes(model):
-            assert is_plain(model)
+            assert is_unmodified(model)
         assert model.forward is autocast
         assert isinstance(model.model.encoder.dropout, FastDropout)
-        assert not is_plain(model)
+        assert not is_unmodified(model)
 
 
 def test_settings_change_no_loss_and_no_gradient_without_dropout():

@@ -14,7 +14,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
-from vanilla_transformer.batch_translation import translate
+from vanilla_transformer.translation.many_texts import translate
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
 
@@ -146,7 +146,7 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
         lambda h, r: ours.compound_bleu(h, r, target_language="de"),
         lambda h, r: ours.corpus_scores(h, r, target_language="de"),
         lambda h, r: ours.scores_by_kind(h, r, [["a"]] * len(r)),
-        lambda h, r: ours.evaluate_model(None, None, h, r, target_language="de"),
+        lambda h, r: ours.score_model(None, None, h, r, target_language="de"),
     ],
 )
 def test_different_lengths_and_empty_lists_are_errors(score):
@@ -333,7 +333,7 @@ def test_too_long_source_is_refused_before_translation_starts(model, monkeypatch
     monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
     sources = ["one"] * 40 + ["x" * 70_000]
     with pytest.raises(ValueError, match="Input 41 has 70000 characters, but 65536 are the most"):
-        ours.evaluate_model(model, TOKENIZER, sources, sources, target_language="de")
+        ours.score_model(model, TOKENIZER, sources, sources, target_language="de")
 
 
 def test_too_long_reference_is_refused_before_translation_starts(model, monkeypatch):
@@ -342,7 +342,7 @@ def test_too_long_reference_is_refused_before_translation_starts(model, monkeypa
     with pytest.raises(
         ValueError, match=r"pair 2 has 13 tokens, but the model's positions end at 9"
     ):
-        ours.evaluate_model(model, TOKENIZER, ["a", "b"], ["a", "b" * 12], target_language="de")
+        ours.score_model(model, TOKENIZER, ["a", "b"], ["a", "b" * 12], target_language="de")
 
 
 # ------------------------------------------------------------------------- the whole evaluation
@@ -354,7 +354,7 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     options = {"num_beams": 2, "max_new_tokens": 4}
     expected = list(translate(model, TOKENIZER, sources, **options))
     references = [expected[0], "two", "something else", expected[3]]
-    result = ours.evaluate_model(
+    result = ours.score_model(
         model, TOKENIZER, sources, references,
         target_language="zh", kinds=[["a"], ["b"], ["a"], ["b"]], **options,
     )  # fmt: skip
@@ -375,7 +375,7 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
 
 def test_unknown_tokenizer_is_refused_before_decoding():
     with pytest.raises(ValueError, match="tokenize='13b'"):
-        ours.evaluate_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
+        ours.score_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
 
 
 # --------------------------------------------------------------------- metrics for a Trainer

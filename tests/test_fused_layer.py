@@ -17,7 +17,7 @@ from vanilla_transformer.fast.incremental_decoding import (
     ModuleLayer,
     is_fusable,
 )
-from vanilla_transformer.fast.plain import is_plain, plain_decoding
+from vanilla_transformer.fast.unmodified import is_unmodified, without_fast_path
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
@@ -132,10 +132,10 @@ def test_modules_that_a_user_has_exchanged_are_called(name, other):
     unchanged = beam_search(model, *batch, **options).scores
     layer.set_submodule(name, other)
     with torch.inference_mode():
-        assert is_plain(model)
+        assert is_unmodified(model)
         assert not is_fusable(layer)
     found = beam_search(model, *batch, **options)
-    with plain_decoding():
+    with without_fast_path():
         expected = beam_search(model, *batch, **options)
     assert torch.equal(found.sequences, expected.sequences)
     torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)

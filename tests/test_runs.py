@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import hashlib
-import importlib
 import json
 import logging
 import math
@@ -33,13 +32,12 @@ from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
-from vanilla_transformer.train import choosing, report, run_directory
+from vanilla_transformer.train import report, run_directory, select_checkpoints
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
-from vanilla_transformer.train.comparing import compare_runs
-from vanilla_transformer.train.evaluating import evaluate_run
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_directory import check_output, check_shared, training_lock
+from vanilla_transformer.train.run_scores import score_run
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
 
@@ -209,7 +207,7 @@ def test_log_is_reported_under_the_name_of_the_run(tmp_path):
 def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")
-    assert evaluate_run(tmp_path / "run") == metrics["scores"]
+    assert score_run(tmp_path / "run") == metrics["scores"]
     assert list(metrics["samples"]) == ["validation"]
 
 
@@ -268,7 +266,7 @@ def test_averaging_from_warmup_warns_and_can_be_redone(finished, monkeypatch, tm
 def test_scores_of_training_pairs_give_a_warning(split, warns, finished, caplog):
     recipe, run, _ = finished
     file = getattr(recipe, f"{split}_file")
-    evaluate_run(run, test_file=file)
+    score_run(run, test_file=file)
     assert (f"was trained on {file}, which makes the scores too high" in caplog.text) == warns
 
 
@@ -281,31 +279,6 @@ def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, f
     found = "mean with perplexity 2.30 on the validation pairs, and the last evaluation in training"
     assert (f"{found} found 2.00; the last one alone may" in caplog.text) == warns
     assert bool(caplog.records) == warns
-
-
-def test_wider_search_of_a_greedy_run_has_the_recipes_settings(finished, monkeypatch, tmp_path):
-    recipe, run, _ = finished
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
-    other = dataclasses.replace(recipe, length_penalty=1.5, stop_search_early=True)
-    (copy / "recipe.yaml").write_text(other.to_yaml(), encoding="utf-8")
-    searched = []
-    module = importlib.import_module("vanilla_transformer.train.evaluating")
-    evaluate = module.evaluate_model
-
-    def watch(*args, **options):
-        searched.append([options.get(name) for name in ("length_penalty", "early_stopping")])
-        return evaluate(*args, **options)
-
-    monkeypatch.setattr(module, "evaluate_model", watch)
-    evaluate_run(copy, num_beams=2)
-    evaluate_run(copy)
-    compared = compare_runs([copy, copy], num_beams=2)["runs"][0]["search"]
-    assert compared == {"length_penalty": 1.5, "early_stopping": True}
-    other = dataclasses.replace(other, length_penalty=None)
-    (copy / "recipe.yaml").write_text(other.to_yaml(), encoding="utf-8")
-    evaluate_run(copy, num_beams=2)
-    assert searched == [[1.5, True], [None, None], [None, True]]
 
 
 def test_generation_config_has_the_search_used_for_evaluation(finished, monkeypatch, tmp_path):
@@ -323,7 +296,7 @@ def test_generation_config_has_the_search_used_for_evaluation(finished, monkeypa
     assert (before.num_beams, before.length_penalty, before.early_stopping) == (1, None, None)
     search.num_beams, search.length_penalty, search.early_stopping = 1, None, None
     assert search == before
-    assert metrics["scores"]["test"] == evaluate_run(copy)["test"]
+    assert metrics["scores"]["test"] == score_run(copy)["test"]
 
 
 def finished_anew(finished, monkeypatch, folder, translations, **changes):
@@ -344,7 +317,7 @@ def finished_anew(finished, monkeypatch, folder, translations, **changes):
     def stand_in(model, tokenizer, sources, **search):
         return translations(model.state_dict()["model.shared.weight"].clone(), sources, search)
 
-    monkeypatch.setattr(choosing, "translate", stand_in)
+    monkeypatch.setattr(select_checkpoints, "translate", stand_in)
     recipe = dataclasses.replace(recipe, choose_on_validation=True, num_beams=2, **changes)
     return folder / "run", run_recipe(recipe, folder / "run")
 
@@ -435,10 +408,10 @@ def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
         asked.append(sources)
         return sources
 
-    monkeypatch.setattr(choosing, "translate", translations)
+    monkeypatch.setattr(select_checkpoints, "translate", translations)
     texts = [f"Das ist der Satz {i}" for i in range(1014)]
     checkpoint = run / "checkpoints" / "checkpoint-9"
-    result = choosing.choose_on_validation_pairs(
+    result = select_checkpoints.choose_on_validation_pairs(
         recipe, [checkpoint], load_saved_tokenizer(run), TextPairs(texts, texts)
     )
     assert asked == [texts[:1000:5]]
@@ -571,7 +544,7 @@ def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, m
     assert (facts["train_pairs"], facts["train_pairs_kept"]) == (120, 120 - 2 * count)
     assert [metrics["scores"][name]["num_sentences"] for name in ("validation", "test")] == [6, 6]
     assert f"Held out {count} pairs for validation and as many for test" in caplog.text
-    assert evaluate_run(tmp_path / "run")["test"]["bleu"] == metrics["scores"]["test"]["bleu"]
+    assert score_run(tmp_path / "run")["test"]["bleu"] == metrics["scores"]["test"]["bleu"]
     longer = run_recipe(dataclasses.replace(recipe, max_steps=3), tmp_path / "run")
     assert longer["data"] == facts
     for value in (0, 5):
@@ -651,7 +624,7 @@ def test_japanese_is_scored_by_character_without_mecab(tmp_path, caplog):
     assert "greedy BLEU" in " ".join(texts)
     for scores in metrics["scores"].values():
         assert "tok:char" in scores["bleu_signature"]
-    again = evaluate_run(tmp_path / "run")
+    again = score_run(tmp_path / "run")
     assert again == {name: metrics["scores"][name] for name in again}
     assert len(again) == 2
 
@@ -694,7 +667,7 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     evaluated = load_recipe(path, {"test_file": "none", "max_steps": 2})
     text = dataclasses.replace(evaluated).to_yaml()
     (tmp_path / "run" / "recipe.yaml").write_text(text)
-    evaluate_run(tmp_path / "run")
+    score_run(tmp_path / "run")
     assert hub.fetched[-1] == ("someone/pairs", "test", "0ld", streaming)
     run_recipe(load_recipe(path), tmp_path / "fresh")
     assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
@@ -726,10 +699,10 @@ def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
     metrics = run_recipe(recipe, tmp_path / "run")
     (told,) = metrics["data"]["files"]["dataset"]
     assert told == {"name": "train.jsonl", "sha256": hashlib.sha256(train.read_bytes()).hexdigest()}
-    assert evaluate_run(tmp_path / "run")["test"]["num_sentences"] > 0
+    assert score_run(tmp_path / "run")["test"]["num_sentences"] > 0
     train.write_text(train.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
-        evaluate_run(tmp_path / "run")
+        score_run(tmp_path / "run")
     with pytest.raises(RequestError, match=r"pairs changed since \S*run began with it"):
         run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
 
@@ -748,14 +721,14 @@ def test_every_file_of_a_folder_is_read_and_none_may_change_or_be_replaced(tmp_p
     assert names == ["europarl.jsonl", "news-test.jsonl"]
     assert metrics["data"]["train_pairs"] == 120
     (pairs / ".git" / "HEAD").write_text("another")
-    assert evaluate_run(run)["test"]["num_sentences"] == 5
+    assert score_run(run)["test"]["num_sentences"] == 5
     before = (pairs / names[0]).read_bytes()
     assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
     assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
     assert (pairs / names[0]).read_bytes() == before
     (pairs / names[0]).write_bytes(before * 2)
     with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
-        evaluate_run(run)
+        score_run(run)
 
 
 def test_columns_that_a_data_set_lacks_are_named_once(tmp_path, monkeypatch):
@@ -818,11 +791,11 @@ def test_recipe_without_pairs_or_languages_is_rejected(tmp_path):
 
 def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
     _, run, metrics = finished
-    assert evaluate_run(run)["test"] == metrics["scores"]["test"]
+    assert score_run(run)["test"] == metrics["scores"]["test"]
     shuffled = write_pairs(tmp_path / "other.jsonl", 4, 9)
-    assert evaluate_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
+    assert score_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
     with pytest.raises(ValueError, match="holds no trained model"):
-        evaluate_run(tmp_path)
+        score_run(tmp_path)
 
 
 def test_seed_determines_the_weights(finished, tmp_path):
@@ -872,15 +845,15 @@ def test_model_without_a_recipe_is_evaluated_with_its_own_beams(finished, tmp_pa
     pairs = write_pairs(tmp_path / "pairs.jsonl", 3, 3)
     beams = []
 
-    def stop(recipe, *rest):
-        beams.append(recipe.num_beams)
+    def stop(*arguments, num_beams, **options):
+        beams.append(num_beams)
         raise InterruptedError
 
-    monkeypatch.setattr("vanilla_transformer.train.evaluating.score_test_set", stop)
+    monkeypatch.setattr("vanilla_transformer.train.run_scores.score_test_set", stop)
     for given in ({}, {"num_beams": 3}):
         with pytest.raises(InterruptedError):
-            evaluate_run(model, pair="de-en", test_file=pairs, **given)
-    assert beams == [1, 3]
+            score_run(model, pair="de-en", test_file=pairs, **given)
+    assert beams == [None, 3]
 
 
 @pytest.fixture
@@ -910,7 +883,7 @@ def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished,
         (run / HOLDER).write_text("[]")
         with pytest.raises(RequestError, match="is being trained already, by another process;"):
             run_recipe(recipe, run)
-        evaluate_run(run)  # evaluation needs no lock
+        score_run(run)  # evaluation needs no lock
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert {path.name for path in (run / "checkpoints").iterdir()} == before

@@ -25,14 +25,14 @@ from transformers import (
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import translate
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.importers.fsmt import import_fsmt
 from vanilla_transformer.convert.importers.state_dict import Imported, finish
 from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
 from vanilla_transformer.data.dataset import tokenize_pairs
-from vanilla_transformer.evaluation import decode_ids, evaluate_model
+from vanilla_transformer.evaluation import decode_ids, score_model
 from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
+from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization.attention import attention_weights
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +127,7 @@ def test_perplexity_uses_the_target_vocabularys_ids(kind, model, tokenizer):
     labels = torch.tensor([LABELS[kind]])
     with torch.inference_mode():
         expected = model(**tokenizer(source, return_tensors="pt"), labels=labels).loss.item()
-    found = evaluate_model(model, tokenizer, [source], [target], target_language="de")
+    found = score_model(model, tokenizer, [source], [target], target_language="de")
     assert found["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
     assert found["target_tokens"] == len(LABELS[kind])
     assert found["hypotheses"] == list(translate(model, tokenizer, [source]))

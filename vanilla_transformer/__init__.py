@@ -35,8 +35,7 @@ def register() -> None:
 # torch and transformers take seconds to load. The program `vanilla-transformer` shows its help
 # without them, and registers the model itself before it runs a command.
 if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):
-    from .batch_translation import AlignedTranslation, Translation, translate, translate_nbest
-    from .beam_search import BeamSearchOutput, beam_search, paper_beam_search
+    from .beam_search import BeamSearchOutput, beam_search
     from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
     from .modeling_vanilla_transformer import (
         VanillaTransformerForConditionalGeneration,
@@ -44,6 +43,13 @@ if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.
         VanillaTransformerPreTrainedModel,
     )
     from .pipeline import VanillaTransformerTranslationPipeline
+    from .translation import (
+        AlignedTranslation,
+        Translation,
+        paper_beam_search,
+        translate,
+        translate_nbest,
+    )
 
     register()
 

@@ -29,18 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    EncoderDecoderCache,
-    GenerationConfig,
-    LogitsProcessorList,
-    PreTrainedModel,
-    StoppingCriteriaList,
-)
-from transformers.generation import (
-    EosTokenCriteria,
-    MaxLengthCriteria,
-    SuppressTokensLogitsProcessor,
-)
+from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
@@ -48,13 +37,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
-from .generation_limits import CACHE, CACHE_NAMES, longest_sequence
-from .input_checks import READ_ON_THE_WAY, check_ends, check_mask
+from .generation_limits import CACHE, longest_sequence
+from .input_checks import check_ends
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
-from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
+from .ranges import EXTRA_TOKENS, Range
+from .search_settings import SearchSettings, search_settings
 
-# Section 6.1; the defaults of `beam_search` if the generation config has none.
-NUM_BEAMS_OF_THE_PAPER, LENGTH_PENALTY_OF_THE_PAPER = 4, 0.6
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
 # Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
 # the system when they are freed, which takes time to clear it for the next step.
@@ -91,7 +79,7 @@ def beam_search(
     num_beams: int | None = None,
     length_penalty: float | None = None,
     early_stopping: bool | None = None,
-    num_return_sequences: int = 1,
+    num_return_sequences: int | None = None,
     max_extra_tokens: int | None = EXTRA_TOKENS,
     max_new_tokens: int | None = None,
     prefix: Sequence[Sequence[int]] | None = None,
@@ -100,22 +88,19 @@ def beam_search(
     return_alignments: bool = False,
     alignment_layer: int | None = None,
     prepack: bool = True,
+    generation_config: GenerationConfig | None = None,
 ) -> BeamSearchOutput:
     """Translate a batch with the paper's search; a result does not depend on the other sentences.
+
+    Settings of None are the generation config's, or else the paper's: see `SearchSettings`.
 
     Args:
         model: The model; its mode (training or evaluation) is restored.
         input_ids: Source ids, (B, S); None if the encoder's output is given.
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
-        num_beams: Living hypotheses at each position; 1 is greedy search. None: the generation
-            config's, or else the paper's 4.
-        length_penalty: alpha; 0 prefers short translations, larger values longer ones. None: the
-            generation config's, or else the paper's 0.6.
-        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
-            ended, each of them among the `num_beams` best of its position. This is the rule of
-            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
-            the paper's rule waits for long hypotheses. None: the generation config's, or else
-            False, the paper's rule.
+        num_beams: Living hypotheses at each position; 1 is greedy search.
+        length_penalty: alpha; 0 prefers short translations, larger values longer ones.
+        early_stopping: Whether a sentence is also done when `num_beams` hypotheses have ended.
         num_return_sequences: n. The search continues at least until n hypotheses have ended or
             the limit is reached. A larger n only appends hypotheses to the list.
         max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
@@ -123,8 +108,7 @@ def beam_search(
         max_new_tokens: Most tokens of any translation; None: no such limit.
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
-        suppress_tokens: Ids that are never produced. None: those of the generation config, or else
-            padding, start and unknown.
+        suppress_tokens: Ids that are never produced.
         encoder_outputs: The encoder's output for these sources, if it is known already.
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
@@ -132,585 +116,61 @@ def beam_search(
             1909.02074).
         prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
             for the processor; see `fast`.
+        generation_config: Settings and special ids; None: the model's own.
 
     Returns:
         The n best hypotheses of each source.
 
     Raises:
-        ValueError: An argument, or a setting of the generation config, is out of range, a prefix
-            does not fit, the model has a learned prompt, or its outputs are not finite.
+        ValueError: A setting is out of range, a prefix does not fit, the model has a learned
+            prompt, or its outputs are not finite.
     """
-    if getattr(model, "generation_config", None) is None:
-        raise RequestError(
-            f"Got a {type(model).__name__}, which does not predict tokens; load the model with "
-            "AutoModelForSeq2SeqLM."
-        )
     if adds_prompt(model):
         raise RequestError(
             "Got a model whose adapter puts a prompt before the text, which beam_search does not; "
             "call generate or translate."
         )
-    num_beams = default_beams(model) if num_beams is None else num_beams
-    if length_penalty is None:
-        length_penalty = getattr(model.generation_config, "length_penalty", None)
-    if length_penalty is None:
-        length_penalty = LENGTH_PENALTY_OF_THE_PAPER
-    if early_stopping is None:
-        early_stopping = getattr(model.generation_config, "early_stopping", None)
-    bounds = (max_extra_tokens, max_new_tokens)
-    _check_arguments(num_beams, num_return_sequences, length_penalty, bounds)
-    early_stopping = _checked_early_stopping(early_stopping)
-    start, pad, *ends = _special_ids(model)
+    config = model.generation_config if generation_config is None else generation_config
+    settings = search_settings(
+        config,
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        num_return_sequences=num_return_sequences,
+        suppress_tokens=suppress_tokens,
+        max_extra_tokens=max_extra_tokens,
+        max_new_tokens=max_new_tokens,
+    )
+    special_ids = _special_ids(model, config)
+    if suppress_tokens is None:  # only a call may forbid all ends of a sentence
+        check_ends(settings.suppress_tokens, special_ids.ends)
+    inputs = _checked_inputs(input_ids, attention_mask, encoder_outputs)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
-    mask = _source_mask(input_ids, encoder_outputs, attention_mask)
     with evaluation_mode(model), torch.inference_mode():
-        limits = _limits(model, mask.bool().long(), *bounds)  # (B,)
-        decoder = _decoder(
-            model,
-            Inputs(input_ids, mask, encoder_outputs),
-            width=num_beams,
-            length=int(limits.max()),
-            alignment_layer=layer,
-            prepack=prepack,
-        )
+        limits = _limits(model, inputs.attention_mask.bool().long(), settings)  # (B,)
+        sizes = {"width": settings.num_beams, "length": int(limits.max()), "prepack": prepack}
+        makers = (*FASTER_DECODERS, ModelDecoder)
+        decoders = (make(model, inputs, alignment_layer=layer, **sizes) for make in makers)
+        decoder = next(decoder for decoder in decoders if decoder is not None)
         search = Search(
+            settings,
+            special_ids,
             limits,
             torch.promote_types(model.dtype, torch.float32),
-            num_beams=num_beams,
-            alpha=length_penalty,
-            early_stopping=early_stopping,
-            num_return_sequences=num_return_sequences,
-            start=start,
-            pad=pad,
-            ends=ends,
-            never=_never_produced(model, suppress_tokens),
-            prefix=_padded_prefix(model, prefix, limits),
+            never=_never_produced(model, config, settings, special_ids),
+            prefix=None if prefix is None else _padded_prefix(model, prefix, limits),
         )
         switches = return_alignments and isinstance(decoder, ModelDecoder)
         with returned_attention_weights(model) if switches else nullcontext():
             search.run(decoder)
-        found = search.result()
-    if found["scores"][:, 0].isnan().any():
+        result = search.result()
+    if result["scores"][:, 0].isnan().any():
         raise NotFiniteError(
             "The model's outputs are not finite (NaN): its weights are broken, or too large for "
             f"{model.dtype}; load it in float32, or take an earlier checkpoint."
         )
     # Cloned outside of inference mode, so that callers get ordinary tensors.
-    return BeamSearchOutput(**{name: tensor.clone() for name, tensor in found.items()})
-
-
-def paper_beam_search(
-    model: PreTrainedModel,
-    input_ids: Tensor,
-    *,
-    generation_config: GenerationConfig,
-    logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    **model_kwargs: Any,
-) -> Tensor | BeamSearchOutput:
-    """Run the paper's search in `model.generate(..., custom_generate=paper_beam_search)`.
-
-    `generate` repeats each source; only one of its rows is used. Translations end at the call's
-    `max_new_tokens` or, without it, at their source's length + 50 tokens, or at the config's limit
-    if that is smaller. The search also reads `num_beams`, `length_penalty`, `early_stopping`,
-    `num_return_sequences`, `suppress_tokens` and `return_dict_in_generate` from the generation
-    config. If unset, the beams and the penalty are 1, as in `generate`.
-
-    Returns:
-        Target ids with the start symbol, (B * n, T + 1), as `generate` returns them, or with
-        `return_dict_in_generate` a `BeamSearchOutput`.
-
-    Raises:
-        ValueError: An argument is out of range, or this search does not have it.
-    """
-    config = generation_config
-    parts = (*logits_processor, *stopping_criteria)
-    foreign = {type(part).__name__ for part in parts if not _is_of(config, part)}
-    foreign |= {*other_searches(config)}
-    if config.return_dict_in_generate:
-        foreign |= {name for name in _OTHER_OUTPUTS if getattr(config, name, None)}
-    # As `generate` would call the model: an adapter may put a prefix in its cache.
-    prepare: Callable[..., dict[str, Any]] = model.prepare_inputs_for_generation  # type: ignore[assignment]  # GenerationMixin's
-    first = prepare(input_ids, is_first_iteration=True, **model_kwargs)
-    inputs = {name for name, value in first.items() if value is not None}
-    foreign |= inputs - READ_ON_THE_WAY - {*_OF_THE_MODEL, *CACHE_NAMES}
-    caches = [first.get(name) for name in CACHE_NAMES]
-    if any(cache is not None and cache.get_seq_length() for cache in caches):
-        foreign |= {"a cache (keys and values of earlier tokens)"}
-    if foreign:
-        raise RequestError(
-            f"Got {', '.join(sorted(foreign))}, which the paper's search does not have; leave them "
-            "out, or call generate without custom_generate."
-        )
-    for name in ("eos", "pad", "decoder_start"):
-        given = getattr(config, f"{name}_token_id", None)
-        if given is not None and given != (own := _special_id(model, name)):
-            raise RequestError(
-                f"Got {name}_token_id={given}, but the paper's search takes the model's, {own}; "
-                "leave it out, or set it in model.generation_config."
-            )
-    of_prefix = model_kwargs.get("decoder_attention_mask")
-    if of_prefix is not None and not of_prefix.all():
-        raise RequestError(
-            "decoder_attention_mask has padding; give the prefixes to beam_search (prefix=...), "
-            "which takes some of different lengths."
-        )
-    num_beams, count = config.num_beams or 1, config.num_return_sequences or 1
-    each = slice(None, None, max(num_beams, count))  # one of a source's repeated rows
-    mask = model_kwargs.get("attention_mask")
-    found = beam_search(
-        model,
-        None,
-        None if mask is None else mask[each],
-        num_beams=num_beams,
-        length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
-        early_stopping=config.early_stopping,
-        num_return_sequences=count,
-        max_extra_tokens=None if getattr(config, "bounded_by_call", False) else EXTRA_TOKENS,
-        max_new_tokens=config.max_length - 1,
-        prefix=input_ids[each, 1:].tolist(),
-        suppress_tokens=config.suppress_tokens,
-        encoder_outputs=BaseModelOutput(model_kwargs["encoder_outputs"][0][each]),
-    )
-    if config.return_dict_in_generate:
-        return found
-    return with_start(model, found.sequences).flatten(0, 1)
-
-
-_OTHER_SEARCHES = (
-    "do_sample",
-    "constraints",
-    "force_words_ids",
-    "penalty_alpha",
-    "prompt_lookup_num_tokens",
-    "dola_layers",
-)
-# Arguments that `generate` would hand to the model, and that this search reads.
-_OF_THE_MODEL = {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
-_OTHER_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-
-
-def other_searches(config: GenerationConfig) -> list[str]:
-    """Return the settings of a generation config that ask `generate` for another kind of search."""
-    found = [name for name in _OTHER_SEARCHES if getattr(config, name, None)]
-    groups = getattr(config, "num_beam_groups", None)
-    return found if groups in (None, 1) else [*found, "num_beam_groups"]
-
-
-def _is_of(config: GenerationConfig, part: object) -> bool:
-    """Return whether `generate` built a part of a search from settings that this search reads."""
-    if type(part) is MaxLengthCriteria:
-        return part.max_length == config.max_length
-    if type(part) is EosTokenCriteria:
-        ends = config.eos_token_id
-        return part.eos_token_id.tolist() == (ends if isinstance(ends, list) else [ends])
-    if type(part) is SuppressTokensLogitsProcessor:
-        return part.suppress_tokens.tolist() == list(config.suppress_tokens or ())
-    return False
-
-
-def with_start(model: PreTrainedModel, sequences: Tensor) -> Tensor:
-    """Prepend the decoder's start symbol to sequences, (..., T) -> (..., T + 1)."""
-    start, *_ = _special_ids(model)
-    return torch.cat((sequences.new_full((*sequences.shape[:-1], 1), start), sequences), dim=-1)
-
-
-def adds_prompt(model: nn.Module) -> bool:
-    """Return whether an adapter puts a learned prompt before the text, as only `generate` does."""
-    adapter = getattr(model, "active_peft_config", None)
-    return adapter is not None and adapter.is_prompt_learning
-
-
-def default_beams(model: PreTrainedModel) -> int:
-    """Return the default number of beams: the generation config's, or else the paper's."""
-    found = getattr(model.generation_config, "num_beams", None)
-    return NUM_BEAMS_OF_THE_PAPER if found is None else found
-
-
-_Undo = Callable[[], None]
-_CHANGES: dict[
-    tuple[int, object], tuple[int, list[_Undo]]
-] = {}  # by model and change: its users and undos
-_CHANGING = Lock()
-
-
-@contextmanager
-def _changed(model: nn.Module, change: Callable[[Any], _Undo]) -> Iterator[None]:
-    """Change a model that threads may share, by a function that returns how to undo the change.
-
-    The last user of a change undoes it.
-    """
-    key = (id(model), change)
-    with _CHANGING:
-        users, undos = _CHANGES.get(key, (0, []))
-        _CHANGES[key] = (users + 1, [change(model), *undos])
-    try:
-        yield
-    finally:
-        with _CHANGING:
-            users, undos = _CHANGES.pop(key)
-            if users > 1:
-                _CHANGES[key] = (users - 1, undos)
-            else:
-                for undo in undos:
-                    undo()
-
-
-def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """Switch dropout off; afterwards restore the mode of every module."""
-    return _changed(model, _switch_dropout_off)
-
-
-def _switch_dropout_off(model: nn.Module) -> _Undo:
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
-
-    def undo() -> None:
-        for module in training:
-            module.training = True
-
-    return undo
-
-
-def returned_attention_weights(model: PreTrainedModel) -> AbstractContextManager[None]:
-    """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
-
-    Any other implementation stays, since its formula may differ. If it returns no weights, that is
-    an error where they are needed.
-    """
-    return _changed(model, _return_weights)
-
-
-def _return_weights(model: PreTrainedModel) -> _Undo:
-    before = model.config._attn_implementation
-    if not eager_may_replace(model):
-        return lambda: None
-    model.set_attn_implementation("eager")
-    return lambda: model.set_attn_implementation(before)
-
-
-# The functions for scores and mask of the two implementations whose formula is the paper's.
-EAGER = (eager_attention_forward, eager_mask)
-SDPA = (sdpa_attention_forward, sdpa_mask)
-
-
-def eager_may_replace(model: PreTrainedModel) -> bool:
-    """Return whether the attention is transformers' `sdpa`, and `eager` this package's."""
-    chosen = model.config._attn_implementation
-    return attention_of(chosen) == SDPA and attention_of("eager") == EAGER
-
-
-def attention_of(implementation: str) -> tuple[object, object]:
-    """Return the functions for scores and mask that stand behind an implementation's name."""
-    # Looked up where the model's layers find it.
-    eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
-    mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
-    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask
-
-
-def _source_mask(
-    input_ids: Tensor | None, encoder_outputs: BaseModelOutput | None, attention_mask: Tensor | None
-) -> Tensor:
-    """Check the sources and their mask; return the mask, or ones if there is none, (B, S)."""
-    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
-    if sources is None:
-        raise RequestError("Got neither input_ids nor encoder_outputs; give one of them.")
-    if not isinstance(sources, Tensor):
-        raise RequestError(f"The sources are a {type(sources).__name__}; give a torch.Tensor.")
-    shape = tuple(sources.shape)
-    if len(shape) != (2 if encoder_outputs is None else 3) or 0 in shape:
-        raise RequestError(
-            f"The sources have the shape {shape}; allowed are ids, (sentences, tokens), or the "
-            "encoder's output, (sentences, tokens, d_model), at least one of each. Use ids[None] "
-            "for a single sentence."
-        )
-    check_mask(attention_mask, shape[0], shape[1], "attention_mask")
-    if attention_mask is not None and attention_mask.dim() != 2:
-        raise RequestError(
-            f"attention_mask has the shape {tuple(attention_mask.shape)}; a search takes a mask "
-            f"of the shape {shape[:2]}: 1 for each token and 0 for padding."
-        )
-    mask = attention_mask
-    if mask is not None and mask.device.type == "cpu" and not mask.any(1).all():
-        number = int(mask.any(1).int().argmin()) + 1
-        raise RequestError(
-            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
-        )
-    if mask is None:
-        mask = torch.ones(shape[:2], dtype=torch.long, device=sources.device)
-    return mask
-
-
-def _special_ids(model: PreTrainedModel) -> list[int]:
-    """Return the ids of the decoder's start, of padding, and of the ends of a sentence."""
-    ids = [_special_id(model, "decoder_start"), _special_id(model, "pad"), *_end_ids(model)]
-    return _checked_ids(model, "the special ids of the generation config", ids)
-
-
-def _special_id(model: PreTrainedModel, name: str) -> int | list[int] | None:
-    """Return an id of the generation config, as `generate` does, or else of the model's config."""
-    value = getattr(model.generation_config, f"{name}_token_id", None)
-    return getattr(model.config, f"{name}_token_id") if value is None else value
-
-
-def _end_ids(model: PreTrainedModel) -> list[int]:
-    ends = _special_id(model, "eos")
-    return list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [ends]
-
-
-def _never_produced(model: PreTrainedModel, suppressed: Sequence[int] | None) -> list[int]:
-    """Return the ids that are never produced; only a call may forbid all ends of a sentence."""
-    of_call, ends = suppressed is not None, _end_ids(model)
-    if not of_call:
-        suppressed = model.generation_config.suppress_tokens
-    if suppressed is None:
-        suppressed = [n for n in model.config.ids_outside_of_text() if n not in ends]
-    never = sorted(set(_checked_ids(model, "suppress_tokens", suppressed)))
-    if not of_call:
-        check_ends(never, ends)
-    return never
-
-
-def _checked_ids(model: PreTrainedModel, name: str, ids: object) -> list[int]:
-    """Return the ids as a list, each checked to be in the target's vocabulary."""
-    ids = ids.tolist() if hasattr(ids, "tolist") else ids
-    if not isinstance(ids, (list, tuple, set)):
-        raise RequestError(f"Got {name}={quoted(ids)}; it must be a list of ids.")
-    allowed = Range(0, model.config.target_vocab_size - 1)
-    for value in ids:
-        if value not in allowed:
-            raise RequestError(
-                f"Got {quoted(value)} in {name}; an id must be {allowed}. Was another tokenizer "
-                "used?"
-            )
-    return list(ids)
-
-
-def _limits(
-    model: PreTrainedModel, mask: Tensor, extra_tokens: int | None, new_tokens: int | None
-) -> Tensor:
-    """Return the most tokens of each translation, (B,): the smallest of its limits."""
-    longest = min(bound for bound in (new_tokens, longest_sequence(model), 2**31) if bound)
-    if extra_tokens is None:
-        return torch.full_like(mask[:, 0], longest, dtype=torch.long)
-    return (mask.sum(1) + extra_tokens).clamp(max=longest)
-
-
-def _padded_prefix(
-    model: PreTrainedModel, prefix: Sequence[Sequence[int]] | None, limits: Tensor
-) -> Tensor | None:
-    """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
-    if prefix is None:
-        return None
-    if not isinstance(prefix, (list, tuple)):
-        raise RequestError(f"Got prefix={quoted(prefix)}; it must be a list of lists of ids.")
-    if len(prefix) != limits.numel():
-        raise RequestError(
-            f"Got {len(prefix)} prefixes for {limits.numel()} sources; give one for each source, "
-            "which may be empty."
-        )
-    rows = []
-    for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
-        row = _checked_ids(model, f"prefix {number}", ids)
-        if len(row) > limit:
-            raise RequestError(
-                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
-                "most; give a shorter one, or raise the limit on the length."
-            )
-        rows.append(limits.new_tensor(row))
-    if not any(row.numel() for row in rows):
-        return None
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
-
-
-def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
-    layers = len(model.get_decoder().layers)  # users may have left some out
-    chosen = max(layers - 2, 0) if layer is None else layer
-    Range(-layers, layers - 1).check(alignment_layer=chosen)
-    return chosen % layers
-
-
-def _check_arguments(beams: int, count: int, alpha: float, bounds: Sequence[int | None]) -> None:
-    NUM_BEAMS.check(num_beams=beams)
-    if count not in Range(1, beams):
-        raise RequestError(
-            f"Got num_return_sequences={quoted(count)}; allowed are 1 to num_beams={beams}."
-        )
-    LENGTH_PENALTY.check(length_penalty=alpha)
-    extra, new = bounds
-    if extra is None and new is None:
-        raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a limit.")
-    if extra is not None:
-        COUNT_OR_ZERO.check(max_extra_tokens=extra)
-    if new is not None:
-        Range(1).check(max_new_tokens=new)
-
-
-def _checked_early_stopping(value: object) -> bool:
-    """Return whether to stop early; "never" in transformers is the paper's rule."""
-    if not isinstance(value, bool) and value not in (None, "never"):
-        raise RequestError(f"Got early_stopping={quoted(value)}; it must be true or false.")
-    return value is True
-
-
-# ------------------------------------------------------ the model, one position at a time
-
-
-class Inputs(NamedTuple):
-    """Sources of a search: ids, or the encoder's output for them."""
-
-    input_ids: Tensor | None  # (B, S)
-    attention_mask: Tensor  # 1 at tokens and 0 at padding, (B, S)
-    encoder_outputs: BaseModelOutput | None  # last_hidden_state, (B, S, d)
-
-
-class Decoder(Protocol):
-    """A model and its sources; `step` computes one position of all their hypotheses."""
-
-    rows: int  # R so far
-    alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
-
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """Return the next token's logits after the hypotheses' last tokens, (B, w).
-
-        They come in parts, (b, w, V), each for the next b sources.
-        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
-        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
-        """
-
-    def keep(self, order: Tensor) -> None:
-        """Keep the sources of `order`, (B',); the others leave the batch."""
-
-    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
-
-        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
-        """
-
-
-class ModelDecoder:
-    """`Decoder` that calls `model(...)` with its cache, whatever a user has changed in it."""
-
-    def __init__(
-        self, model: PreTrainedModel, inputs: Inputs, *, alignment_layer: int | None
-    ) -> None:
-        self.model, self.inputs, self.alignment_layer = model, inputs, alignment_layer
-        self.cache: EncoderDecoderCache | None = None
-        self.cached = torch.arange(len(inputs.attention_mask), device=inputs.attention_mask.device)
-        self.rows, self.width = 0, 1  # width: hypotheses of each source in the cache
-        self.alignments: list[Tensor] = []  # at each position, (B, w, S)
-
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """See `Decoder`."""
-        batch, width = tokens.shape
-        mask = self.inputs.attention_mask.repeat_interleave(width, 0)
-        encoded = self.inputs.encoder_outputs  # None at the first position, unless it was given
-        if self.cache is not None and encoded is not None:
-            parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
-            rows = (self.cached[:, None] * self.width + parents).flatten()
-            self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any integer tensor works
-            encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
-        source: dict[str, Any] = {"encoder_outputs": encoded}
-        if encoded is None:
-            source = {"input_ids": self.inputs.input_ids}
-        wanted = {} if self.alignment_layer is None else {"output_attentions": True}
-        outputs = self.model(
-            **source,
-            attention_mask=mask,
-            decoder_input_ids=tokens.view(-1, 1),
-            cache=self.cache,
-            use_cache=True,
-            return_dict=True,
-            **wanted,
-        )
-        if self.alignment_layer is not None:
-            weights = self._alignments(outputs, self.alignment_layer)
-            self.alignments.append(weights.unflatten(0, (batch, width)))
-        if self.cache is None:
-            states = BaseModelOutput(outputs.encoder_last_hidden_state)
-            self.inputs = self.inputs._replace(encoder_outputs=states)
-        self.cache, self.cached = outputs[CACHE], torch.arange(batch, device=mask.device)
-        self.rows, self.width = self.rows + width, width
-        return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
-
-    def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
-        """Return the heads' mean attention to the source at the last position, (B * w, S)."""
-        weights = outputs.cross_attentions or ()
-        if len(weights) != len(self.model.get_decoder().layers):
-            raise no_attention_weights(self.model)
-        return weights[layer][:, :, -1].mean(1)
-
-    def keep(self, order: Tensor) -> None:
-        """See `Decoder`."""
-        _, mask, encoded = self.inputs
-        assert encoded is not None  # set at the first position
-        self.inputs = Inputs(None, mask[order], BaseModelOutput(encoded[0][order]))
-        self.cached = self.cached[order]
-        self.alignments = [weights[order] for weights in self.alignments]
-
-    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """See `Decoder`."""
-        return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
-
-
-def no_attention_weights(model: PreTrainedModel) -> RequestError:
-    """Return the error for a model that does not return the attention weights of all its layers."""
-    return RequestError(
-        f"The attention {model.config._attn_implementation!r} returns no weights. Choose one that "
-        'does: model.set_attn_implementation("eager"). If a module of your own replaces a '
-        "MultiHeadAttention, make it a subclass of it: only then are its weights recorded."
-    )
-
-
-def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
-    """Pick rows, (b, n, t), of the weights on the source, (b, R, S); zeros for negative rows."""
-    index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
-    picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
-    return picked.masked_fill(rows[..., None] < 0, 0)
-
-
-# Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package
-# registers one (`fast`); code that is uploaded with a model has none.
-FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
-
-
-def _decoder(
-    model: PreTrainedModel,
-    inputs: Inputs,
-    *,
-    width: int,
-    length: int,
-    alignment_layer: int | None,
-    prepack: bool,
-) -> Decoder:
-    """Return a decoder for at most `length` positions of `width` hypotheses of each source."""
-    for faster in FASTER_DECODERS:
-        sizes = {"width": width, "length": length, "prepack": prepack}
-        found = faster(model, inputs, alignment_layer=alignment_layer, **sizes)
-        if found is not None:
-            return found
-    return ModelDecoder(model, inputs, alignment_layer=alignment_layer)
-
-
-# ------------------------------------------------------ the search
-
-
-def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
-    """Return ((5 + L) / 6)^alpha for a hypothesis of L tokens."""
-    return ((5 + length) / 6) ** alpha
-
-
-def keep_order(keep: Tensor) -> Tensor:
-    """Return the indices of the entries to keep, (B',).
-
-    Those below B' stay in their places; the others fill the places that became free.
-    """
-    kept = keep.nonzero().squeeze(1)
-    order = torch.arange(kept.numel(), device=keep.device)
-    holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
-    order[holes] = kept[kept.numel() - holes.numel() :]
-    return order
+    return BeamSearchOutput(**{name: tensor.clone() for name, tensor in result.items()})
 
 
 class Search:
@@ -722,48 +182,39 @@ class Search:
 
     def __init__(
         self,
+        settings: SearchSettings,
+        special_ids: SpecialIds,
         limits: Tensor,
         dtype: torch.dtype,
         *,
-        num_beams: int,
-        alpha: float,
-        early_stopping: bool,
-        num_return_sequences: int,
-        start: int,
-        pad: int,
-        ends: Sequence[int],
         never: Sequence[int],
         prefix: Tensor | None,
     ) -> None:
         """Begin with one hypothesis of each sentence, the start symbol.
 
         Args:
+            settings: Beams, length penalty, early stopping and n.
+            special_ids: Start, padding and ends of translations.
             limits: Most tokens of each translation, (B,).
             dtype: Dtype of the scores.
-            num_beams: Living hypotheses at each position.
-            alpha: Exponent of the length penalty.
-            early_stopping: Whether `num_beams` ended hypotheses are enough.
-            num_return_sequences: n.
-            start: Id that each translation begins with.
-            pad: Id after the end of a translation.
-            ends: Ids that end a translation.
             never: Ids that are never produced.
             prefix: Ids that translations begin with, (B, longest), then -1; None: no prefixes.
         """
         batch, device = limits.numel(), limits.device
-        self.beam, self.alpha, self.count, self.pad = num_beams, alpha, num_return_sequences, pad
-        self.early_stopping = early_stopping
-        self.ends, self.never = limits.new_tensor(ends), limits.new_tensor(never)
+        self.beam, self.alpha = settings.num_beams, settings.length_penalty
+        self.early_stopping, self.count = settings.early_stopping, settings.num_return_sequences
+        self.pad = special_ids.pad
+        self.ends, self.never = limits.new_tensor(special_ids.ends), limits.new_tensor(never)
         # The authors take twice the beam, so that enough hypotheses continue when others end.
-        self.candidates = 1 if num_beams == 1 else num_beams * (1 + len(self.ends))
+        self.candidates = 1 if self.beam == 1 else self.beam * (1 + len(self.ends))
         self.limits, self.prefix = limits, prefix
-        self.limit_penalties = length_penalty_of(limits.to(dtype), alpha)  # (B,)
+        self.limit_penalties = length_penalty_of(limits.to(dtype), self.alpha)  # (B,)
         self.sentences = torch.arange(batch, device=device)  # places in the original batch
-        self.tokens = limits.new_full((batch, 1), start)  # (B, w)
+        self.tokens = limits.new_full((batch, 1), special_ids.start)  # (B, w)
         self.scores = torch.zeros((batch, 1), dtype=dtype, device=device)  # log P, (B, w)
         self.history = limits.new_empty((batch, 1, 2, 0))
-        self.ended_scores = torch.full((batch, num_beams), -torch.inf, dtype=dtype, device=device)
-        self.ended_history = limits.new_empty((batch, num_beams, 2, 0))  # as of the last end
+        self.ended_scores = torch.full((batch, self.beam), -torch.inf, dtype=dtype, device=device)
+        self.ended_history = limits.new_empty((batch, self.beam, 2, 0))  # as of the last end
         self.results: list[tuple[Tensor, ...]] = []
 
     def run(self, decoder: Decoder) -> None:
@@ -784,13 +235,13 @@ class Search:
 
         The parts, (b, w, V), are those of `Decoder.step`.
         """
-        found, first = [], 0
+        best_of_parts, first = [], 0
         for logits in parts:
             log_probs = logits.log_softmax(-1, dtype=self.scores.dtype)  # in float32 at least
             sources = slice(first, first := first + len(logits))
             self._forbid(log_probs, sources)
-            found.append(best_tokens(log_probs, min(self.candidates, log_probs.size(-1))))
-        best, tokens = map(torch.cat, zip(*found, strict=True))
+            best_of_parts.append(best_tokens(log_probs, min(self.candidates, log_probs.size(-1))))
+        best, tokens = map(torch.cat, zip(*best_of_parts, strict=True))
         return best, tokens
 
     def _forbid(self, log_probs: Tensor, sources: slice) -> None:
@@ -872,16 +323,8 @@ class Search:
 
     def _keep(self, order: Tensor) -> None:
         """Keep the sentences of `order`, (B',)."""
-        for name in (
-            "sentences",
-            "limits",
-            "limit_penalties",
-            "tokens",
-            "scores",
-            "history",
-            "ended_scores",
-            "ended_history",
-        ):
+        parts = ("sentences", "limits", "limit_penalties", "tokens", "scores", "history")
+        for name in (*parts, "ended_scores", "ended_history"):
             setattr(self, name, getattr(self, name)[order])
         if self.prefix is not None:
             self.prefix = self.prefix[order]
@@ -897,15 +340,32 @@ class Search:
             parts.append((sentences, scores, finished, tokens, *rows))
         order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
         back = order.argsort()
-        found = {
+        result = {
             "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
             "scores": scores[back],
             "lengths": (tokens >= 0).sum(-1)[back],
             "finished": finished[back],
         }
         if alignments:
-            found["alignments"] = alignments[0][back]
-        return found
+            result["alignments"] = alignments[0][back]
+        return result
+
+
+def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
+    """Return ((5 + L) / 6)^alpha for a hypothesis of L tokens."""
+    return ((5 + length) / 6) ** alpha
+
+
+def keep_order(keep: Tensor) -> Tensor:
+    """Return the indices of the entries to keep, (B',).
+
+    Those below B' stay in their places; the others fill the places that became free.
+    """
+    kept = keep.nonzero().squeeze(1)
+    order = torch.arange(kept.numel(), device=keep.device)
+    holes = (~keep[: kept.numel()]).nonzero().squeeze(1)
+    order[holes] = kept[kept.numel() - holes.numel() :]
+    return order
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -931,4 +391,334 @@ def _pick(history: Tensor, picked: Tensor) -> Tensor:
     return history.gather(1, index)
 
 
-__all__ = ["BeamSearchOutput", "beam_search", "paper_beam_search"]
+# ------------------------------------------------------ the model, one position at a time
+
+
+class Inputs(NamedTuple):
+    """Sources of a search: ids, or the encoder's output for them."""
+
+    input_ids: Tensor | None  # (B, S)
+    attention_mask: Tensor  # 1 at tokens and 0 at padding, (B, S)
+    encoder_outputs: BaseModelOutput | None  # last_hidden_state, (B, S, d)
+
+
+class Decoder(Protocol):
+    """A model and its sources; `step` computes one position of all their hypotheses."""
+
+    rows: int  # R so far
+    alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
+
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
+        """Return the next token's logits after the hypotheses' last tokens, (B, w).
+
+        They come in parts, (b, w, V), each for the next b sources.
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
+        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
+        """
+
+    def keep(self, order: Tensor) -> None:
+        """Keep the sources of `order`, (B',); the others leave the batch."""
+
+    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
+        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
+
+        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
+        """
+
+
+class ModelDecoder:
+    """`Decoder` that calls `model(...)` with its cache, whatever a user has changed in it."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        inputs: Inputs,
+        *,
+        alignment_layer: int | None,
+        **_sizes: object,  # which faster decoders need
+    ) -> None:
+        self.model, self.inputs, self.alignment_layer = model, inputs, alignment_layer
+        self.cache: EncoderDecoderCache | None = None
+        self.cached = torch.arange(len(inputs.attention_mask), device=inputs.attention_mask.device)
+        self.rows, self.width = 0, 1  # width: hypotheses of each source in the cache
+        self.alignments: list[Tensor] = []  # at each position, (B, w, S)
+
+    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
+        """See `Decoder`."""
+        batch, width = tokens.shape
+        mask = self.inputs.attention_mask.repeat_interleave(width, 0)
+        encoded = self.inputs.encoder_outputs  # None at the first position, unless it was given
+        if self.cache is not None and encoded is not None:
+            parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
+            rows = (self.cached[:, None] * self.width + parents).flatten()
+            self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any integer tensor works
+            encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
+        source: dict[str, Any] = {"encoder_outputs": encoded}
+        if encoded is None:
+            source = {"input_ids": self.inputs.input_ids}
+        wanted = {} if self.alignment_layer is None else {"output_attentions": True}
+        outputs = self.model(
+            **source,
+            attention_mask=mask,
+            decoder_input_ids=tokens.view(-1, 1),
+            cache=self.cache,
+            use_cache=True,
+            return_dict=True,
+            **wanted,
+        )
+        if self.alignment_layer is not None:
+            weights = self._alignments(outputs, self.alignment_layer)
+            self.alignments.append(weights.unflatten(0, (batch, width)))
+        if self.cache is None:
+            states = BaseModelOutput(outputs.encoder_last_hidden_state)
+            self.inputs = self.inputs._replace(encoder_outputs=states)
+        self.cache, self.cached = outputs[CACHE], torch.arange(batch, device=mask.device)
+        self.rows, self.width = self.rows + width, width
+        return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
+
+    def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
+        """Return the heads' mean attention to the source at the last position, (B * w, S)."""
+        weights = outputs.cross_attentions or ()
+        if len(weights) != len(self.model.get_decoder().layers):
+            raise no_attention_weights(self.model)
+        return weights[layer][:, :, -1].mean(1)
+
+    def keep(self, order: Tensor) -> None:
+        """See `Decoder`."""
+        _, mask, encoded = self.inputs
+        assert encoded is not None  # set at the first position
+        self.inputs = Inputs(None, mask[order], BaseModelOutput(encoded[0][order]))
+        self.cached = self.cached[order]
+        self.alignments = [weights[order] for weights in self.alignments]
+
+    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
+        """See `Decoder`."""
+        return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
+
+
+def no_attention_weights(model: PreTrainedModel) -> RequestError:
+    """Return the error for a model that does not return the attention weights of all its layers."""
+    return RequestError(
+        f"The attention {model.config._attn_implementation!r} returns no weights. Choose one that "
+        'does: model.set_attn_implementation("eager"). If a module of your own replaces a '
+        "MultiHeadAttention, make it a subclass of it: only then are its weights recorded."
+    )
+
+
+def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
+    """Pick rows, (b, n, t), of the weights on the source, (b, R, S); zeros for negative rows."""
+    index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
+    picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
+    return picked.masked_fill(rows[..., None] < 0, 0)
+
+
+# Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package
+# registers one (`fast`); code that is uploaded with a model has none.
+FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
+
+
+# ------------------------------------------------------ what a search reads from its arguments
+
+
+def adds_prompt(model: nn.Module) -> bool:
+    """Return whether an adapter puts a learned prompt before the text, as only `generate` does."""
+    adapter = getattr(model, "active_peft_config", None)
+    return adapter is not None and adapter.is_prompt_learning
+
+
+def with_start(
+    model: PreTrainedModel, sequences: Tensor, generation_config: GenerationConfig | None = None
+) -> Tensor:
+    """Prepend the decoder's start symbol to sequences, (..., T) -> (..., T + 1)."""
+    start = _special_ids(model, generation_config or model.generation_config).start
+    return nn.functional.pad(sequences, (1, 0), value=start)
+
+
+def _checked_inputs(
+    input_ids: Tensor | None, attention_mask: Tensor | None, encoder_outputs: BaseModelOutput | None
+) -> Inputs:
+    """Return the sources with a mask, which must fit them and leave none without tokens."""
+    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
+    assert sources is not None  # the caller gives one of them
+    mask = attention_mask
+    if mask is None:
+        mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
+    if mask.dim() != 2 or mask.shape != sources.shape[:2]:
+        raise RequestError(
+            f"attention_mask has the shape {tuple(mask.shape)}, and the sources "
+            f"{tuple(sources.shape)}; give ids and mask of the shape (sentences, tokens), and "
+            "ids[None] for a single sentence."
+        )
+    if mask.device.type == "cpu" and not mask.any(1).all():
+        number = int(mask.any(1).int().argmin()) + 1
+        raise RequestError(
+            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
+        )
+    return Inputs(input_ids, mask, encoder_outputs)
+
+
+class SpecialIds(NamedTuple):
+    """Ids that begin translations, follow their end, and end them."""
+
+    start: int
+    pad: int
+    ends: list[int]
+
+
+def _special_ids(model: PreTrainedModel, generation_config: GenerationConfig) -> SpecialIds:
+    """Return the special ids of a generation config; what it lacks, of the model's config."""
+
+    def ids(name: str) -> list[int]:
+        value = getattr(generation_config, f"{name}_token_id", None)
+        value = getattr(model.config, f"{name}_token_id") if value is None else value
+        several = isinstance(value, (list, tuple))
+        return _checked_ids(model, f"{name}_token_id", value if several else [value])
+
+    (start,), (pad,) = ids("decoder_start"), ids("pad")
+    return SpecialIds(start, pad, ids("eos"))
+
+
+def _never_produced(
+    model: PreTrainedModel,
+    generation_config: GenerationConfig,
+    settings: SearchSettings,
+    special_ids: SpecialIds,
+) -> list[int]:
+    """Return the ids that are never produced, among them bad words of one id."""
+    suppressed = settings.suppress_tokens
+    if suppressed is None:
+        suppressed = [n for n in model.config.ids_outside_of_text() if n not in special_ids.ends]
+    bad = [word[0] for word in generation_config.bad_words_ids or () if len(word) == 1]
+    bad = [n for n in _checked_ids(model, "bad_words_ids", bad) if n not in special_ids.ends]
+    return sorted({*_checked_ids(model, "suppress_tokens", suppressed), *bad})
+
+
+def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
+    """Return the ids as a list, each checked to be in the target's vocabulary."""
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    allowed = Range(0, model.config.target_vocab_size - 1)
+    for value in ids:
+        if value not in allowed:
+            raise RequestError(
+                f"Got {quoted(value)} in {name}; an id must be {allowed}. Was another tokenizer "
+                "used?"
+            )
+    return ids
+
+
+def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
+    layers = range(len(model.get_decoder().layers))  # users may have left some out
+    return layers[max(len(layers) - 2, 0) if layer is None else layer]
+
+
+def _limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> Tensor:
+    """Return the most tokens of each translation, (B,): the smallest of its limits."""
+    bounds = (settings.max_new_tokens, longest_sequence(model), 2**31)
+    longest = min(bound for bound in bounds if bound)
+    if settings.max_extra_tokens is None:
+        return torch.full_like(mask[:, 0], longest)
+    return (mask.sum(1) + settings.max_extra_tokens).clamp(max=longest)
+
+
+def _padded_prefix(
+    model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor
+) -> Tensor | None:
+    """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
+    rows = []
+    for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
+        row = _checked_ids(model, f"prefix {number}", ids)
+        if len(row) > limit:
+            raise RequestError(
+                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
+                "most; give a shorter one, or raise the limit on the length."
+            )
+        rows.append(limits.new_tensor(row))
+    if not any(row.numel() for row in rows):
+        return None
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
+
+
+# ------------------------------------------------------ changes of a model while it is searched
+
+
+_Undo = Callable[[], None]
+# By model and change: the number of its users, and how to undo it.
+_CHANGES: dict[tuple[int, object], tuple[int, _Undo]] = {}
+_CHANGING = Lock()
+
+
+@contextmanager
+def _changed(model: nn.Module, change: Callable[[Any], _Undo]) -> Iterator[None]:
+    """Change a model that threads may share, by a function that returns how to undo the change.
+
+    The first user makes a change, and the last one undoes it.
+    """
+    key = (id(model), change)
+    with _CHANGING:
+        users, undo = _CHANGES.get(key, (0, None))
+        _CHANGES[key] = (users + 1, undo or change(model))
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            users, undo = _CHANGES.pop(key)
+            if users > 1:
+                _CHANGES[key] = (users - 1, undo)
+            else:
+                undo()
+
+
+def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
+    """Switch dropout off; afterwards restore the mode of every module."""
+    return _changed(model, _switch_dropout_off)
+
+
+def _switch_dropout_off(model: nn.Module) -> _Undo:
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
+
+    def undo() -> None:
+        for module in training:
+            module.training = True
+
+    return undo
+
+
+def returned_attention_weights(model: PreTrainedModel) -> AbstractContextManager[None]:
+    """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
+
+    Any other implementation stays, since its formula may differ. If it returns no weights, that is
+    an error where they are needed.
+    """
+    return _changed(model, _return_weights)
+
+
+def _return_weights(model: PreTrainedModel) -> _Undo:
+    before = model.config._attn_implementation
+    if not eager_may_replace(model):
+        return lambda: None
+    model.set_attn_implementation("eager")
+    return lambda: model.set_attn_implementation(before)
+
+
+# The functions for scores and mask of the two implementations whose formula is the paper's.
+EAGER = (eager_attention_forward, eager_mask)
+SDPA = (sdpa_attention_forward, sdpa_mask)
+
+
+def eager_may_replace(model: PreTrainedModel) -> bool:
+    """Return whether the attention is transformers' `sdpa`, and `eager` this package's."""
+    chosen = model.config._attn_implementation
+    return attention_of(chosen) == SDPA and attention_of("eager") == EAGER
+
+
+def attention_of(implementation: str) -> tuple[object, object]:
+    """Return the functions for scores and mask that stand behind an implementation's name."""
+    # Looked up where the model's layers find it.
+    eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
+    mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
+    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask
+
+
+__all__ = ["BeamSearchOutput", "beam_search"]

@@ -75,6 +75,12 @@ class LimitedGenerationMixin(GenerationMixin):
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
         prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
+        # Where `super` has set a default of transformers; that of the paper's search is another.
+        prepared.left_open = {  # type: ignore[attr-defined]  # ours
+            name
+            for name, value in vars(own).items()
+            if value is kwargs.get(name) is getattr(generation_config, name, None) is None
+        }
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
         rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate

@@ -17,23 +17,17 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBas
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .batch_translation import (
-    beyond_paper_search,
     check_texts,
     decode,
     encode,
     generate_ids,
     generation_option,
+    only_paper_search_has,
     prefix_ids,
 )
-from .errors import RequestError
 from .word_alignment import word_alignment
 
 TASK = "translate"  # the library refuses the name "translation"
-# Names that `generate` would take for mistyped ones of its own.
-_OF_TRANSFORMERS_4 = (
-    *("truncation", "clean_up_tokenization_spaces", "return_tensors", "return_text"),
-    *("src_lang", "tgt_lang", "generate_kwargs"),
-)
 
 
 class VanillaTransformerTranslationPipeline(Pipeline):
@@ -73,10 +67,9 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             return super().__call__(inputs, **kwargs)
         if not isinstance(inputs, Sequence):
             return super().__call__((text for text in inputs), **kwargs)
-        if len(inputs) == 0:  # transformers would raise an IndexError
-            return []
         check_texts(inputs)  # here, where an error can number the input
-        return super().__call__(list(inputs), **kwargs)
+        # For an empty list transformers would raise an IndexError.
+        return super().__call__(list(inputs), **kwargs) if len(inputs) else []
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save model and tokenizer, without the pipeline's code, which transformers would add.
@@ -92,12 +85,6 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return_alignments: bool | None = None,
         **generation_kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if old := [name for name in _OF_TRANSFORMERS_4 if generation_kwargs.get(name) is not None]:
-            raise RequestError(
-                f"Got {', '.join(old)}, which the translation pipeline of transformers 4 had; this "
-                "one takes batch_size, return_scores, return_alignments, prefix and the arguments "
-                "of generate. It refuses texts that are too long, and cuts none."
-            )
         asked = {"return_scores": return_scores, "return_alignments": return_alignments}
         asked = {name: value for name, value in asked.items() if value is not None}
         if generation_kwargs.get("prefix") is not None:
@@ -122,36 +109,24 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         **generation_kwargs: Any,
     ) -> dict[str, torch.Tensor]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
-        rows = has_text.nonzero().squeeze(1)
-        places = rows.cpu()
-        count = generation_option(self.model, generation_kwargs, "num_return_sequences")
-        output = ids.new_full((len(ids), count, 1), self.tokenizer.pad_token_id)
-        # On the CPU, since Apple's GPUs have no float64.
-        scores = torch.zeros(len(ids), count, dtype=torch.float64)
-        alignments = scores.new_zeros(len(ids), count, 1, ids.size(1))
-        if rows.numel():
-            found = generate_ids(self.model, ids[rows], mask[rows], **generation_kwargs)
-            if return_scores and found.scores is None:
-                beside = ", ".join(beyond_paper_search(self.model, generation_kwargs))
-                raise RequestError(
-                    f"Got return_scores with what the paper's search does not support ({beside}); "
-                    "leave one of them out, or ask generate for its own scores: num_beams=N, "
-                    "return_dict_in_generate=True, output_scores=True."
-                )
-            shape = found.sequences.shape[1:]  # (n, T + 1)
-            output = found.sequences.new_full((len(ids), *shape), self.tokenizer.pad_token_id)
-            output[rows] = found.sequences
-            if found.scores is not None:
-                scores[places] = found.scores.cpu().double()
-            if found.alignments is not None:
-                alignments = scores.new_zeros(len(ids), *found.alignments.shape[1:])
-                alignments[places] = found.alignments.cpu().double()
-        return {
-            "input_ids": ids,
-            "output_ids": output,  # (B, n, T + 1)
-            "scores": scores,  # (B, n)
-            "alignments": alignments,  # (B, n, T, S)
-        }
+        pad = self.tokenizer.pad_token_id
+        if not has_text.any():
+            count = generation_option(self.model, generation_kwargs, "num_return_sequences")
+            return {"input_ids": ids, "output_ids": ids.new_full((len(ids), count, 1), pad)}
+        decoded = generate_ids(self.model, ids[has_text], mask[has_text], **generation_kwargs)
+        if return_scores and decoded.scores is None:
+            raise only_paper_search_has("return_scores", self.model, generation_kwargs)
+        parts = {"output_ids": decoded.sequences}  # (B, n, T + 1)
+        if decoded.scores is not None:
+            parts["scores"] = decoded.scores  # (B, n)
+        if decoded.alignments is not None:
+            parts["alignments"] = decoded.alignments  # (B, n, T, S)
+        outputs = {"input_ids": ids}
+        for name, part in parts.items():  # with rows for blank texts
+            empty = pad if name == "output_ids" else 0
+            outputs[name] = part.new_full((len(ids), *part.shape[1:]), empty)
+            outputs[name][has_text] = part
+        return outputs
 
     def postprocess(  # type: ignore[override]  # named arguments
         self,
@@ -164,25 +139,21 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
         A short limit on the length may leave fewer than n.
         """
-        found = outputs["output_ids"][0]
-        results: list[dict[str, object]] = [
-            {"translation_text": text} for text in decode(self.tokenizer, found)
-        ]
-        source = outputs["input_ids"][0].tolist()
-        for result, ids, score, weights in zip(
-            results, found, outputs["scores"][0], outputs["alignments"][0], strict=True
-        ):
+        source, sequences = outputs["input_ids"][0].tolist(), outputs["output_ids"][0]
+        results = []
+        for place, text in enumerate(decode(self.tokenizer, sequences)):
+            score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
+            if score == -math.inf and place > 0:  # a missing translation
+                continue
+            result: dict[str, object] = {"translation_text": text}
             if return_scores:
-                result["score"] = score.item()
+                result["score"] = score
             if return_alignments:
-                target = ids[1:].tolist()  # without the start symbol
+                target = sequences[place, 1:].tolist()  # without the start symbol
+                weights = outputs["alignments"][0, place] if target else sequences.new_empty(0, 1)
                 result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
-        scores = outputs["scores"][0].tolist()  # -inf marks a missing translation
-        return [
-            result
-            for place, (result, score) in enumerate(zip(results, scores, strict=True))
-            if score != -math.inf or place == 0
-        ]
+            results.append(result)
+        return results
 
 
 def register_pipeline() -> None:

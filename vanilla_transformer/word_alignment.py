@@ -45,7 +45,7 @@ def word_alignment(
     places, numbers = zip(*words, strict=True)
     best = weights[: len(target), list(places)].argmax(dim=1).tolist()  # (T)
     links = zip(best, target, strict=True)
-    return sorted({(numbers[found], word) for found, word in links if word is not None})
+    return sorted({(numbers[place], word) for place, word in links if word is not None})
 
 
 def word_numbers(
@@ -69,8 +69,8 @@ def word_numbers(
         width = len(character.encode("utf-8", "surrogateescape"))
         numbers += [number if inside else None] * width
     rest = iter(numbers)
-    own = (list(islice(rest, len(piece))) for piece in written)
-    return [next((n for n in found if n is not None), None) for found in own]
+    by_piece = (list(islice(rest, len(piece))) for piece in written)
+    return [next((n for n in piece if n is not None), None) for piece in by_piece]
 
 
 def spelled_pieces(
@@ -80,10 +80,10 @@ def spelled_pieces(
     added = tokenizer.added_tokens_decoder
     not_text = {*tokenizer.all_special_ids, *(id_ for id_, token in added.items() if token.special)}
     # The model's table may have more rows than the tokenizer has tokens; the others are spaces.
-    found = tokenizer.convert_ids_to_tokens(list(ids))
-    tokens = [" " if token is None else token for token in found]
+    known = tokenizer.convert_ids_to_tokens(list(ids))
+    tokens = [" " if token is None else token for token in known]
     is_text = [
-        index not in not_text and token is not None for index, token in zip(ids, found, strict=True)
+        index not in not_text and token is not None for index, token in zip(ids, known, strict=True)
     ]
     backend = getattr(tokenizer, "backend_tokenizer", None)
     byte_level = "ByteLevel" in str(getattr(backend, "decoder", None))

@@ -9,8 +9,9 @@ from PIL import Image
 from transformers import Pipeline, pipeline
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
-from vanilla_transformer.batch_translation import translate, uses_paper_search
+from vanilla_transformer.batch_translation import uses_paper_search
 from vanilla_transformer.beam_search import longest_sequence
+from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from interleave import processes, take_turns
 from report import write_results
 
 from vanilla_transformer.cli import main as command_line
-from vanilla_transformer.train.evaluating import recipe_and_test_sets
+from vanilla_transformer.train.run_scores import recipe_and_test_sets
 
 PAGE = Path(__file__).parents[1] / "serving.md"
 RESULTS = Path(__file__).parent / "results" / "serving.json"

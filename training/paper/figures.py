@@ -20,7 +20,7 @@ from vanilla_transformer.recipes.data import named_files
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train.evaluating import recipe_and_test_sets
+from vanilla_transformer.train.run_scores import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
 from vanilla_transformer.visualization.figure import new_figure
 

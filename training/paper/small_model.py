@@ -18,7 +18,7 @@ from transformers import set_seed
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, train_tokenizer
 from vanilla_transformer.errors import NotFiniteError
-from vanilla_transformer.evaluation import evaluate_model
+from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.recipes.data import training_pairs, validation_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.atomic import write_json
@@ -111,7 +111,7 @@ class Translation:
         try:
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
             with without_training_changes(model):
-                scores = evaluate_model(
+                scores = score_model(
                     model,
                     tokenizer,
                     texts.sources,

@@ -29,7 +29,6 @@ from transformers import set_seed
 from trees import Tree, attach, brackets, compare, f1, linearise, phrases, punctuation, read_trees
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import length_sorted_batches, pad_ids
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.data import train_tokenizer
 from vanilla_transformer.errors import RequestError
@@ -38,6 +37,7 @@ from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransfor
 from vanilla_transformer.train.averaging import mean_of_weights
 from vanilla_transformer.train.checkpoints import checkpoints
 from vanilla_transformer.train.cpu_settings import without_training_changes
+from vanilla_transformer.translation.many_texts import length_sorted_batches, pad_ids
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:

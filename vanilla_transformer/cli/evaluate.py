@@ -46,7 +46,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     add_pair_options(command)
     text = "refuse malformed lines of test pairs instead of skipping them"
     command.add_argument("--strict", action="store_true", default=None, help=text)
-    command.add_argument("--num-beams", type=count, help="beams (default: the recipe's)")
+    command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
     text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
     command.add_argument("--batch-tokens", type=count, default=4096, help=text)
 
@@ -88,12 +88,12 @@ def test_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json, write_text
-    from ..train.evaluating import evaluate_run
     from ..train.report import without_texts
+    from ..train.run_scores import score_run
 
     check_scores_file(options, [options.directory])
     kinds = options.bleu.split(",") if options.bleu else []
-    scores = evaluate_run(
+    scores = score_run(
         options.directory,
         batch_tokens=options.batch_tokens,
         bleu=kinds,

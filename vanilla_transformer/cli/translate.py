@@ -21,7 +21,7 @@ from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, read_lines
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ..batch_translation import AlignedTranslation, Translation
+    from ..translation.many_texts import AlignedTranslation, Translation
 
     _Translation = Translation | AlignedTranslation
 
@@ -119,14 +119,10 @@ def heads(text: str) -> list[int] | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from ..batch_translation import (
-        AlignedTranslation,
-        generation_option,
-        translate_nbest,
-        translate_windows,
-    )
+    from ..batch_translation import generation_option
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
+    from ..translation.many_texts import AlignedTranslation, translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)
     _check_together(options)

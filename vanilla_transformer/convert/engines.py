@@ -16,13 +16,14 @@ from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..batch_translation import SourceLengthLimit, pad_ids
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER, NUM_BEAMS_OF_THE_PAPER
+from ..batch_translation import SourceLengthLimit
 from ..errors import RequestError
 from ..generation_limits import CACHE
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
+from ..search_settings import search_settings
 from ..storage.reading import read_json
 from ..storage.saved_model import read_config, read_generation_config
+from ..translation.many_texts import pad_ids
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file that identifies an export
@@ -104,6 +105,7 @@ class CTranslate2Engine(torch.nn.Module):
         *,
         num_beams: int | None = None,
         length_penalty: float | None = None,
+        early_stopping: bool | None = None,
         num_return_sequences: int | None = None,
         max_new_tokens: int | None = None,
         max_length: int | None = None,
@@ -119,6 +121,7 @@ class CTranslate2Engine(torch.nn.Module):
             attention_mask: 1 at tokens and 0 at padding, (B, S).
             num_beams: Beam size. None means the generation config's.
             length_penalty: alpha in the score log P / L^alpha. None means the generation config's.
+            early_stopping: CTranslate2 always searches as with True, its only rule.
             num_return_sequences: n. None means 1.
             max_new_tokens: Maximum number of tokens in a translation, including the end symbol.
                 None means the generation config's.
@@ -136,7 +139,21 @@ class CTranslate2Engine(torch.nn.Module):
         for criterion in stopping_criteria:
             limits = limits.minimum(criterion.limits)
         rows = self._tokens(input_ids, attention_mask)
-        options = self._options(num_beams, length_penalty, num_return_sequences)
+        search = search_settings(
+            config,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            num_return_sequences=num_return_sequences,
+        )
+        options = {
+            "beam_size": search.num_beams,
+            "length_penalty": search.length_penalty,
+            "num_hypotheses": search.num_return_sequences,
+            "suppress_sequences": [
+                [self.target_tokens[number] for number in ids] for ids in never_produced(config)
+            ],
+        }
         found = self._within(rows, limits.tolist(), options)
         start = [config.decoder_start_token_id]
         flat = [start + hypothesis for hypotheses in found for hypothesis in hypotheses]
@@ -185,20 +202,6 @@ class CTranslate2Engine(torch.nn.Module):
             for row, mask in pairs
         ]
 
-    def _options(
-        self, num_beams: int | None, length_penalty: float | None, count: int | None
-    ) -> dict[str, object]:
-        """Return the equivalent arguments of `translate_batch`."""
-        config = self.generation_config
-        return {
-            "beam_size": config.num_beams if num_beams is None else num_beams,
-            "length_penalty": config.length_penalty if length_penalty is None else length_penalty,
-            "num_hypotheses": count or 1,
-            "suppress_sequences": [
-                [self.target_tokens[number] for number in ids] for ids in never_produced(config)
-            ],
-        }
-
     def _decode(
         self, rows: list[list[str]], limit: int, options: dict[str, object]
     ) -> list[list[list[int]]]:
@@ -226,13 +229,11 @@ def never_produced(config: GenerationConfig) -> list[list[int]]:
 
 
 def _search_settings(directory: Path) -> GenerationConfig:
-    """Read the generation config of an export, with the model's own defaults for its search."""
-    settings = read_generation_config(directory)
-    if settings.num_beams is None:
-        settings.num_beams = NUM_BEAMS_OF_THE_PAPER
-    if settings.length_penalty is None:
-        settings.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
-    return settings
+    """Read the generation config of an export; what it leaves open is as in the paper's search."""
+    config = read_generation_config(directory)
+    search = search_settings(config)
+    config.num_beams, config.length_penalty = search.num_beams, search.length_penalty
+    return config
 
 
 def _vocabulary(directory: Path, side: str) -> Path:

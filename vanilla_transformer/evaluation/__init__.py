@@ -1,13 +1,7 @@
 """Scores of translations and models. Importing this package loads no scoring library."""
 
 from .likelihood import Likelihood, check_pair, log_probabilities
-from .models import (
-    decode_ids,
-    evaluate_model,
-    negative_log_likelihoods,
-    perplexity,
-    trainer_metrics,
-)
+from .models import decode_ids, negative_log_likelihoods, perplexity, score_model, trainer_metrics
 from .scores import (
     OTHER_BLEU,
     bleu_score,
@@ -33,7 +27,6 @@ __all__ = [
     "compound_bleu",
     "corpus_scores",
     "decode_ids",
-    "evaluate_model",
     "exact_match",
     "installed_bleu_tokenizer",
     "log_probabilities",
@@ -42,6 +35,7 @@ __all__ = [
     "other_bleu",
     "paired_bootstrap",
     "perplexity",
+    "score_model",
     "scores_by_kind",
     "tokenized_bleu",
     "trainer_metrics",

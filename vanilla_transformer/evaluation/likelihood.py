@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import WINDOW, encode, input_device, length_sorted_batches, pad_ids
+from ..batch_translation import encode
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..target_tokenizer import target_ids
+from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

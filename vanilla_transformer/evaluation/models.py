@@ -14,20 +14,13 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import (
-    WINDOW,
-    decode,
-    encode,
-    input_device,
-    length_sorted_batches,
-    pad_ids,
-    translate,
-)
+from ..batch_translation import decode, encode
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..ranges import COUNT
 from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids
+from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 
 if TYPE_CHECKING:
@@ -109,7 +102,7 @@ def perplexity(
     return {"perplexity": math.exp(mean), "negative_log_likelihood": mean, "target_tokens": tokens}
 
 
-def evaluate_model(
+def score_model(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],

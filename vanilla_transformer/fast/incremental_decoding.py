@@ -32,7 +32,7 @@ from ..modeling_vanilla_transformer import (
     eager_attention_forward,
 )
 from .onednn import packable, packed_linear, packed_linears, packed_together
-from .plain import is_plain
+from .unmodified import is_unmodified
 
 FIRST_POSITIONS = 32  # that keys and values have room for at first
 MANY_HEADS = 32  # of all sources in a batch; with fewer, torch's fused attention is faster
@@ -58,7 +58,7 @@ def incremental_decoder(
         alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
         prepack: Whether to compute with packed weights, which are kept as a second copy.
     """
-    if not is_plain(model):
+    if not is_unmodified(model):
         return None
     states = inputs.encoder_outputs
     with packed_linears(*([model.model] if prepack else [])):  # also for the source's keys, values

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ..storage.environment import processor_facts
-from .plain import TemporaryForward, change_of
+from .unmodified import TemporaryForward, change_of
 
 # MKL, which computes torch's own products, is slow with AMD's AVX-512: packing always pays there.
 _ALWAYS = (
@@ -121,7 +121,7 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
             # An enclosing block, or one in another thread, may have replaced it already.
             if (
                 "forward" not in module.__dict__
-                and _is_plain(module)
+                and _is_unmodified(module)
                 and module.weight.numel() >= SMALLEST
             ):
                 module.__dict__["forward"] = _Packing(module)
@@ -137,10 +137,10 @@ def packable(module: nn.Module) -> bool:
 
     That is an unmodified `nn.Linear`, used without gradients, in a dtype that the hardware has.
     """
-    return _can_pack() and _is_plain(module)
+    return _can_pack() and _is_unmodified(module)
 
 
-def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
+def _is_unmodified(module: nn.Module) -> TypeGuard[nn.Linear]:
     if type(module) is not nn.Linear or change_of(module):
         return False
     weight = module.weight

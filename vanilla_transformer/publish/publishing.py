@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from ..batch_translation import translate
 from ..errors import RequestError
-from ..fast import plain_decoding
+from ..fast import without_fast_path
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json, sha256
@@ -40,6 +39,7 @@ from ..storage.saved_model import (
     weight_files,
 )
 from ..target_tokenizer import TARGET_TOKENIZER
+from ..translation.many_texts import translate
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card, trained_metrics
 from .hub import Commit, check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
@@ -282,7 +282,7 @@ def _try_out(source: Path, folder: Path, facts: Metrics, *, run: Path | None) ->
         if published["form"] == STOCK:  # which has its own beam search
             continue
         # Published code has no fast path, which may round differently.
-        with plain_decoding() if published["form"] == WITH_CODE else nullcontext():
+        with without_fast_path() if published["form"] == WITH_CODE else nullcontext():
             expected_text = next(translate(model, tokenizer, [sample["source"]]))
         if text != expected_text:
             raise RequestError(

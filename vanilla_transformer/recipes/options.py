@@ -12,6 +12,7 @@ import typing
 from typing import Any
 
 from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
+from ..search_settings import SearchSettings
 
 _SAME = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
@@ -291,9 +292,14 @@ class Evaluation:
         paper=None,
     )
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
-    num_beams: int = _option(4, "beams of the final model's search", NUM_BEAMS, paper=_SAME)
+    num_beams: int = _option(
+        SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME
+    )
     length_penalty: float | None = _option(
-        None, "alpha of the final model's beam search; 0.6 if not given", LENGTH_PENALTY, paper=0.6
+        None,
+        f"alpha of the final model's beam search; {SearchSettings.length_penalty} if not given",
+        LENGTH_PENALTY,
+        paper=SearchSettings.length_penalty,
     )
     stop_search_early: bool = _option(
         False,

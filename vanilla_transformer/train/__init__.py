@@ -2,8 +2,8 @@
 
 from .averaging import average_checkpoints
 from .comparing import compare_runs
-from .evaluating import evaluate_run
 from .run import run_recipe
+from .run_scores import score_run
 from .trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
@@ -16,6 +16,6 @@ __all__ = [
     "VanillaTransformerTrainingArguments",
     "average_checkpoints",
     "compare_runs",
-    "evaluate_run",
     "run_recipe",
+    "score_run",
 ]

@@ -10,20 +10,21 @@ from typing import Any, TypedDict
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import translate
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
+from ..batch_translation import generation_option
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
 from ..evaluation.scores import bleu_metric
 from ..evaluation.significance import SystemScores
 from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
+from ..search_settings import search_settings
 from ..storage.environment import hardware
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..target_tokenizer import target_ids
-from .evaluating import overridden, recipe_and_test_sets, search_of
+from ..translation.many_texts import translate
 from .markdown import markdown_table
+from .run_scores import overridden, recipe_and_test_sets
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 _COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
@@ -85,14 +86,13 @@ class _Run:
     sets: dict[str, TextPairs]
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    num_beams: int
     translations: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def translate(self, sources: list[str], batch_tokens: int) -> list[str]:
-        search = search_of(self.recipe, self.model)
-        return list(
-            translate(self.model, self.tokenizer, sources, batch_tokens=batch_tokens, **search)
-        )
+        options: dict[str, Any] = {"batch_tokens": batch_tokens, "num_beams": self.num_beams}
+        return list(translate(self.model, self.tokenizer, sources, **options))
 
 
 def compare_runs(
@@ -113,7 +113,8 @@ def compare_runs(
         batch_tokens: tokens in a batch.
         progress: whether to show progress bars.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict`, which override the recipes. None: the recipe's value.
+            `strict`, which override the recipes. None: the recipe's value, and the beams that each
+            model's generation config sets.
 
     Raises:
         ValueError: if there are fewer than two runs, one holds no model, or their languages or
@@ -122,26 +123,30 @@ def compare_runs(
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
     overrides = overridden(test_options)
-    found: list[tuple[str, Recipe, dict[str, TextPairs]]] = []
+    tests: list[tuple[str, Recipe, dict[str, TextPairs]]] = []
     for name in directories:
-        if found and not Path(name, RECIPE).is_file():
-            found.append((str(name), *found[0][1:]))
+        if tests and not Path(name, RECIPE).is_file():
+            tests.append((str(name), *tests[0][1:]))
         else:
-            found.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
-    for name, recipe, sets in found[1:]:
-        _check_same(found[0], (name, recipe, sets))
-    runs = [
-        _Run(name, recipe, sets, load_saved_model(name, device="auto"), load_saved_tokenizer(name))
-        for name, recipe, sets in found
-    ]
+            tests.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
+    for test in tests[1:]:
+        _check_same(tests[0], test)
+    runs = []
+    for test in tests:
+        model, tokenizer = load_saved_model(test[0], device="auto"), load_saved_tokenizer(test[0])
+        beams = generation_option(model, {"num_beams": overrides.get("num_beams")}, "num_beams")
+        runs.append(_Run(*test, model, tokenizer, beams))
     return {
         "runs": [
             {
                 "name": run.name,
                 "parameters": run.model.num_parameters(),
                 "megabytes": _megabytes(Path(run.name)),
-                "num_beams": run.recipe.num_beams,
-                "search": _search_of(run),
+                "num_beams": run.num_beams,
+                "search": {
+                    name: getattr(search_settings(run.model.generation_config), name)
+                    for name in ("length_penalty", "early_stopping")
+                },
                 "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs
@@ -239,16 +244,6 @@ def _translate_by_turns(
                 run.translations += run.translate(part, batch_tokens)
                 run.seconds += time.perf_counter() - begun
                 bar.update(len(part))
-
-
-def _search_of(run: _Run) -> dict[str, object]:
-    """Return the settings of a run's search that matter with several beams."""
-    saved, given = run.model.generation_config, search_of(run.recipe, run.model)
-    alpha = given.get("length_penalty", saved.length_penalty)
-    return {
-        "length_penalty": LENGTH_PENALTY_OF_THE_PAPER if alpha is None else alpha,
-        "early_stopping": given.get("early_stopping", saved.early_stopping) is True,
-    }
 
 
 def _megabytes(directory: Path) -> float:

@@ -27,7 +27,6 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.selection import describe_report, pair_report, shared_pairs
 from ..data.tokenizer import train_tokenizer
@@ -36,6 +35,7 @@ from ..evaluation import installed_bleu_tokenizer
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe
+from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
 from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
@@ -46,8 +46,6 @@ from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
-from .choosing import choose_on_validation_pairs
-from .evaluating import score_test_set
 from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
@@ -71,6 +69,8 @@ from .run_directory import (
     pinned,
     training_lock,
 )
+from .run_scores import score_test_set
+from .select_checkpoints import choose_on_validation_pairs, recipe_search
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -404,8 +404,9 @@ def _finish(
     """Average the checkpoints, score the mean, and write the results."""
     averaged, chosen = _average(recipe, run, final, data.validation)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
+    _, language = recipe.languages
     results = {
-        name: score_test_set(recipe, model, tokenizer, pairs, 4096)
+        name: score_test_set(model, tokenizer, pairs, target_language=language)
         for name, pairs in data.scored.items()
     }
     state = read_json(final / "trainer_state.json")
@@ -447,14 +448,15 @@ def _average(
     averaged = averaging_set(
         final.parent, every=recipe.save_every_steps, count=recipe.checkpoints_to_average
     )
-    chosen, length_penalty = None, recipe.length_penalty
+    chosen, search = None, recipe_search(recipe)
     if recipe.choose_on_validation and len(validation):
         tokenizer = load_saved_tokenizer(final)
         chosen = choose_on_validation_pairs(recipe, averaged, tokenizer, validation)
         averaged = averaged[-chosen["averaged"] :]
-        length_penalty = chosen.get("length_penalty", length_penalty)
+        if "length_penalty" in chosen:
+            search = dataclasses.replace(search, length_penalty=chosen["length_penalty"])
     average_checkpoints(averaged, run)
-    _ship_search(recipe, length_penalty, run)
+    _save_search(search, run)
     return averaged, chosen
 
 
@@ -483,18 +485,16 @@ def _warn_of_poor_mean(
     )
 
 
-def _ship_search(recipe: Recipe, length_penalty: float | None, run: Path) -> None:
-    """Write beams and length penalty to the generation config, so that `generate` uses them."""
-    search = GenerationConfig.from_pretrained(run)
-    search.num_beams = recipe.num_beams
+def _save_search(search: SearchSettings, run: Path) -> None:
+    """Write the settings of the search to the generation config, so that `generate` uses them."""
+    config = GenerationConfig.from_pretrained(run)
+    config.num_beams = search.num_beams
+    config.length_penalty = search.length_penalty
     # None, the default in transformers, selects the paper's rule.
-    search.early_stopping = True if recipe.stop_search_early else None
-    search.length_penalty = length_penalty
-    if search.length_penalty is None:
-        search.length_penalty = LENGTH_PENALTY_OF_THE_PAPER
+    config.early_stopping = search.early_stopping or None
     if search.num_beams == 1:  # transformers refuses beam options without beams
-        search.early_stopping = search.length_penalty = None
-    write_aside(run / "generation_config.json", search.to_json_file)
+        config.early_stopping = config.length_penalty = None
+    write_aside(run / "generation_config.json", config.to_json_file)
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
-from ..batch_translation import translate
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, pair_lengths
@@ -42,6 +41,7 @@ from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..storage.atomic import write_text
 from ..storage.environment import hardware
+from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
     Progress,

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import check_texts, generate_ids, input_device
+from ..batch_translation import check_texts, generate_ids
 from ..beam_search import evaluation_mode, no_attention_weights, returned_attention_weights
 from ..configuration_vanilla_transformer import PositionEncoding
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
+from ..translation.many_texts import input_device
 from .figure import D_MODEL, GREY, new_figure, set_title, tidy
 from .fonts import text_properties
 from .subwords import label, label_width, shortened, visible, words_and_mix

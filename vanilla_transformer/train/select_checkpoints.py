@@ -11,21 +11,31 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..batch_translation import translate
-from ..beam_search import LENGTH_PENALTY_OF_THE_PAPER
 from ..evaluation import bleu_score
 from ..fast import release
 from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
+from ..search_settings import SearchSettings, search_settings
 from ..storage.metrics import Chosen
 from ..storage.saved_model import load_saved_model
+from ..translation.many_texts import translate
 from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
 PAIRS = 200  # validation pairs, each translated about ten times
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-PENALTIES = (LENGTH_PENALTY_OF_THE_PAPER, 1.0, 1.5)
+PENALTIES = (SearchSettings.length_penalty, 1.0, 1.5)
+
+
+def recipe_search(recipe: Recipe) -> SearchSettings:
+    """Return the settings with which a recipe's final model searches."""
+    return search_settings(
+        None,
+        num_beams=recipe.num_beams,
+        length_penalty=recipe.length_penalty,
+        early_stopping=recipe.stop_search_early,
+    )
 
 
 def choose_on_validation_pairs(
@@ -57,9 +67,9 @@ def choose_on_validation_pairs(
         release(model)
 
     def bleu(**search: Any) -> float:
-        found = list(translate(model, tokenizer, sources, **search))
+        translations = list(translate(model, tokenizer, sources, **search))
         _, language = recipe.languages
-        return round(bleu_score(found, references, target_language=language)["bleu"], 3)
+        return round(bleu_score(translations, references, target_language=language)["bleu"], 3)
 
     greedy: dict[int, float] = {}
     own = len(checkpoints)
@@ -76,10 +86,10 @@ def choose_on_validation_pairs(
     )
     if recipe.num_beams > 1:
         average(best)
-        usual = PENALTIES[0] if recipe.length_penalty is None else recipe.length_penalty
-        tried = list(dict.fromkeys([float(usual), *PENALTIES]))[: len(PENALTIES)]
-        search = {"num_beams": recipe.num_beams, "early_stopping": recipe.stop_search_early}
-        beams = {each: bleu(**search, length_penalty=each) for each in tried}
+        search = recipe_search(recipe)
+        tried = list(dict.fromkeys([float(search.length_penalty), *PENALTIES]))[: len(PENALTIES)]
+        options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
+        beams = {each: bleu(**options, length_penalty=each) for each in tried}
         penalty = max(beams, key=lambda each: beams[each])
         result |= {"length_penalty": penalty, "beam_bleu": _keys_as_text(beams)}
         logger.info(

@@ -10,8 +10,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..batch_translation import generation_option
 from ..errors import RequestError
-from ..evaluation import evaluate_model, other_bleu
+from ..evaluation import other_bleu, score_model
 from ..recipes.data import (
     TRAINING_FILES,
     TextPairs,
@@ -25,19 +26,14 @@ from ..recipes.options import TEST_OPTIONS
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.metrics import TestTexts
 from ..storage.run_files import RECIPE
-from ..storage.saved_model import (
-    load_saved_model,
-    load_saved_tokenizer,
-    read_generation_config,
-    weight_files,
-)
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from .report import without_texts
 from .run_directory import pinned, recorded_data
 
 logger = logging.getLogger(__name__)
 
 
-def evaluate_run(
+def score_run(
     directory: str | os.PathLike[str],
     *,
     batch_tokens: int = 4096,
@@ -54,7 +50,8 @@ def evaluate_run(
         bleu: names of further BLEU scores, from `OTHER_BLEU`.
         with_texts: whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict`, which override the recipe. None: the recipe's value.
+            `strict`, which override the recipe. None: the recipe's value, and the beams that the
+            model's generation config sets.
 
     Returns:
         The scores of each test set.
@@ -70,7 +67,14 @@ def evaluate_run(
     for kind in bleu:  # fail before the long work if a package is not installed
         other_bleu(kind)(["a"], ["a"], target_language=language)
     results = {
-        name: score_test_set(recipe, model, tokenizer, test_set, batch_tokens)
+        name: score_test_set(
+            model,
+            tokenizer,
+            test_set,
+            target_language=language,
+            batch_tokens=batch_tokens,
+            num_beams=overrides.get("num_beams"),
+        )
         for name, test_set in sets.items()
     }
     for result in results.values():
@@ -113,8 +117,7 @@ def recipe_and_test_sets(
     if (run / RECIPE).is_file():
         recipe = load_recipe(str(run / RECIPE), overrides)
     elif {"pair", "test_file"} <= overrides.keys():
-        beams = read_generation_config(run).num_beams or Recipe.num_beams
-        recipe = make_recipe({"num_beams": beams, **overrides})
+        recipe = make_recipe(overrides)
     else:
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if "test_file" in overrides:
@@ -175,37 +178,26 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
             )
 
 
-def search_of(recipe: Recipe, model: PreTrainedModel) -> dict[str, Any]:
-    """Return the arguments of a run's search: the recipe's beams, and what the model lacks."""
-    search: dict[str, Any] = {"num_beams": recipe.num_beams}
-    if recipe.num_beams > 1 and model.generation_config.length_penalty is None:
-        # A model that was saved for one beam has no settings of a wider search.
-        if recipe.length_penalty is not None:
-            search["length_penalty"] = recipe.length_penalty
-        if recipe.stop_search_early:
-            search["early_stopping"] = True
-    return search
-
-
 def score_test_set(
-    recipe: Recipe,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TextPairs,
-    batch_tokens: int,
+    *,
+    target_language: str,
+    batch_tokens: int = 4096,
+    num_beams: int | None = None,
 ) -> TestTexts:
-    """Translate a test set as the recipe says; return its scores and its texts."""
-    _, language = recipe.languages
-    result = evaluate_model(
+    """Translate a test set; return its scores and its texts. None: the model's own beams."""
+    result = score_model(
         model,
         tokenizer,
         test_set.sources,
         test_set.targets,
-        target_language=language,
+        target_language=target_language,
         kinds=test_set.kinds,
         batch_tokens=batch_tokens,
         progress=sys.stderr.isatty(),
-        **search_of(recipe, model),
+        num_beams=num_beams,
     )
-    result["num_beams"] = recipe.num_beams
+    result["num_beams"] = generation_option(model, {"num_beams": num_beams}, "num_beams")
     return {**result, "sources": test_set.sources, "references": test_set.targets}

@@ -60,7 +60,7 @@ _CALLED = ("dropout", "embedding", "layer_norm", "linear", "relu", "scaled_dot_p
 _AS_IMPORTED[nn.functional] = {name: vars(nn.functional)[name] for name in _CALLED}
 
 
-def is_plain(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForConditionalGeneration]:
+def is_unmodified(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForConditionalGeneration]:
     """Return whether the fast path may decode with this model; if not, log the reason once."""
     change = next(changes(model), None)
     if change is not None:
@@ -98,7 +98,7 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
 
 
 @contextmanager
-def plain_decoding() -> Iterator[None]:
+def without_fast_path() -> Iterator[None]:
     """Switch the fast path off: each search calls the model itself."""
     faster = FASTER_DECODERS.copy()
     FASTER_DECODERS.clear()

@@ -1,0 +1,127 @@
+# Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
+"""Settings of every search in the package (Section 6.1): defaults, ranges, where they are set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import RequestError, quoted
+from .ranges import COUNT_OR_ZERO, EXTRA_TOKENS, LENGTH_PENALTY, NUM_BEAMS, Range
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+# Settings that a generation config may hold.
+SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "suppress_tokens")
+# And those that do not change which translation a beam search finds: caches, outputs, and numbers
+# for sampling and assistants, which are read only if those are asked for.
+_READ_OR_WITHOUT_EFFECT = {
+    *(*SAVED, "max_new_tokens", "max_length"),
+    *("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"),
+    *("use_cache", "cache_config", "cache_implementation", "max_cache_len", "low_memory"),
+    *("compile_config", "disable_compile", "prefill_chunk_size", "continuous_batching_config"),
+    *("output_attentions", "output_hidden_states", "output_logits", "output_scores"),
+    *("return_dict_in_generate", "remove_invalid_values", "renormalize_logits"),
+    *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff"),
+    *("eta_cutoff", "num_assistant_tokens", "num_assistant_tokens_schedule", "is_assistant"),
+    *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind"),
+    *("assistant_ensemble_weight", "max_matching_ngram_size", "speculation_type"),
+    *("diversity_penalty", "forced_eos_token_id", "transformers_version", "_from_model_config"),
+}
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings of a search; the defaults are the paper's.
+
+    Args:
+        num_beams: Living hypotheses at each position; 1 is greedy search.
+        length_penalty: alpha; 0 prefers short translations, larger values longer ones.
+        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
+            ended, each of them among the `num_beams` best of its position. This is the rule of
+            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
+            the paper's rule waits for long hypotheses.
+        num_return_sequences: n, hypotheses that are returned for each source.
+        suppress_tokens: Ids that are never produced; None: padding, start and unknown.
+        max_extra_tokens: Most tokens of a translation beyond its source's; None: no such limit.
+        max_new_tokens: Most tokens of any translation; None: no such limit.
+
+    Raises:
+        ValueError: A setting is out of range.
+    """
+
+    num_beams: int = 4
+    length_penalty: float = 0.6
+    early_stopping: bool = False
+    num_return_sequences: int = 1
+    suppress_tokens: Sequence[int] | None = None
+    max_extra_tokens: int | None = EXTRA_TOKENS
+    max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        NUM_BEAMS.check(num_beams=self.num_beams)
+        LENGTH_PENALTY.check(length_penalty=self.length_penalty)
+        if not isinstance(self.early_stopping, bool):
+            raise RequestError(
+                f"Got early_stopping={quoted(self.early_stopping)}; it must be true or false."
+            )
+        Range(1, self.num_beams).check(num_return_sequences=self.num_return_sequences)
+        if self.max_extra_tokens is None and self.max_new_tokens is None:
+            raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a limit.")
+        if self.max_extra_tokens is not None:
+            COUNT_OR_ZERO.check(max_extra_tokens=self.max_extra_tokens)
+        if self.max_new_tokens is not None:
+            Range(1).check(max_new_tokens=self.max_new_tokens)
+
+
+def search_settings(
+    generation_config: GenerationConfig | None,
+    *,
+    max_extra_tokens: int | None = EXTRA_TOKENS,
+    **call: Any,
+) -> SearchSettings:
+    """Return the settings of a search: the call's, or else the generation config's, or the paper's.
+
+    The generation config's limits on the length are not read: transformers writes its default of 20
+    tokens there, which must not cut translations short.
+
+    Args:
+        generation_config: That of the model; None: there is none.
+        max_extra_tokens: See `SearchSettings`; None: no such limit.
+        **call: Other fields of `SearchSettings`; None counts as not given.
+
+    Raises:
+        ValueError: A setting is out of range.
+    """
+    chosen: dict[str, Any] = {name: getattr(generation_config, name, None) for name in SAVED}
+    chosen |= {name: value for name, value in call.items() if value is not None}
+    if chosen["early_stopping"] == "never":  # transformers' name for the paper's rule
+        chosen["early_stopping"] = False
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return SearchSettings(**chosen, max_extra_tokens=max_extra_tokens)
+
+
+def settings_of_other_searches(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of settings that change what is found, and that the paper's search lacks.
+
+    Args:
+        settings: Arguments of `generate`, or what a generation config holds.
+    """
+    return [
+        name
+        for name, value in settings.items()
+        if name not in _READ_OR_WITHOUT_EFFECT and not _is_neutral(name, value)
+    ]
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    """Return whether a setting of `generate` with this value changes nothing."""
+    if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
+        return value in (None, 0, 1)
+    return value is None or (not value and not name.endswith("_token_id"))  # 0 is an id too
+
+
+__all__ = ["SAVED", "SearchSettings", "search_settings", "settings_of_other_searches"]

@@ -1,0 +1,242 @@
+"""Translation of many texts (Section 6.1): batches of similar length, results in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import closing
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..batch_translation import Decoded, decode, encode, generate_ids, generation_option, prefix_ids
+from ..errors import RequestError
+from ..ranges import COUNT
+from ..word_alignment import word_alignment
+
+WINDOW = 2048  # sentences in memory at a time
+FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
+
+
+class Translation(NamedTuple):
+    """One translation of a sentence."""
+
+    text: str
+    # log P / ((5 + L) / 6)^alpha; if `generate` decodes, its own score or None
+    score: float | None
+
+
+class AlignedTranslation(NamedTuple):
+    """One translation of a sentence, with its word alignment."""
+
+    text: str
+    score: float | None
+    # (source word, target word), both counted from 0, words separated by white space
+    alignment: list[tuple[int, int]]
+
+
+def translate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    window: int = WINDOW,
+    progress: bool = False,
+    **generation_kwargs: Any,
+) -> Generator[str]:
+    """Translate many sentences, fast, in order and within bounded memory.
+
+    Reads a window of sentences, decodes it in batches of similar length, and yields the
+    translations in source order before it reads the next window. Windows grow from 64 sentences to
+    `window`, so that first results come soon. A blank sentence gives an empty translation.
+
+    Args:
+        model: A sequence-to-sequence model; its mode (training or evaluation) is restored.
+        tokenizer: Its tokenizer.
+        sentences: Any iterable of strings, even an endless one.
+        batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
+            decoded alone.
+        max_sentences: Most sentences in a batch.
+        window: Most sentences in memory at a time.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
+            `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
+            source (Section 6.1), whatever limit the generation config has.
+
+    Returns:
+        An iterator over one translation per sentence, which reads nothing before its first step.
+
+    Raises:
+        ValueError: An argument is out of range, an element is not a string, or a sentence is longer
+            than 4096 tokens, 65,536 characters or the model's table of positions.
+    """
+    if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
+        raise RequestError(
+            "Got num_return_sequences > 1, but translate yields one translation per sentence; "
+            "use translate_nbest for several."
+        )
+    nbest = translate_nbest(
+        model,
+        tokenizer,
+        sentences,
+        batch_tokens=batch_tokens,
+        max_sentences=max_sentences,
+        window=window,
+        progress=progress,
+        **generation_kwargs,
+    )
+    return (translations[0].text for translations in nbest)
+
+
+def translate_nbest(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Iterable[str],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    window: int = WINDOW,
+    progress: bool = False,
+    **generation_kwargs: Any,
+) -> Generator[list[Translation | AlignedTranslation]]:
+    """Translate as `translate` does, with the same arguments, into several translations each.
+
+    `num_return_sequences` is n; a short limit on the length may leave fewer translations. The
+    paper's search also has `prefix`, a text that each translation begins with, and
+    `return_alignments`, which makes each an `AlignedTranslation`.
+
+    Returns:
+        An iterator over a list for each sentence, the best translation first. A blank sentence has
+        one empty translation with score 0.
+
+    Raises:
+        ValueError: See `translate`.
+    """
+    if isinstance(sentences, (str, bytes, Mapping)):
+        raise RequestError(
+            f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
+            "strings: [text]."
+        )
+    COUNT.check(window=window, batch_tokens=batch_tokens, max_sentences=max_sentences)
+    return translate_windows(
+        model,
+        tokenizer,
+        _windows(sentences, window),
+        batch_tokens=batch_tokens,
+        max_sentences=max_sentences,
+        total=len(sentences) if isinstance(sentences, Sized) else None,
+        progress=progress,
+        **generation_kwargs,
+    )
+
+
+def translate_windows(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    windows: Generator[list[str]],
+    *,
+    batch_tokens: int = 16_384,
+    max_sentences: int = 256,
+    total: int | None = None,
+    progress: bool = False,
+    **generation_kwargs: Any,
+) -> Generator[list[Translation | AlignedTranslation]]:
+    """Translate lists of sentences as `translate_nbest` does, one list at a time.
+
+    The translations of a list are yielded before the next list is read. `windows` is closed at the
+    end; `total` is the number of sentences, for the progress bar, None if unknown.
+    """
+    budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
+    if (prefix := generation_kwargs.get("prefix")) is not None:
+        generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
+    blank: list[Translation | AlignedTranslation] = [Translation("", 0.0)]
+    if generation_kwargs.get("return_alignments"):
+        blank = [AlignedTranslation("", 0.0, [])]
+    done, device = 0, input_device(model)
+    with tqdm(total=total, unit="sentence", disable=not progress) as bar, closing(windows):
+        for texts in windows:
+            sources = encode(model, tokenizer, texts, first=done + 1)
+            results = [[*blank] for _ in texts]
+            filled = [index for index, source in enumerate(sources) if source]
+            bar.update(len(texts) - len(filled))
+            lengths = [len(sources[index]) for index in filled]
+            for batch in length_sorted_batches(lengths, budget, max_sentences):
+                indices = [filled[position] for position in batch]
+                rows = [sources[index] for index in indices]
+                ids, mask = pad_ids(rows, tokenizer.pad_token_id)
+                decoded = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
+                for index, translations in zip(
+                    indices, _translations(tokenizer, rows, decoded), strict=True
+                ):
+                    results[index] = translations
+                bar.update(len(batch))
+            done += len(texts)
+            yield from results
+
+
+def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
+    """Cut the sentences into windows that double in size up to `window`."""
+    source = iter(sentences)
+    size = min(window, FIRST_WINDOW)
+    while texts := list(islice(source, size)):
+        yield texts
+        size = min(window, 2 * size)
+
+
+def _translations(
+    tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], decoded: Decoded
+) -> Iterator[list[Translation | AlignedTranslation]]:
+    """Yield the translations of each source; `sources` holds their ids."""
+    texts = iter(decode(tokenizer, decoded.sequences.flatten(0, 1)))
+    for row, source in enumerate(sources):
+        translations: list[Translation | AlignedTranslation] = []
+        for place, ids in enumerate(decoded.sequences[row].tolist()):
+            text = next(texts)
+            score = None if decoded.scores is None else decoded.scores[row, place].item()
+            if score == -math.inf:  # a missing translation
+                if place:
+                    continue
+                text = ""
+            if decoded.alignments is None:
+                translations.append(Translation(text, score))
+            else:  # for the tokens after the start symbol
+                weights = decoded.alignments[row, place]
+                links = word_alignment(tokenizer, source, ids[1:], weights)
+                translations.append(AlignedTranslation(text, score, links))
+        yield translations
+
+
+def length_sorted_batches(
+    lengths: Sequence[int], max_tokens: int, max_sentences: int
+) -> Iterator[list[int]]:
+    """Batch the indices of similar lengths, longest first, within a budget of padded tokens.
+
+    A length beyond the budget gets a batch of its own. The longest come first, so that a budget too
+    large for the memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    start = 0
+    while start < len(order):
+        size = max(1, min(max_sentences, max_tokens // max(1, lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Return the device for inputs; parameters that accelerate has offloaded are on `meta`."""
+    return torch.device("cpu") if model.device.type == "meta" else model.device
+
+
+def pad_ids(rows: Sequence[Collection[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pad rows on the right with the value; return the batch and its mask, both (B, longest)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.full((len(rows), int(lengths.max())), value)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = torch.as_tensor(row)
+    mask = (torch.arange(ids.size(1)) < lengths[:, None]).long()
+    return ids, mask
