@@ -645,6 +645,18 @@ def test_metadata_of_the_card_round_trips():
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
 
 
+def test_pairs_and_initial_model_without_a_revision_have_a_card(copied):
+    """The model came from a folder, and the Hub could not be asked for the pairs."""
+    weights = {"name": "model.safetensors", "sha256": "5a" * 32}
+    data = {"revision": None, "init_from": {"revision": None, "files": [weights]}}
+    recipe = {**METRICS["recipe"], "init_from": "models/first"}
+    content = {**METRICS, "recipe": recipe, "data": {**METRICS["data"], **data}}
+    (copied / "metrics.json").write_text(json.dumps(content))
+    metrics, _ = trained_metrics(copied, None)
+    card = render_card({**metrics, "published": facts()["published"]})
+    assert f"`first` (SHA-256 of its weights `{'5a' * 32}`)" in card.text
+
+
 def test_metadata_names_the_hub_data_set_used_or_linked():
     content = facts()
     content["recipe"]["dataset"] = None

@@ -109,7 +109,7 @@ class DataFile(TypedDict):
 class InitialModel(TypedDict):
     """The model that `init_from` names."""
 
-    revision: NotRequired[str]
+    revision: str | None  # on the Hub
     files: list[DataFile]
 
 
@@ -120,7 +120,11 @@ class Data(TypedDict, total=False):
     train_pairs_kept: int
     train_malformed: int
     train_too_long: int
-    revision: str  # of the data set on the Hub
+    train_duplicates: int
+    train_copies: int
+    train_odd_ratios: int
+    held_out_pairs: int | None
+    revision: str | None  # of the data set on the Hub
     files: dict[str, list[DataFile]]  # by split
     shared_with_training: dict[str, int]  # by test set
     init_from: InitialModel | None
