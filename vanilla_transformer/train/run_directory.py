@@ -138,7 +138,9 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     Raises:
         ValueError: if a file has changed, or is missing and cannot be restored.
     """
-    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else {}
+    if not (run / METRICS).is_file():
+        return None
+    metrics = read_metrics(run / METRICS)
     if "recipe" not in metrics or make_recipe(metrics["recipe"]) != recipe:
         return None
     changed = changed_files(run, metrics.get(MODEL_FILES))
