@@ -464,7 +464,7 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path
         assert run_recipe(longer, run)["updates"] == 4
     patient = dataclasses.replace(recipe, early_stopping_patience=2)
     assert run_recipe(patient, run)["updates"] == 6
-    with pytest.raises(RequestError, match="early_stopping_patience=1 and no evaluations"):
+    with pytest.raises(RequestError, match="early_stopping_patience=1 and no eval_loss"):
         run_recipe(dataclasses.replace(recipe, evaluate_every_steps=0), tmp_path / "other")
 
 
