@@ -53,8 +53,6 @@ LANGUAGES = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
-# The paper's values for training arguments that no recipe has; it has none for the others.
-_PAPERS_ARGUMENTS = {"learning_rate": "Eq. 3", "lr_scheduler_type": "Eq. 3", "optim": "Adam"}
 # A card shows these scores of every test set.
 _SHOWN_SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "num_sentences"}
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
@@ -163,9 +161,7 @@ def render_card(facts: Metrics) -> ModelCard:
         scores=list(_score_rows(facts["scores"])),
         signatures=_signatures(facts["scores"]),
         headline=_headline(facts["scores"]),
-        differences=paper_differences(
-            _as_shipped(facts), facts.get("model", {}), facts.get("arguments", {})
-        ),
+        differences=paper_differences(_as_shipped(facts), facts.get("model", {})),
         initial=_initial_model(facts),
         papers_model="big" if _preset(recipe) == "big" else "base",
         papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
@@ -208,16 +204,13 @@ def _as_shipped(facts: Metrics) -> dict[str, Any]:
 
 
 def paper_differences(
-    recipe: Mapping[str, Any],
-    model: Mapping[str, object] = MappingProxyType({}),
-    arguments: Mapping[str, object] = MappingProxyType({}),
+    recipe: Mapping[str, Any], model: Mapping[str, object] = MappingProxyType({})
 ) -> list[dict[str, str]]:
     """Return the settings that are not the paper's: name, value here, the paper's, meaning.
 
     Args:
         recipe: recipe of the training.
         model: configuration fields that no recipe has and that are not the paper's.
-        arguments: training arguments that no recipe has and that are not the paper's.
     """
     preset = _preset(recipe)
     options = {field.name: field for field in dataclasses.fields(Recipe)}
@@ -236,11 +229,6 @@ def paper_differences(
         help = "field of the configuration"
         here = _plain(_number(here))
         rows.append({"name": name, "here": here, "paper": shown, "meaning": help})
-    for name, here in arguments.items():
-        paper = _PAPERS_ARGUMENTS.get(name, "none")
-        help = "argument of the training"
-        here = _plain(_number(here))
-        rows.append({"name": name, "here": here, "paper": paper, "meaning": help})
     return rows
 
 

@@ -192,7 +192,6 @@ class Metrics(TrainingFacts, total=False):
     averaged_checkpoints: Required[list[str]]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
-    arguments: dict[str, Any]  # training arguments that no recipe has
     hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, dict[str, Any]]
     published: Published
