@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import EvalPrediction, PreTrainedTokenizerFast
+from tiny_models import byte_tokenizer, tiny_config
+from transformers import EvalPrediction
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.translation.many_texts import translate
 
@@ -23,34 +23,13 @@ REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beac
 CHINESE = ["我喜欢猫和狗。", "今天天气很好。"], ["我喜欢猫和小狗。", "今天的天气很好。"]
 
 
-def make_tokenizer():
-    """Return a tokenizer whose tokens are bytes, with the usual ids of special tokens."""
-    tokens = ["<pad>", "<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    bytewise = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
-    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    bytewise.decoder = decoders.ByteLevel()
-    bytewise.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 2)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bytewise,
-        pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
-        padding_side="right", split_special_tokens=True,
-    )  # fmt: skip
-
-
-TOKENIZER = make_tokenizer()
+TOKENIZER = byte_tokenizer()
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    config = VanillaTransformerConfig(
-        vocab_size=len(TOKENIZER), d_model=16, encoder_layers=1, decoder_layers=1,
-        encoder_attention_heads=2, decoder_attention_heads=2,
-        encoder_ffn_dim=32, decoder_ffn_dim=32, dropout=0.5, label_smoothing=0.3,
-    )  # fmt: skip
+    config = tiny_config(len(TOKENIZER), dropout=0.5, label_smoothing=0.3)
     return VanillaTransformerForConditionalGeneration(config).double()
 
 
@@ -103,11 +82,6 @@ def test_chinese_is_scored_by_character():
     )
 
 
-def test_perfect_translation_scores_100():
-    scores = ours.corpus_scores(REFERENCES[:3], REFERENCES[:3], target_language="en")
-    assert [round(scores[key], 9) for key in ("bleu", "chrf", "exact_match")] == [100, 100, 100]
-
-
 @pytest.fixture
 def without_mecab(monkeypatch):
     """Make SacreBLEU behave as if its extras were not installed."""
@@ -142,8 +116,6 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
         ours.exact_match,
         ours.chrf_score,
         lambda h, r: ours.bleu_score(h, r, target_language="de"),
-        lambda h, r: ours.tokenized_bleu(h, r, target_language="de"),
-        lambda h, r: ours.compound_bleu(h, r, target_language="de"),
         lambda h, r: ours.corpus_scores(h, r, target_language="de"),
         lambda h, r: ours.scores_by_kind(h, r, [["a"]] * len(r)),
         lambda h, r: ours.score_model(None, None, h, r, target_language="de"),
@@ -309,7 +281,7 @@ def test_pairs_without_target_tokens_are_an_error(model, dataset):
         ours.perplexity(model, dataset)
 
 
-@pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5, 2]], [[5], [5, 2]], 5, None, "52"])
+@pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5], [5, 2]], None, "52"])
 @pytest.mark.parametrize("name", ["input_ids", "labels"])
 def test_example_that_is_not_a_list_of_ids_is_an_error(model, name, ids):
     dataset = random_pairs(3)
@@ -329,20 +301,20 @@ def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
         ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
 
 
-def test_too_long_source_is_refused_before_translation_starts(model, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
-    sources = ["one"] * 40 + ["x" * 70_000]
-    with pytest.raises(ValueError, match="Input 41 has 70000 characters, but 65536 are the most"):
-        ours.score_model(model, TOKENIZER, sources, sources, target_language="de")
-
-
-def test_too_long_reference_is_refused_before_translation_starts(model, monkeypatch):
+@pytest.mark.parametrize(
+    ("sources", "references", "message"),
+    [
+        (["one"] * 40 + ["x" * 70_000], ["a"] * 41, "Input 41 has 70000 characters, but 65536 are"),
+        (["a", "b"], ["a", "b" * 12], "pair 2 has 13 tokens, but the model's positions end at 9"),
+    ],
+)
+def test_too_long_texts_are_refused_before_translation_starts(
+    model, monkeypatch, sources, references, message
+):
     monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
     monkeypatch.setattr("vanilla_transformer.target_tokenizer.longest_sequence", lambda model: 9)
-    with pytest.raises(
-        ValueError, match=r"pair 2 has 13 tokens, but the model's positions end at 9"
-    ):
-        ours.score_model(model, TOKENIZER, ["a", "b"], ["a", "b" * 12], target_language="de")
+    with pytest.raises(ValueError, match=message):
+        ours.score_model(model, TOKENIZER, sources, references, target_language="de")
 
 
 # ------------------------------------------------------------------------- the whole evaluation
@@ -407,5 +379,3 @@ def test_trainer_metrics_equal_corpus_scores():
     for given_predictions in (predictions, (predictions, np.zeros(3))):
         found = compute(EvalPrediction(predictions=given_predictions, label_ids=labels))
         assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}
-    with pytest.raises(ValueError, match="13b"):
-        ours.trainer_metrics(TOKENIZER, target_language="de", tokenize="13b")
