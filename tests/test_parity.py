@@ -72,15 +72,28 @@ def assert_close(actual, expected, tolerance=1e-5):
 # ------------------------------------------------------------------------------------ torch.nn
 
 
-def torch_attention_tensors(attention, name):
-    """Return our attention's tensors under the names of nn.MultiheadAttention."""
-    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return {
-        f"{name}.in_proj_weight": torch.cat([part.weight for part in parts]),
-        f"{name}.in_proj_bias": torch.cat([part.bias for part in parts]),
-        f"{name}.out_proj.weight": attention.out_proj.weight,
-        f"{name}.out_proj.bias": attention.out_proj.bias,
+def torch_tensors(layer, part=lambda parameter: parameter.detach().clone()):
+    """Return a part of each parameter of our layer under the names of torch.nn's.
+
+    There Q, K and V are one tensor, and norms and linear layers are numbered.
+    """
+    tensors, cross = {}, hasattr(layer, "cross_attn")
+    attentions = {"self_attn": layer.self_attn}
+    attentions |= {"multihead_attn": layer.cross_attn} if cross else {}
+    norms = [layer.self_attn_norm, *([layer.cross_attn_norm] if cross else [])]
+    modules = {
+        f"norm{i}": norm for i, norm in enumerate([*norms, layer.feed_forward_norm], start=1)
     }
+    modules |= {"linear1": layer.feed_forward.fc1, "linear2": layer.feed_forward.fc2}
+    for name, attention in attentions.items():
+        modules[f"{name}.out_proj"] = attention.out_proj
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        for kind in ("weight", "bias"):
+            parts = [part(getattr(projection, kind)) for projection in projections]
+            tensors[f"{name}.in_proj_{kind}"] = torch.cat(parts)
+    for name, module in modules.items():
+        tensors |= {f"{name}.{kind}": part(getattr(module, kind)) for kind in ("weight", "bias")}
+    return tensors
 
 
 def torch_layer(layer, config, kind, *, heads, ffn_dim):
@@ -95,43 +108,17 @@ def torch_layer(layer, config, kind, *, heads, ffn_dim):
         batch_first=True,
         norm_first=config.norm_first,
     )
-    tensors = torch_attention_tensors(layer.self_attn, "self_attn")
-    norms = [layer.self_attn_norm, layer.feed_forward_norm]
-    if kind is nn.TransformerDecoderLayer:
-        tensors |= torch_attention_tensors(layer.cross_attn, "multihead_attn")
-        norms.insert(1, layer.cross_attn_norm)
-    for i, norm in enumerate(norms, start=1):
-        tensors |= {f"norm{i}.weight": norm.weight, f"norm{i}.bias": norm.bias}
-    for i, linear in enumerate((layer.feed_forward.fc1, layer.feed_forward.fc2), start=1):
-        tensors |= {f"linear{i}.weight": linear.weight, f"linear{i}.bias": linear.bias}
-    reference.load_state_dict({key: value.detach().clone() for key, value in tensors.items()})
+    reference.load_state_dict(torch_tensors(layer))
     return reference
 
 
 def assert_equal_gradients(layer, reference):
-    """Compare the gradients of all weights; those of Q, K and V are one tensor in torch.nn."""
-    gradients = {key: parameter.grad for key, parameter in reference.named_parameters()}
-    pairs = [("self_attn", "self_attn"), ("cross_attn", "multihead_attn")]
-    for ours, theirs in pairs:
-        if not hasattr(layer, ours):
-            continue
-        attention = getattr(layer, ours)
-        parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-        for kind in ("weight", "bias"):
-            fused = torch.cat([getattr(part, kind).grad for part in parts])
-            assert_close(fused, gradients.pop(f"{theirs}.in_proj_{kind}"))
-            out = getattr(attention.out_proj, kind).grad
-            assert_close(out, gradients.pop(f"{theirs}.out_proj.{kind}"))
-    feed_forward = layer.feed_forward
-    named = {"linear1": feed_forward.fc1, "linear2": feed_forward.fc2}
-    norms = [layer.self_attn_norm, layer.feed_forward_norm]
-    if hasattr(layer, "cross_attn"):
-        norms.insert(1, layer.cross_attn_norm)
-    named |= {f"norm{i}": norm for i, norm in enumerate(norms, start=1)}
-    for name, module in named.items():
-        for kind in ("weight", "bias"):
-            assert_close(getattr(module, kind).grad, gradients.pop(f"{name}.{kind}"))
-    assert not gradients
+    """Compare the gradients of all weights."""
+    found = torch_tensors(layer, lambda parameter: parameter.grad)
+    expected = {key: parameter.grad for key, parameter in reference.named_parameters()}
+    assert found.keys() == expected.keys()
+    for key, gradient in expected.items():
+        assert_close(found[key], gradient)
 
 
 def additive(allowed):
