@@ -4,9 +4,10 @@ import time
 
 import pytest
 import torch
+from tiny_models import tiny_config
 from torch import nn
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train.cpu_settings import (
@@ -107,12 +108,7 @@ def test_mask_takes_one_byte_per_element():
 
 def tiny_model():
     torch.manual_seed(1)
-    config = VanillaTransformerConfig(
-        **{"vocab_size": 23, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
-        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
-    )
-    return VanillaTransformerForConditionalGeneration(config)
+    return VanillaTransformerForConditionalGeneration(tiny_config(23))
 
 
 def model_without_dropout():
@@ -291,9 +287,3 @@ def test_choice_of_products_changes_no_global_state(chosen):
     chosen("AuthenticAMD")
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_float32_matmul_precision() == precision
-
-
-def test_log_has_one_line_on_cpu_training(caplog):
-    with caplog.at_level("INFO"), cpu_training_settings(tiny_model(), matmul_precision="medium"):
-        pass
-    assert caplog.messages == [f"Training on the CPU with {torch.get_num_threads()} thread(s)."]
