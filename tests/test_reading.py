@@ -131,12 +131,9 @@ FAULTS = [
     (b"", "empty line"),
     (b"[" * 100_000, "not JSON"),
     (b'{"translation": {"en": ' + b"9" * 5000 + b', "de": "x"}}', "not JSON"),
-    (b'["a", "b"]', "no object of the form"),
     (b'{"translation": "a"}', "no object of the form"),
     (b'{"id": 1}', "no 'en' among ['id']"),
-    (b'{"translation": {"en": "a"}}', "no 'de' among ['en']"),
     (b'{"translation": {"en": "a", "de": null}}', "the target is NoneType, not a string"),
-    (b'{"translation": {"en": 3, "de": "a"}}', "the source is int, not a string"),
     (b'{"translation": {"en": "", "de": "a"}}', "the source is empty"),
     (b'{"translation": {"en": "a", "de": " \\n"}}', "the target is empty"),
     (b'{"translation": {"en": "a\\ud800", "de": "b"}}', "the source holds a lone surrogate"),
@@ -223,22 +220,6 @@ def test_files_of_unequal_length_are_rejected_with_both_counts(tmp_path, more_so
         read((tmp_path / "a.en", tmp_path / "a.de"))
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"no gzip at all\n"])
-def test_truncated_or_fake_gzip_file_gives_a_clear_error(tmp_path, damage):
-    whole = gzip.compress(json_lines(PAIRS * 5000))
-    (tmp_path / "a.jsonl.gz").write_bytes(damage(whole))
-    with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file.*after line \d+"):
-        read(tmp_path / "a.jsonl.gz")
-
-
-def test_gzip_file_damaged_inside_gives_a_clear_error(tmp_path):
-    whole = bytearray(gzip.compress(json_lines(PAIRS * 5000)))
-    whole[len(whole) // 2] ^= 0xFF
-    (tmp_path / "a.jsonl.gz").write_bytes(bytes(whole))
-    with pytest.raises(ValueError, match=r"a\.jsonl\.gz is not a whole gzip file"):
-        list(read_pairs(tmp_path / "a.jsonl.gz", **LANGUAGES))
-
-
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
 def test_each_side_is_limited_to_64_kib(tmp_path, letter):
     whole = letter * (TEXT_BYTES // len(letter.encode()))
@@ -286,19 +267,6 @@ def test_multi_member_gzip_files_are_read_to_the_end(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))
     assert read(path) == PAIRS * 2
-    path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(
-        ValueError, match=r"a\.jsonl\.gz is not a whole gzip file: .*Fetch it again"
-    ):
-        read(path)
-
-
-def test_gzip_file_without_gz_suffix_gives_a_clear_error(tmp_path):
-    for name in ("a.jsonl", "a.en", "a.de"):
-        (tmp_path / name).write_bytes(gzip.compress(json_lines(PAIRS)))
-    for source in (tmp_path / "a.jsonl", (tmp_path / "a.en", tmp_path / "a.de")):
-        with pytest.raises(ValueError, match=r"a\.(jsonl|en) is a gzip file; .* ends in .gz"):
-            read(source)
 
 
 def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
@@ -306,10 +274,9 @@ def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
     os.mkfifo(pipe)
     folder.mkdir()
     for path in (pipe, folder):
-        with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device; give a"):
-            read_pairs(path, **LANGUAGES)
-        with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device; give a"):
-            read_pairs((path, path), **LANGUAGES)
+        for source in (path, (path, path)):
+            with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device"):
+                read_pairs(source, **LANGUAGES)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens alone")
@@ -323,20 +290,13 @@ def test_errors_while_reading_or_opening_name_the_file(tmp_path):
         list(reader)
 
 
-@pytest.mark.parametrize("name", ["gone.jsonl", "gone.jsonl.gz", "gone.txt", "/no such/folder"])
+@pytest.mark.parametrize("name", ["gone.jsonl.gz", "gone.txt", "/no such/folder"])
 def test_error_for_a_missing_file_names_it(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=r"gone|no such"):
         read_pairs(str(tmp_path / name), **LANGUAGES)
     existing = write(tmp_path / "a.en", b"x\n")
     with pytest.raises(FileNotFoundError, match=r"gone|no such"):
         read_pairs((existing, tmp_path / name), **LANGUAGES)
-
-
-def test_unsupported_file_types_are_rejected_with_the_allowed_ones(tmp_path):
-    path = write(tmp_path / "a.xlsx", b"PK")
-    for source in (path, str(path)):
-        with pytest.raises(ValueError, match=r"a\.xlsx; allowed are \.jsonl.*two text files"):
-            read_pairs(source, **LANGUAGES)
 
 
 @pytest.mark.parametrize("names", [["a.jsonl", "b.jsonl.gz"], ["a.en", "b.en", "c.en"], ["a.en"]])
@@ -347,12 +307,6 @@ def test_invalid_combinations_of_files_are_rejected_by_name(tmp_path, names):
             read_pairs(source, **LANGUAGES)
     with pytest.raises(ValueError, match=re.escape(f"got the files {', '.join(paths)}; ")):
         read_pairs(paths, **LANGUAGES)
-
-
-def test_data_set_without_the_languages_is_rejected_at_once():
-    dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
-    with pytest.raises(ValueError, match=r"columns \['en', 'fr'\]; needed are 'translation' or"):
-        read(dataset)
 
 
 @given(
@@ -394,11 +348,6 @@ def test_tables_without_a_header_give_their_first_two_columns(tmp_path, suffix):
         assert read(path) == CELLS
 
 
-def test_tsv_files_have_no_quoting(tmp_path):
-    pairs = [('"open', "zu"), ('"a"', '""'), ('5" pipe', "x,y")]
-    assert read(write(tmp_path / "a.tsv", tsv(pairs))) == pairs
-
-
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("header", [[], [("en", "de")], [("en", "de", "a comment, by")]])
 def test_delimiter_of_a_csv_is_the_one_of_most_rows(tmp_path, delimiter, header):
@@ -416,38 +365,6 @@ def test_quoted_tsv_files_are_refused_and_read_as_csv(tmp_path):
     ):
         read(write(tmp_path / "a.tsv", rows))
     assert read(write(tmp_path / "a.csv", rows)) == pairs
-
-
-def test_a_file_with_more_malformed_lines_than_pairs_is_refused(tmp_path):
-    path = write(tmp_path / "a.tsv", b"a\tb\n" * 9 + b"one\n" * 10)
-    with pytest.raises(
-        ValueError, match=r"10 lines of .*a\.tsv are malformed, and only 9 are pairs"
-    ):
-        read(path)
-    path = write(tmp_path / "a.tsv", b"a\tb\n" * 10 + b"one\n" * 10 + b"\n" * 9)
-    assert len(read(path)) == 10
-
-
-def test_a_tab_within_a_cell_is_malformed(tmp_path):
-    path = write(tmp_path / "a.tsv", b"a\tb\nc\tx\td\ne\tf\t\n")
-    reader = read_pairs(path, **LANGUAGES)
-    assert list(reader) == [("a", "b"), ("e", "f")]
-    assert reader.examples == [
-        f"{path}:2: 3 columns, but the first row has 2; no cell may hold a tab"
-    ]
-
-
-def test_a_first_column_of_numbers_is_refused(tmp_path):
-    path = write(tmp_path / "a.tsv", b"1276\tLet's go!\t77\tGehen wir!\n")  # as Tatoeba exports
-    with pytest.raises(ValueError, match="seems to hold numbers; give --source-column and"):
-        read(path)
-    assert read(path, source_column=2, target_column=4) == [("Let's go!", "Gehen wir!")]
-    assert read(write(tmp_path / "b.tsv", b"12\tzw\xc3\xb6lf\n")) == [("12", "zw\u00f6lf")]
-
-
-def test_a_json_array_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.json holds a JSON array; one object per line"):
-        read(write(tmp_path / "a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de": "d"}]\n'))
 
 
 @pytest.mark.parametrize("before", [b"\r\n", b"sep=;\r\n", b"\n \n"])
@@ -484,44 +401,6 @@ def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
     assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
 
 
-def test_a_title_is_one_malformed_line(tmp_path):
-    path = tmp_path / "titled.tsv"
-    path.write_text("A title\nHello\tHallo\nBye\tAuf Wiedersehen\n", encoding="utf-8")
-    reader = read_pairs(path, source_language="en", target_language="de")
-    assert list(reader) == [("Hello", "Hallo"), ("Bye", "Auf Wiedersehen")]
-    assert reader.num_malformed == 1
-
-
-@pytest.mark.parametrize("kind", ["tsv", "csv"])
-def test_header_may_follow_blank_lines(tmp_path, kind):
-    content = (tsv if kind == "tsv" else comma_separated)([("English", "German"), *ONE_LINE])
-    path = write(tmp_path / f"a.{kind}", b"\n \n" + content)
-    assert read(path, source_column="English", target_column="German") == ONE_LINE
-
-
-@pytest.mark.parametrize(
-    ("header", "known", "other"),
-    [("id\ten\tGerman", "en", "de"), ("id\tTarget", "target", "source")],
-)
-def test_header_with_only_one_known_name_is_refused(tmp_path, header, known, other):
-    path = write(tmp_path / "pairs.tsv", f"{header}\n1\ta\tb\n".encode())
-    with pytest.raises(ValueError, match=f"pairs.tsv begins .* has '{known}' but not '{other}'"):
-        read(path)
-    read(path, source_column=1, target_column=2)
-
-
-def test_keys_of_objects_may_be_source_and_target(tmp_path):
-    lines = b'{"source": "a", "target": "b"}\n{"en": "c", "de": "d", "source": "x", "target": ""}\n'
-    assert read(write(tmp_path / "pairs.jsonl", lines)) == [("a", "b"), ("c", "d")]
-
-
-@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl"])
-def test_line_ends_of_old_macs_are_refused(tmp_path, name):
-    path = write(tmp_path / name, b"a\tb\rc\td\r")
-    with pytest.raises(ValueError, match=r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"):
-        read(path)
-
-
 def test_folder_that_is_no_data_set_gives_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "set"
@@ -537,20 +416,39 @@ def test_folder_that_is_no_data_set_gives_a_clear_error(tmp_path, monkeypatch):
         read(texts)
 
 
-def test_column_numbers_work_without_a_header(tmp_path):
-    rows = [("1", source, "77", target) for source, target in ONE_LINE]  # as Tatoeba exports them
-    path = write(tmp_path / "a.tsv", tsv(rows))
-    assert read(path, source_column=2, target_column=4) == ONE_LINE
-
-
-def test_json_and_parquet_support_columns_and_translation_objects(tmp_path):
-    path = write(tmp_path / "a.jsonl", b'{"text": "a", "translation": "b"}\n')
-    assert read(path, source_column="text", target_column="translation") == [("a", "b")]
-    path = write(tmp_path / "b.jsonl", b'{"translation": {"de": "b", "en": "a"}}\n')
-    assert read(path, source_column="en", target_column="de") == [("a", "b")]
+def test_parquet_files_may_hold_translation_objects(tmp_path):
     rows = [{"translation": {"en": source, "de": target}} for source, target in PAIRS]
     datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == PAIRS
+
+
+NAMED = {"source_column": "English", "target_column": "German"}
+TATOEBA = b"1276\tLet's go!\t77\tGehen wir!\n"
+READ = [  # a name, content and options; the pairs
+    ("a.tsv", b'"open\tzu\n"a"\t""\n5" pipe\tx,y\n', {}, ['"open zu', '"a" ""', '5" pipe x,y']),
+    ("a.tsv", b"\n \nEnglish\tGerman\na\tb\n", NAMED, ["a b"]),
+    ("a.csv", b"\n \nEnglish,German\na,b\n", NAMED, ["a b"]),
+    ("a.tsv", b"a\tb\n" * 2 + b"one\n" * 2 + b"\n" * 9, {}, ["a b", "a b"]),
+    ("a.tsv", TATOEBA, {"source_column": 2, "target_column": 4}, ["Let's go! Gehen wir!"]),
+    ("a.tsv", b"12\tzw\xc3\xb6lf\n", {}, ["12 zw\u00f6lf"]),
+    ("a.tsv", b"id\ten\tX\n1\ta\tb\n", {"source_column": 2, "target_column": 3}, ["en X", "a b"]),
+    ("a.jsonl", b'{"source": "a", "target": "b"}\n', {}, ["a b"]),
+    ("a.jsonl", b'{"en": "c", "de": "d", "source": "x", "target": ""}\n', {}, ["c d"]),
+    (
+        *("a.jsonl", b'{"text": "a", "translation": "b"}\n'),
+        *({"source_column": "text", "target_column": "translation"}, ["a b"]),
+    ),
+    (
+        *("a.jsonl", b'{"translation": {"de": "b", "en": "a"}}\n'),
+        *({"source_column": "en", "target_column": "de"}, ["a b"]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options", "pairs"), READ)
+def test_unusual_files_give_their_pairs(tmp_path, name, content, options, pairs):
+    found = read(write(tmp_path / name, content), **options)
+    assert [" ".join(pair) for pair in found] == pairs
 
 
 TABLE_FAULTS = [
@@ -598,20 +496,30 @@ def test_stray_quote_costs_one_line(tmp_path, stray):
     assert reader.examples[0].startswith(f"{tmp_path / 'a.csv'}:2: ")
 
 
-def test_cells_with_an_unquoted_comma_are_malformed(tmp_path):
-    path = write(tmp_path / "a.csv", b"en,de\nHello, world,Hallo Welt\nGood,Gut\na,b,\n")
+@pytest.mark.parametrize(
+    ("name", "content", "pairs", "number", "complaint"),
+    [
+        (
+            *("a.tsv", b"a\tb\nc\tx\td\ne\tf\t\n", [("a", "b"), ("e", "f")]),
+            *(2, "3 columns, but the first row has 2; no cell may hold a tab"),
+        ),
+        (
+            *("a.csv", b"en,de\nHello, world,Hallo Welt\nGood,Gut\na,b,\n"),
+            *([("Good", "Gut"), ("a", "b")], 2, "3 columns, but the first row has 2; quote a cell"),
+        ),
+        # The line that names the delimiter is not malformed.
+        ("a.csv", b"sep=;\r\nen;de\r\na;b\r\nc;\r\n", [("a", "b")], 4, "the target is empty"),
+        ("a.tsv", b"A title\nHello\tHallo\na\tb\n", [("Hello", "Hallo"), ("a", "b")], 1, ""),
+    ],
+)
+def test_a_malformed_row_is_named_and_costs_one_line(
+    tmp_path, name, content, pairs, number, complaint
+):
+    path = write(tmp_path / name, content)
     reader = read_pairs(path, **LANGUAGES)
-    assert list(reader) == [("Good", "Gut"), ("a", "b")]
-    assert reader.examples == [
-        f"{path}:2: 3 columns, but the first row has 2; quote a cell that holds a comma"
-    ]
-
-
-def test_line_that_names_the_delimiter_is_not_malformed(tmp_path):
-    path = write(tmp_path / "a.csv", b"sep=;\r\nen;de\r\na;b\r\nc;\r\n")
-    reader = read_pairs(path, **LANGUAGES)
-    assert list(reader) == [("a", "b")]
-    assert reader.examples == [f"{path}:4: the target is empty"]
+    assert list(reader) == pairs
+    (example,) = reader.examples
+    assert example.startswith(f"{path}:{number}: {complaint}")
 
 
 def test_columns_named_after_the_languages_come_before_a_text_named_translation(tmp_path):
@@ -639,29 +547,59 @@ def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
             read(tmp_path / "a.parquet", **columns)
 
 
+# ------------------------------------------------------------------------------------ refusals
+
+WHOLE = gzip.compress(json_lines(PAIRS * 5000))
+HALF = len(WHOLE) // 2
+REFUSED_FILES = [
+    ("a.xlsx", b"PK", r"a\.xlsx; allowed are \.jsonl.*two text files"),
+    ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de": "d"}]\n', "holds a JSON array; one"),
+    ("a.jsonl", gzip.compress(json_lines(PAIRS)), r"a\.jsonl is a gzip file; .* ends in .gz"),
+    ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is not a whole gzip file.*after line \d+"),
+    ("a.jsonl.gz", b"no gzip at all\n", r"a\.jsonl\.gz is not a whole gzip file"),
+    ("a.jsonl.gz", WHOLE + b"more", r"not a whole gzip file: .*Fetch it again"),
+    ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "not a whole"),
+    ("a.tsv", b"id\ten\tGerman\n1\ta\tb\n", "a.tsv begins .* has 'en' but not 'de'"),
+    ("a.tsv", b"id\tTarget\n1\ta\n", "a.tsv begins .* has 'target' but not 'source'"),
+    ("a.tsv", b"a\tb\rc\td\r", r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"),
+    ("a.jsonl", b"a\tb\rc\td\r", "ends its lines with CR alone"),
+    ("a.tsv", b"a\tb\n" * 9 + b"one\n" * 10, "10 lines of .*are malformed, and only 9 are pairs"),
+    ("a.tsv", TATOEBA, "seems to hold numbers; give --source-column and"),
+    ("a.parquet", b"PAR1 and no more", r"a\.parquet is not a whole parquet file .*fetch it"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED_FILES)
+def test_files_that_are_not_what_they_should_be_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    for path in (tmp_path / name, str(tmp_path / name)):
+        with pytest.raises(RequestError, match=message):
+            read(path)
+
+
+def test_parallel_gzip_files_without_gz_suffix_and_data_sets_without_the_languages(tmp_path):
+    paths = [write(tmp_path / name, gzip.compress(json_lines(PAIRS))) for name in ("a.en", "a.de")]
+    with pytest.raises(RequestError, match=r"a\.en is a gzip file; .* ends in .gz"):
+        read(tuple(paths))
+    dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
+    with pytest.raises(RequestError, match=r"columns \['en', 'fr'\]; needed are 'translation' or"):
+        read(dataset)
+
+
 @pytest.mark.parametrize(
-    ("source", "target"), [("a", None), (None, 2), (0, 1), ("", "b"), (1.0, 2)]
+    ("source", "target", "message"),
+    [
+        ("a", None, "_column: got .*; give both columns"),
+        (None, 2, "_column: got .*; give both columns"),
+        (0, 1, "source_column: got .*; give both columns"),
+        ("", "b", "source_column: got .*; give both columns"),
+        (1, "1", "target_column: got .* again; give two different"),
+    ],
 )
-def test_source_and_target_column_must_be_given_together(tmp_path, source, target):
+def test_two_different_columns_must_be_given_together(tmp_path, source, target, message):
     path = write(tmp_path / "a.tsv", b"a\tb\n")
-    with pytest.raises(RequestError, match=r"(source|target)_column: got .*; give both columns"):
+    with pytest.raises(RequestError, match=message):
         read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
-
-
-@pytest.mark.parametrize(("source", "target"), [("a", "a"), (1, "1")])
-def test_source_and_target_column_must_differ(tmp_path, source, target):
-    path = write(tmp_path / "a.tsv", b"a\tb\n")
-    with pytest.raises(RequestError, match=r"target_column: got .* again; give two different"):
-        read_pairs(path, **LANGUAGES, source_column=source, target_column=target)
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"PAR1 and no more"])
-def test_broken_parquet_file_gives_a_clear_error(tmp_path, damage):
-    path = tmp_path / "a.parquet"
-    datasets.Dataset.from_dict({"en": ["a"] * 999, "de": ["b"] * 999}).to_parquet(path)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(RequestError, match=r"a\.parquet is not a whole parquet file .*fetch it"):
-        read(path)
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5), st.booleans())
