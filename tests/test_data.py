@@ -49,9 +49,8 @@ def tokenizer():
 @pytest.fixture
 def load(tmp_path):
     def load(source, **kwargs):
-        return load_pairs(
-            source, **LANGUAGES, cache_dir=tmp_path / "cache", show_progress=False, **kwargs
-        )
+        options = {**LANGUAGES, "cache_dir": tmp_path / "cache", "show_progress": False}
+        return load_pairs(source, **{**options, **kwargs})
 
     return load
 
@@ -118,15 +117,10 @@ def test_a_changed_file_is_read_again(load, tmp_path):
     assert load(path)["source"][0] == PAIRS[0][0].upper()
 
 
-def test_other_languages_use_another_cache(tmp_path):
+def test_other_languages_and_columns_use_another_cache(load, tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    options = {"cache_dir": tmp_path / "cache", "show_progress": False}
-    forth = load_pairs(path, source_language="en", target_language="de", **options)
-    back = load_pairs(path, source_language="de", target_language="en", **options)
-    assert forth["source"][:] == back["target"][:]
-
-
-def test_other_columns_use_another_cache(load, tmp_path):
+    back = load(path, source_language="de", target_language="en")
+    assert load(path)["source"][:] == back["target"][:]
     path = tmp_path / "a.tsv"
     path.write_text("a\tb\tc\n")
     assert pairs_of(load(path)) == [("a", "b")]
@@ -177,32 +171,18 @@ def test_sentences_are_all_sources_and_targets(load):
     assert sorted(sentences(dataset.select([7, 3]))) == sorted(PAIRS[7] + PAIRS[3])
 
 
-def test_malformed_lines_are_reported_each_time_and_refused_with_strict(load, tmp_path, caplog):
+def test_malformed_lines_are_reported_each_time(load, tmp_path, caplog):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     path.write_text(path.read_text() + "x\ny\n")
     for _ in range(2):  # from the file, and from the cache
         caplog.clear()
         assert pairs_of(load(path)) == PAIRS
         assert f"Skipped 2 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
-    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: not JSON"):
-        load(path, strict=True)
 
 
 def test_equal_pairs_in_memory_have_reports_of_their_own(load):
     assert pairs_of(load([("a", "b"), ("", ""), ("c", "d")])) == [("a", "b"), ("c", "d")]
     assert pairs_of(load([("a", "b"), ("c", "d")], strict=True)) == [("a", "b"), ("c", "d")]
-
-
-def test_only_the_first_of_many_malformed_lines_are_named(load, tmp_path, caplog):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    path.write_text(path.read_text() + "x\n" * 5)
-    load(path)
-    assert "; ..." not in caplog.text
-    path.write_text(path.read_text() + "x\n")
-    load(path)
-    assert f"Skipped 6 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
-    assert f"a.jsonl:{len(PAIRS) + 6}" not in caplog.text
-    assert "; ..." in caplog.text
 
 
 def test_strict_refuses_before_anything_is_cached(load, tmp_path):
@@ -235,13 +215,6 @@ def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, 
         load(tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match="no usable pair: there is nothing in the pairs given"):
         load(iter([]))
-
-
-def test_two_empty_files_are_both_named(load, tmp_path):
-    for name in ("a.en", "a.de"):
-        (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=r"there is nothing in .*a\.en and .*a\.de"):
-        load((tmp_path / "a.en", tmp_path / "a.de"))
 
 
 # --------------------------------------------------------------------------------------- cache
@@ -304,8 +277,7 @@ def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "[]", "null", "7", "{}", "[" * 100_000, "{", '{"rows": 2500}', "\xff", "9" * 10_000],
+    "content", ["", "[]", "{}", "[" * 100_000, '{"rows": 2500}', "\xff", "9" * 10_000]
 )
 def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
@@ -556,12 +528,6 @@ def test_rows_may_be_of_any_sequence_type(as_type):
         assert torch.equal(tensor, expected[name])
 
 
-def test_columns_that_are_not_tokens_are_left_out(load, tokenize):
-    rows = tokenize(load(PAIRS)).select(range(4))
-    batch = PairCollator()(list(rows))
-    assert set(batch) == {"input_ids", "attention_mask", "labels"}
-
-
 def test_padding_ids_are_configurable_and_do_not_decide_the_mask():
     batch = PairCollator(pad_token_id=9, label_pad_id=7)(
         [{"input_ids": [9, 9], "labels": [7]}, {"input_ids": [1], "labels": [2, 3]}]
@@ -571,7 +537,7 @@ def test_padding_ids_are_configurable_and_do_not_decide_the_mask():
     assert batch["labels"].tolist() == [[7, 7], [2, 3]]
 
 
-@pytest.mark.parametrize("ids", [[], [2.5], [[1], [2, 3]], None, "12"], ids=repr)
+@pytest.mark.parametrize("ids", [[], [2.5], [[1], [2, 3]], None], ids=repr)
 @pytest.mark.parametrize("name", ["input_ids", "labels"])
 def test_a_side_that_is_not_a_list_of_ids_is_refused(name, ids):
     features = random_features(3)
@@ -580,25 +546,24 @@ def test_a_side_that_is_not_a_list_of_ids_is_refused(name, ids):
         PairCollator()(features)
 
 
-@pytest.mark.parametrize(("name", "token"), [("input_ids", 90), ("labels", 95), ("input_ids", -1)])
-def test_ids_outside_the_vocabulary_are_refused(name, token):
-    features = random_features(3)
-    collate = PairCollator(vocab_size=90)
-    collate(features)
-    features[1][name] = [4, token, 5]
-    with pytest.raises(ValueError, match=rf"token id {token} in {name}; allowed are 0 to 89"):
-        collate(features)
-    PairCollator()(features)
-
-
-def test_labels_are_checked_against_the_target_vocabulary():
-    smaller = PairCollator(vocab_size=90, target_vocab_size=50)
-    with pytest.raises(ValueError, match="token id 50 in labels; allowed are 0 to 49"):
-        smaller([{"input_ids": [89], "labels": [50]}])
-    larger = PairCollator(vocab_size=50, target_vocab_size=90)
-    assert larger([{"input_ids": [49], "labels": [89]}])["labels"].tolist() == [[89]]
-    with pytest.raises(ValueError, match="token id 50 in input_ids; allowed are 0 to 49"):
-        larger([{"input_ids": [50], "labels": [4]}])
+@pytest.mark.parametrize(
+    ("name", "token", "sizes", "last"),
+    [
+        ("input_ids", 90, (90, None), 89),
+        ("labels", 95, (90, None), 89),
+        ("input_ids", -1, (90, None), 89),
+        ("labels", 50, (90, 50), 49),
+        ("input_ids", 50, (50, 90), 49),
+    ],
+)
+def test_ids_outside_the_vocabulary_of_their_side_are_refused(name, token, sizes, last):
+    collate = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
+    most = {"input_ids": [sizes[0] - 1], "labels": [(sizes[1] or sizes[0]) - 1]}
+    assert collate([most])["labels"].tolist() == [most["labels"]]
+    wrong = [most, {**most, name: [4, token, 5]}]
+    with pytest.raises(ValueError, match=rf"token id {token} in {name}; allowed are 0 to {last}"):
+        collate(wrong)
+    PairCollator()(wrong)
 
 
 def test_ignored_labels_pass_the_check():
@@ -707,40 +672,30 @@ def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
     with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
         held_out(load, few, 4, tmp_path=tmp_path)
     assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
-    for count in (0, 2.0, True, "2"):
+    for count in (0, 2.0):
         with pytest.raises(RequestError, match=f"Got count={count!r}; it must be a whole number"):
             held_out(load, few, count, tmp_path=tmp_path)
     assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
 
 
 @pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
-def test_real_pairs_survive_loading_and_tokenising(load, tokenize):
+def test_real_pairs_survive_loading(load):
     with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line)["translation"] for line in lines]
-    dataset = load(MULTI30K)
-    assert pairs_of(dataset) == [(row["en"], row["de"]) for row in rows]
-    texts = [row[language] for row in rows[:2000] for language in ("en", "de")]
-    tokenizer = train_tokenizer(texts, vocab_size=4000, show_progress=False)
-    tokens = tokenize(dataset.select(range(500)), tokenizer)
-    decoded = tokenizer.batch_decode(tokens["labels"][:], skip_special_tokens=True)
-    assert decoded == [row["de"] for row in rows[:500]]
+    assert pairs_of(load(MULTI30K)) == [(row["en"], row["de"]) for row in rows]
 
 
-def test_test_pairs_shared_with_training_are_counted(tmp_path):
-    def dataset(pairs):
-        languages = {"source_language": "en", "target_language": "de"}
-        return load_pairs(pairs, **languages, cache_dir=tmp_path)
-
-    training = dataset([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
-    test = dataset([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
+def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
+    training = load([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
+    test = load([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
     for _ in range(2):  # the second time from the cache
         assert shared_pairs(test, training, cache_dir=tmp_path) == 2
     assert shared_pairs(training, training, cache_dir=tmp_path) == 4
 
 
-def test_the_first_pair_is_logged(tmp_path, caplog):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("English\tGerman\none\teins\n", encoding="utf-8")
+def test_the_first_pair_is_logged(load, tmp_path, caplog):
+    (tmp_path / "pairs.tsv").write_text("English\tGerman\none\teins\n")
     with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
-        load_pairs(path, source_language="en", target_language="de", cache_dir=tmp_path)
-    assert f"2 pairs (en-de) from {path}; the first: 'English' -> 'German'." in caplog.text
+        load(tmp_path / "pairs.tsv")
+    assert "2 pairs (en-de)" in caplog.text
+    assert "'English' -> 'German'" in caplog.text
