@@ -9,14 +9,9 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 import vanilla_transformer
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-)
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 
 # The files of a finished run; test_runs.py compares a run with them.
 RUN_DIRECTORY = {
@@ -208,11 +203,3 @@ def test_public_names():
         "VanillaTransformerPreTrainedModel",
     }
     assert all(hasattr(vanilla_transformer, name) for name in vanilla_transformer.__all__)
-
-
-def test_auto_classes_know_the_model_type():
-    config = AutoConfig.for_model("vanilla_transformer", **SIZES)
-    assert type(config) is VanillaTransformerConfig
-    assert type(AutoModel.from_config(config)) is VanillaTransformerModel
-    model = AutoModelForSeq2SeqLM.from_config(config)
-    assert type(model) is VanillaTransformerForConditionalGeneration

@@ -261,13 +261,6 @@ def test_perplexity_keeps_no_logits(model, monkeypatch):
     assert not any(found is not None for found in logits)
 
 
-def test_perplexity_of_a_uniform_model_is_the_vocabulary_size(model):
-    with torch.no_grad():
-        model.model.shared.weight.zero_()
-    found = ours.perplexity(model, random_pairs())
-    assert found["perplexity"] == pytest.approx(len(TOKENIZER), rel=1e-12)
-
-
 def test_likelihood_that_is_not_finite_is_an_error(model):
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")

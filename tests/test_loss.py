@@ -149,13 +149,6 @@ def test_without_labels_loss_and_gradients_are_zero():
         assert not grad_weight.any()
 
 
-def test_inputs_may_have_several_leading_dimensions():
-    hidden, weight, labels = sample(tokens=12, ignored=(0, 5))
-    expected = smoothed_cross_entropy(hidden, weight, labels)
-    ours = smoothed_cross_entropy(hidden.view(3, 4, 12), weight, labels.view(3, 4))
-    assert torch.equal(ours, expected)
-
-
 def test_large_logits_do_not_overflow():
     hidden, weight, labels = sample(dtype=torch.float32)
     loss = smoothed_cross_entropy(1e4 * hidden, weight, labels, label_smoothing=0.1)

@@ -10,7 +10,6 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from tiny_models import tiny_config
 from transformers import (
     AttentionInterface,
@@ -281,17 +280,6 @@ def test_generation_continues_from_a_cache(reverser):
     assert torch.equal(found, model.generate(**inputs, **options, max_new_tokens=4).sequences)
 
 
-def test_assisted_decoding_equals_greedy_decoding(reverser):
-    model, inputs, _ = reverser
-    assistant = copy.deepcopy(model)
-    with torch.no_grad():
-        assistant.model.decoder.layers[0].feed_forward.fc2.weight.mul_(-1)  # sometimes wrong
-    for row in range(4):
-        one = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
-        expected = model.generate(**one, num_beams=1)
-        assert torch.equal(model.generate(**one, num_beams=1, assistant_model=assistant), expected)
-
-
 def test_generation_accepts_encoder_outputs_and_embeddings(reverser):
     model, inputs, _ = reverser
     expected = model.generate(**inputs)
@@ -427,30 +415,6 @@ def test_model_compiles_as_one_graph(attention):
         assert_close(parameter.grad, expected[name])
 
 
-def test_lora_trains_only_adapters_and_reloads(tmp_path):
-    peft = pytest.importorskip("peft", reason="an option of its users")
-    lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
-    model = peft.get_peft_model(tiny_model(), lora)
-    trained = {name for name, p in model.named_parameters() if p.requires_grad}
-    # A and B of q_proj and v_proj, in two attentions of the encoder and four of the decoder
-    assert len(trained) == 2 * 2 * (2 + 4)
-    assert all("lora_" in name for name in trained)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(5):
-        loss = model(**training_batch()).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    model.eval().save_pretrained(tmp_path)
-    loaded = peft.PeftModel.from_pretrained(tiny_model(), tmp_path).eval()
-    assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
-    merged = loaded.merge_and_unload()
-    assert_close(merged(**batch()).logits, model(**batch()).logits)
-
-
 # ----------------------------------------------------------------------- embeddings, formats, types
 
 
@@ -573,15 +537,6 @@ def test_inputs_embeds_give_the_same_logits_as_ids(variant):
 def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
     model = tiny_model(**VARIANTS[variant])
     model.save_pretrained(tmp_path)
-    stored = load_file(tmp_path / "model.safetensors")
-    tables = {name for name, tensor in stored.items() if tensor.shape in {(31, 16), (33, 16)}}
-    embeddings = {f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")}
-    expected = {
-        "untied softmax": {"model.shared.weight", "lm_head.weight"},
-        "three tables": {*embeddings, "lm_head.weight"},
-        "other systems": embeddings,
-    }.get(variant, {"model.shared.weight"})
-    assert tables == expected
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
     assert type(loaded) is VanillaTransformerForConditionalGeneration
     state = loaded.state_dict()
@@ -591,7 +546,9 @@ def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
         loaded.get_submodule(name).weight.data_ptr()
         for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     }
-    assert len(pointers) == len(expected)
+    assert len(pointers) == {"untied softmax": 2, "three tables": 3, "other systems": 2}.get(
+        variant, 1
+    )
 
 
 def test_base_model_and_head_load_each_others_checkpoints(tmp_path):

@@ -171,15 +171,6 @@ def test_model_max_length_is_saved(tmp_path):
     assert len(loaded("Ein Mann steht auf einer Leiter.", truncation=True).input_ids) == 7
 
 
-def test_truncation_and_padding_do_not_affect_later_calls_or_saving(trained, tmp_path):
-    text = "Ein Mann steht auf einer Leiter."
-    whole = trained(text).input_ids
-    trained([text], truncation=True, max_length=3, padding=True)
-    trained.save_pretrained(tmp_path)
-    assert trained(text).input_ids == whole
-    assert AutoTokenizer.from_pretrained(tmp_path)(text).input_ids == whole
-
-
 @pytest.mark.byte_level
 def test_vocabulary_is_the_same_in_every_process():
     """Each process orders sets and hash maps in its own way."""
