@@ -8,15 +8,13 @@ is allowed.
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from tiny_models import tiny_config, word_level
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.translation.many_texts import pad_ids, translate_nbest
 
 WORDS = 28
-SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 CLOSE = 1e-5  # scores within which two hypotheses count as equally good
 UPDATES = 150
 
@@ -33,10 +31,9 @@ def pairs(count, *, seed, longest=10):
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
-    sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes = {"d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "dropout": 0.0}
-    config = VanillaTransformerConfig(vocab_size=4 + WORDS, **sizes)
+    config = tiny_config(4 + WORDS, **sizes)
     model = VanillaTransformerForConditionalGeneration(config).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
     for update in range(UPDATES):
@@ -99,16 +96,7 @@ def test_translations_do_not_depend_on_batch_size_or_order(model, sources, alone
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = {word: number for number, word in enumerate([*SPECIAL, *map(str, range(4, 4 + WORDS))])}
-    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 2)]
-    )
-    names = dict(zip(("pad", "bos", "eos", "unk"), SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, **{f"{role}_token": token for role, token in names.items()}
-    )
+    return word_level(map(str, range(4, 4 + WORDS)))
 
 
 @pytest.mark.parametrize("batch_tokens", [300, 100_000])

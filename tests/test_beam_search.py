@@ -137,35 +137,6 @@ def test_search_equals_the_authors_search_for_every_kind_of_model(options, batch
         assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
 
 
-class Wrapped(nn.Module):
-    """A linear layer plus another one, as adapters are made."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-        self.extra = nn.Linear(base.in_features, base.out_features).double()
-
-    @property
-    def weight(self):
-        return self.base.weight
-
-    def forward(self, x):
-        return self.base(x) + self.extra(x)
-
-
-def test_wrapped_projections_are_called(batch):
-    model = make_model()
-    plain = beam_search(model, *batch, max_new_tokens=8)
-    layer = model.model.decoder.layers[1]
-    layer.self_attn.q_proj = Wrapped(layer.self_attn.q_proj)
-    layer.cross_attn.v_proj = Wrapped(layer.cross_attn.v_proj)
-    model.lm_head = Wrapped(model.lm_head)
-    found = beam_search(model, *batch, max_new_tokens=8)
-    assert not torch.equal(found.scores, plain.scores)
-    (_, tokens), *_ = authors_search(model, batch[0][:1], 4, limit=8)
-    assert tokens_of(found, 0) == tokens
-
-
 # --------------------------------------------------------------------------------------- invariants
 
 
@@ -340,11 +311,6 @@ def test_translations_begin_with_their_prefix(model, batch, beam):
         assert tokens_of(found, sentence) == tokens
         assert tokens[: len(prefix)] == tuple(prefix)
         assert found.scores[sentence, 0].item() == pytest.approx(score, abs=1e-9)
-
-
-def test_empty_prefixes_equal_no_prefix(model, batch):
-    free = beam_search(model, *batch)
-    assert torch.equal(beam_search(model, *batch, prefix=[[]] * 7).sequences, free.sequences)
 
 
 def test_prefix_with_an_end_token_is_the_only_translation(model, batch, monkeypatch):
@@ -597,34 +563,34 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "message"),
     [
-        {"do_sample": True},
-        {"no_repeat_ngram_size": 2},
-        {"max_time": 3.0},
-        {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5},
-        {"constraints": [1]},
-        {"prompt_lookup_num_tokens": 2},
-        {"dola_layers": "high"},
-        {"penalty_alpha": 0.5, "top_k": 4},
+        ({"do_sample": True}, "which the paper's search does not have"),
+        ({"no_repeat_ngram_size": 2}, "which the paper's search does not have"),
+        ({"max_time": 3.0}, "which the paper's search does not have"),
+        ({"prompt_lookup_num_tokens": 2}, "which the paper's search does not have"),
+        ({"stopping_criteria": [MaxLengthCriteria(4)]}, "Got MaxLengthCriteria, which"),
+        ({"stopping_criteria": [EosTokenCriteria(9)]}, "Got EosTokenCriteria, which"),
+        ({"logits_processor": [SuppressTokensLogitsProcessor([7])]}, "Got SuppressTokens"),
     ],
-    ids=lambda options: next(iter(options)),
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_generate_refuses_options_that_the_search_lacks(model, batch, options):
-    with pytest.raises(ValueError, match="which the paper's search does not have"):
+def test_generate_refuses_what_the_search_lacks(model, batch, options, message):
+    with pytest.raises(ValueError, match=message):
         model.generate(batch[0], custom_generate=paper_beam_search, **options)
 
 
 def test_generate_refuses_inputs_that_the_search_would_drop(model, batch):
     ids, mask = batch
+    target = torch.tensor([[START, 9]] * 7)
     cache = model(ids, mask, decoder_input_ids=torch.full((7, 1), START)).get(CACHE)
-    options = {"attention_mask": mask, "decoder_input_ids": torch.tensor([[START, 9]] * 7)}
-    with pytest.raises(ValueError, match=r"Got a cache .*, which the paper's search"):
-        model.generate(ids, **{CACHE: cache}, custom_generate=paper_beam_search, **options)
-    embeds = model.get_input_embeddings()(options["decoder_input_ids"])
-    options = {"attention_mask": mask, "decoder_inputs_embeds": embeds}
-    with pytest.raises(ValueError, match=r"Got decoder_inputs_embeds, which the paper's search"):
-        model.generate(ids, custom_generate=paper_beam_search, **options)
+    embeds = model.get_input_embeddings()(target)
+    for options, name in (
+        ({CACHE: cache, "decoder_input_ids": target}, "a cache .*"),
+        ({"decoder_inputs_embeds": embeds}, "decoder_inputs_embeds"),
+    ):
+        with pytest.raises(ValueError, match=rf"Got {name}, which the paper's search"):
+            model.generate(ids, attention_mask=mask, custom_generate=paper_beam_search, **options)
 
 
 def test_learned_prompts_are_left_to_generate(model, batch):
@@ -639,19 +605,6 @@ def test_learned_prompts_are_left_to_generate(model, batch):
         adapted.generate(custom_generate=paper_beam_search, **options)
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
     assert torch.equal(found, adapted.generate(max_new_tokens=6, **options))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stopping_criteria": [MaxLengthCriteria(4)]}, "Got MaxLengthCriteria, which"),
-        ({"stopping_criteria": [EosTokenCriteria(9)]}, "Got EosTokenCriteria, which"),
-        ({"logits_processor": [SuppressTokensLogitsProcessor([7])]}, "Got SuppressTokens"),
-    ],
-)
-def test_generate_refuses_parts_of_the_call(model, batch, options, message):
-    with pytest.raises(ValueError, match=message):
-        model.generate(batch[0], custom_generate=paper_beam_search, **options)
 
 
 def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):
@@ -689,13 +642,10 @@ def test_masks_that_do_not_fit_are_refused(model, batch):
         ({"num_beams": 10**9}, "num_beams=1000000000; it must be a whole number from 1 to 1000"),
         ({"num_return_sequences": 5}, "num_return_sequences=5; it must be .* from 1 to 4"),
         ({"length_penalty": -1.0}, "length_penalty=-1.0; it must be a number from 0 to 10"),
-        ({"length_penalty": math.nan}, "length_penalty=nan; it must be"),
         ({"early_stopping": 1}, "early_stopping=1; it must be true or false"),
         ({"max_new_tokens": 0}, "max_new_tokens=0; it must be a whole number, at least 1"),
-        ({"max_extra_tokens": -1}, "max_extra_tokens=-1"),
         ({"max_extra_tokens": None}, "give a limit"),
         ({"suppress_tokens": [-1]}, "Got -1 in suppress_tokens; an id must be .* from 0 to 31"),
-        ({"suppress_tokens": torch.tensor([1.0])}, "Got 1.0 in suppress_tokens"),
         ({"prefix": [[4]]}, r"zip\(\) argument 2 is longer"),
         ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
         ({"prefix": [[4]] * 6 + [[99]]}, "Got 99 in prefix 7; an id must be .* from 0 to 31"),
@@ -706,20 +656,12 @@ def test_wrong_arguments_are_named(model, batch, options, message):
         beam_search(model, *batch, **options)
 
 
-@pytest.mark.parametrize("layer", [2, -3])
-def test_alignment_layers_that_do_not_exist_are_refused(model, batch, layer):
-    with pytest.raises(IndexError):
-        beam_search(model, *batch, return_alignments=True, alignment_layer=layer)
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
         ("num_beams", 2.5),
         ("length_penalty", -1.0),
-        ("suppress_tokens", [-1]),
         ("bad_words_ids", [[32]]),
-        ("decoder_start_token_id", 32),
         ("eos_token_id", [2, 10**6]),
     ],
 )

@@ -1,9 +1,10 @@
 """A random model with translations of different lengths, and sources, for tests of search."""
 
 import torch
+from tiny_models import tiny_config
 from torch import nn
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 
 PAD, START, END, UNKNOWN = range(4)
 
@@ -11,12 +12,8 @@ PAD, START, END, UNKNOWN = range(4)
 def make_model(vocab_size=32, *, seed=0, sharpness=0.6, end=1.2, **options):
     """Return a random float64 model whose outputs vary in tokens and length."""
     torch.manual_seed(seed)
-    sizes = {
-        **{"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.5},
-        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
-    }
-    config = VanillaTransformerConfig(vocab_size=vocab_size, **{**sizes, **options})
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.5}
+    config = tiny_config(vocab_size, **{**sizes, **options})
     model = VanillaTransformerForConditionalGeneration(config).double().eval()
     width = config.d_model
     with torch.no_grad():
