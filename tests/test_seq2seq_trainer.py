@@ -10,13 +10,7 @@ import torch
 from datasets import Dataset
 from published_runs import tiny_tokenizer
 from test_trainer import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
-from transformers import (
-    DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerCallback,
-)
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.train.trainer import (
@@ -153,28 +147,6 @@ def test_figures_of_compute_metrics_win_over_the_greedy_bleu(tmp_path, monkeypat
     assert ours.evaluate()["eval_bleu"] == 7.5
 
 
-def test_logits_are_preprocessed_for_metrics(tmp_path):
-    def narrow(logits, labels):
-        return logits[0].argmax(-1)
-
-    given = {"compute_metrics": token_accuracy, "preprocess_logits_for_metrics": narrow}
-    expected, metrics = (trainer.evaluate() for trainer in both(tmp_path, given=given))
-    assert metrics["eval_accuracy"] == expected["eval_accuracy"]
-
-
-def test_batches_of_metrics_and_losses_reach_compute_metrics(tmp_path):
-    seen = []
-
-    def count(prediction, compute_result):
-        seen.append(prediction.losses is not None)
-        return {"batches": len(seen)} if compute_result else {}
-
-    settings = {"batch_eval_metrics": True, "include_for_metrics": ["loss"]}
-    _, ours = both(tmp_path, given={"compute_metrics": count}, **settings)
-    assert ours.evaluate()["eval_batches"] == 2
-    assert all(seen)
-
-
 def test_predict_returns_the_stock_predictions(tmp_path):
     expected, found = (trainer.predict(copy_task(9, seed=1)) for trainer in both(tmp_path))
     for one, other in zip(expected.predictions, found.predictions, strict=True):
@@ -293,24 +265,6 @@ def test_columns_that_only_the_collator_knows_train_in_batches_by_number(tmp_pat
     ours.args.batch_tokens, ours.args.max_steps = 100, 1
     ours.train()
     assert "a batch has 4 examples, whatever batch_tokens is" in caplog.text
-
-
-def test_callbacks_of_others_are_called(tmp_path):
-    class Count(TrainerCallback):
-        called = 0
-
-        def on_step_end(self, args, state, control, **kwargs):
-            self.called += 1
-
-    count, early = Count(), EarlyStoppingCallback(early_stopping_patience=1)
-    settings = {
-        **{"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1},
-        **{"load_best_model_at_end": True, "metric_for_best_model": "accuracy"},
-    }
-    given = {"callbacks": [count, early], "compute_metrics": lambda _: {"accuracy": 0.5}}
-    _, ours = both(tmp_path, given=given, **settings)
-    ours.train()
-    assert ours.state.global_step == count.called == 2
 
 
 def test_model_init_and_save_total_limit(tmp_path):
