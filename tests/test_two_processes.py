@@ -366,9 +366,9 @@ def train_and_die(directory):
 @pytest.mark.slow
 def test_run_continues_when_torchrun_restarts_a_killed_process(tmp_path):
     tiny_recipe(tmp_path, gradient_accumulation=4)
-    program = tmp_path / "program.py"
+    program, tests = tmp_path / "program.py", Path(__file__).parent
     program.write_text(
-        f"import pathlib, sys; sys.path[:0] = {[str(Path(__file__).parent)]}\n"
+        f"import pathlib, sys; sys.path[:0] = {[str(tests), str(tests / 'support')]}\n"
         "from test_two_processes import train_and_die\n"
         "train_and_die(pathlib.Path(sys.argv[1]))\n"
     )
