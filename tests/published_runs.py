@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import torch
+from tiny_models import tiny_config
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
@@ -56,10 +57,7 @@ METRICS = {
 
 def tiny_model(seed=0, **changes):
     torch.manual_seed(seed)
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    sizes |= {"vocab_size": 300, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    config = VanillaTransformerConfig(**{**sizes, **changes})
+    config = tiny_config(**{"vocab_size": 300, **changes})
     model = VanillaTransformerForConditionalGeneration(config).eval()
     search = model.generation_config
     search.num_beams, search.length_penalty = 4, 0.6  # as a run ships them
