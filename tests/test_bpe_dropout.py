@@ -1,17 +1,22 @@
 """BPE dropout: randomly split pieces spell the same texts, at the given rate, reproducibly."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
 from published_runs import tiny_model
+from test_trainer import At, assert_equal, weights
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, TrainerCallback
+from transformers import PreTrainedTokenizerFast
 
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.train.trainer import (
+    TrainingInterrupted,
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
@@ -184,42 +189,19 @@ def test_collator_is_unchanged_without_bpe_dropout(tokenizer, tmp_path):
 def test_trainer_that_cannot_apply_bpe_dropout_is_refused_at_creation(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="got a tokenizer of the kind NoneType"):
         trainer_of(tokenizer, tmp_path, processing_class=None)
+    sizes = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 50}
+    model = tiny_model(vocab_size=len(tokenizer), **sizes)
     with pytest.raises(ValueError, match="got a model with a vocabulary for each language"):
-        trainer_of(
-            tokenizer,
-            tmp_path,
-            model=tiny_model(
-                vocab_size=len(tokenizer),
-                share_encoder_decoder_embeddings=False,
-                decoder_vocab_size=50,
-            ),
-        )
-    with pytest.raises(ValueError, match=r"got 1.5; it is a probability, from 0 to 1"):
-        trainer_of(tokenizer, tmp_path, bpe_dropout=1.5)
+        trainer_of(tokenizer, tmp_path, model=model)
 
 
 def test_workers_draw_the_same_as_the_main_process(tokenizer, tmp_path):
-    batches = [
-        [
-            batch["input_ids"].tolist()
-            for batch in trainer_of(
-                tokenizer, tmp_path, dataloader_num_workers=workers
-            ).get_train_dataloader()
-        ]
-        for workers in (0, 1)
-    ]
+    batches = []
+    for workers in (0, 1):
+        trainer = trainer_of(tokenizer, tmp_path, dataloader_num_workers=workers)
+        loader = trainer.get_train_dataloader()
+        batches.append([batch["input_ids"].tolist() for batch in loader])
     assert batches[0] == batches[1]
-
-
-class StopAt(TrainerCallback):
-    """Ends the training with a checkpoint, as a time limit does."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            control.should_save = control.should_training_stop = True
 
 
 def test_mid_epoch_resumption_gives_the_uninterrupted_weights(tokenizer, tmp_path):
@@ -229,13 +211,13 @@ def test_mid_epoch_resumption_gives_the_uninterrupted_weights(tokenizer, tmp_pat
     assert batches < 7
     assert 7 % batches  # the second epoch has begun and not ended
     stopped = trainer_of(tokenizer, tmp_path / "stopped")
-    stopped.add_callback(StopAt(7))
-    stopped.train()
+    stopped.add_callback(At(7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with pytest.raises(TrainingInterrupted):
+        stopped.train()
     resumed = trainer_of(tokenizer, tmp_path / "stopped")
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 9
-    for name, value in whole.model.state_dict().items():
-        assert torch.equal(value, resumed.model.state_dict()[name]), name
+    assert_equal(weights(resumed), weights(whole))
 
 
 def test_learned_positions_limit_the_length_of_rows(tokenizer, tmp_path):
