@@ -13,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 from reference import authors_search
 from test_pipeline import tokenizer  # noqa: F401, a fixture
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -29,11 +29,7 @@ from vanilla_transformer import (
 from vanilla_transformer.beam_search import evaluation_mode, returned_attention_weights
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.fast import incremental_decoder, is_unmodified, onednn, unmodified
-from vanilla_transformer.modeling_vanilla_transformer import (
-    DecoderLayer,
-    MultiHeadAttention,
-    eager_attention_forward,
-)
+from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer, eager_attention_forward
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
@@ -156,26 +152,6 @@ def patch_relu(model, patch):
     patch.setattr(nn.functional, "relu", lambda x, inplace=False: x.clamp(max=0))
 
 
-def hook_every_module(model, patch):
-    def double(module, inputs, output):
-        return output * 2 if type(module) is nn.LayerNorm else None
-
-    patch.setattr(nn.modules.module, "_global_forward_hooks", {0: double})
-
-
-class Subclass(MultiHeadAttention):
-    def forward(self, *args, **kwargs):
-        heads, weights = super().forward(*args, **kwargs)
-        return heads.flip(-1), weights
-
-
-def subclass_attention(model, patch):
-    layer = model.model.decoder.layers[0]
-    other = Subclass(model.config, layer.cross_attn.num_heads, is_cross=True).double()
-    other.load_state_dict(layer.cross_attn.state_dict())
-    layer.cross_attn = other.eval()
-
-
 class PreviousLayer(DecoderLayer):
     def forward(self, x, mask, memory, memory_mask, past, output_attentions=None):
         return super().forward(x, mask, memory, memory_mask, past=past) - x
@@ -202,33 +178,10 @@ def replace_attention(model, patch):
     model.model.decoder.layers[0].cross_attn = Averaging(model.config.d_model)
 
 
-class Rounded(nn.Module):
-    """A linear layer with weights of 8 bits."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.scale = layer.weight.detach().abs().max() / 3
-        self.register_buffer("rounded", (layer.weight.detach() / self.scale).round().to(torch.int8))
-        self.bias = layer.bias
-
-    def forward(self, x):
-        return nn.functional.linear(x, self.rounded.to(x.dtype) * self.scale, self.bias)
-
-
-def quantize(model, patch):
-    for layer in model.model.decoder.layers:
-        layer.feed_forward.fc1 = Rounded(layer.feed_forward.fc1)
-        layer.feed_forward.fc2 = Rounded(layer.feed_forward.fc2)
-
-
 def parametrize(model, patch):
     parametrizations.weight_norm(model.lm_head)
     with torch.no_grad():
         model.lm_head.parametrizations.weight.original0[4::3] *= 1.3
-
-
-def prune_weights(model, patch):
-    prune.random_unstructured(model.model.decoder.layers[0].feed_forward.fc1, "weight", 0.5)
 
 
 def adapt(model, patch):
@@ -286,10 +239,6 @@ def write_by_data(model, patch):
     model.lm_head.weight.data[END, 9] += 30
 
 
-def write_by_numpy(model, patch):
-    model.model.decoder.layers[0].feed_forward.fc1.weight.detach().numpy()[3, 5] += 30
-
-
 CHANGES = [
     register_an_attention,
     register_another_sdpa,
@@ -305,23 +254,18 @@ CHANGES = [
     hook_before_a_layer,
     hook_the_softmax,
     hook_every_softmax,
-    hook_every_module,
     patch_every_linear_layer,
     patch_relu,
-    subclass_attention,
     subclass_a_layer,
     replace_attention,
-    quantize,
     parametrize,
-    prune_weights,
     adapt,
     subclass_the_model,
     write_by_data,
-    write_by_numpy,
 ]
-# The model does not use this change; the next two change weights, not code.
+# The model does not use this change; the next one changes weights, not code.
 SAME = {patch_eager_attention_but_use_another}
-STILL_PLAIN = {write_by_data, write_by_numpy}
+STILL_PLAIN = {write_by_data}
 ON_EVERY_MODEL = {
     register_another_sdpa,
     register_another_mask_for_sdpa,
@@ -329,7 +273,6 @@ ON_EVERY_MODEL = {
     patch_every_linear_layer,
     patch_relu,
     patch_a_method_of_a_class,
-    hook_every_module,
 }
 
 
