@@ -18,20 +18,15 @@ from copies import copy_of_this_process
 from datasets import Dataset
 from published_runs import tiny_tokenizer
 from safetensors.torch import load_file, save_file
+from tiny_models import tiny_config
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import eta
 from vanilla_transformer.train import trainer as trainer_module
-from vanilla_transformer.train.checkpoints import (
-    Progress,
-    checkpoints,
-    is_whole,
-    last_whole_checkpoint,
-)
-from vanilla_transformer.train.optimization import noam_lr
+from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
@@ -54,17 +49,7 @@ def copy_task(count, seed=0):
 
 def tiny_model(**overrides):
     torch.manual_seed(1)
-    sizes = {
-        "d_model": 16,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
-    }
-    config = VanillaTransformerConfig(vocab_size=VOCAB, **{**sizes, **overrides})
-    return VanillaTransformerForConditionalGeneration(config)
+    return VanillaTransformerForConditionalGeneration(tiny_config(VOCAB, **overrides))
 
 
 def make_trainer(directory, *, model=None, train=None, callbacks=None, given=None, **overrides):
@@ -146,7 +131,6 @@ def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"bf16": True},
         {
             **{"learning_rate": 1e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"},
@@ -177,18 +161,6 @@ def test_signal_tests_do_resume_within_an_epoch(uninterrupted):
     updates = math.ceil(len(trainer.train_sampler) / 2)
     assert 12 > updates > 2
     assert 7 % updates != 0
-
-
-def test_truncated_checkpoint_is_skipped_with_a_warning(tmp_path, uninterrupted, caplog):
-    make_trainer(tmp_path).train()
-    newest = tmp_path / "checkpoint-12"
-    size = (newest / "optimizer.pt").stat().st_size
-    os.truncate(newest / "optimizer.pt", size // 2)
-    second = make_trainer(tmp_path)
-    second.train(resume_from_checkpoint=True)
-    assert "checkpoint-12 is not whole" in caplog.text
-    assert_equal(weights(second), uninterrupted[1])
-    assert is_whole(newest)
 
 
 def train_and_die_while_saving(directory):
@@ -248,13 +220,6 @@ def test_signal_in_an_epoch_saves_once_and_evaluates_nothing(tmp_path):
     assert len(evaluated) == 1  # at the end of the first epoch
 
 
-def test_signal_before_the_first_checkpoint_does_not_promise_to_resume(tmp_path):
-    said = str(TrainingInterrupted(signal.SIGINT, None))
-    assert said == (
-        "Stopped by SIGINT before the first checkpoint. Run the same command to start again."
-    )
-
-
 @pytest.mark.parametrize(("end", "warned"), [(2, False), ([3, 2], False), (1, True)])
 def test_targets_that_end_otherwise_than_the_model_are_noted(tmp_path, caplog, end, warned):
     make_trainer(tmp_path, model=tiny_model(eos_token_id=end))
@@ -265,23 +230,6 @@ def test_evaluation_frequency_does_not_change_the_weights(tmp_path, uninterrupte
     trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=3)
     trainer.train()
     assert_equal(weights(trainer), uninterrupted[1])
-
-
-def test_seed_determines_the_order_of_batches(tmp_path):
-    orders = []
-    for seed in (3, 3, 4):
-        trainer = make_trainer(tmp_path, seed=seed)
-        trainer.get_train_dataloader()
-        orders.append(list(trainer.train_sampler))
-    assert orders[0] == orders[1] != orders[2]
-
-
-def test_first_update_has_the_learning_rate_of_step_one(tmp_path):
-    trainer = make_trainer(tmp_path, max_steps=3, logging_steps=1)
-    trainer.train()
-    rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
-    expected = [noam_lr(k, d_model=16, warmup_steps=10, factor=0.1) for k in (1, 2, 3)]
-    assert rates == pytest.approx(expected)
 
 
 def test_defaults_are_the_papers(tmp_path):
@@ -363,24 +311,19 @@ def test_training_does_not_change_the_saved_generation_config(tmp_path, uninterr
     assert json.loads(trained) == json.loads(fresh)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_cpu_settings_are_restored_after_training(tmp_path, fails):
+def test_cpu_settings_are_restored_after_training(tmp_path):
     seen = []
 
     def look():
         seen.append((trainer.model.config._attn_implementation,))
         seen[-1] += (torch.get_float32_matmul_precision(),)
-        if fails:
-            raise RuntimeError("on purpose")
+        raise RuntimeError("on purpose")
 
     model = tiny_model()
     model.set_attn_implementation("sdpa")
     before = torch.get_float32_matmul_precision()
     trainer = make_trainer(tmp_path, model=model, max_steps=1, callbacks=[At(1, look)])
-    if fails:
-        with pytest.raises(RuntimeError, match="on purpose"):
-            trainer.train()
-    else:
+    with pytest.raises(RuntimeError, match="on purpose"):
         trainer.train()
     assert seen == [("eager", trainer.progress.matmul_precision)]
     assert model.config._attn_implementation == "sdpa"
@@ -404,9 +347,7 @@ def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monk
     [
         ({"gradient_accumulation_steps": 3}, r"got 3 as batches in an update \(.* with 2\."),
         ({"batch_tokens": 120}, "got 120 as batch_tokens; .* trained with 150"),
-        ({"batch_tokens": None}, "as fingerprint of the training pairs; "),
         ({"seed": 5}, "got 5 as seed of the order of the batches; .* trained with 42"),
-        ({"data_seed": 6}, "got 6 as seed of the order of the batches; .* trained with 42"),
         ({"bf16": True}, "got bf16 as precision; .* trained with fp32"),
         ({"train": copy_task(100, seed=3)}, "as fingerprint of the training pairs; "),
     ],
@@ -549,13 +490,6 @@ def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
     assert capfd.readouterr() == ("", "")  # no bar either: it is no terminal
 
 
-def test_a_log_comes_with_a_bar_on_a_terminal(tmp_path, caplog, capfd, monkeypatch):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    make_trainer(tmp_path, max_steps=2, save_strategy="no", disable_tqdm=None).train()
-    assert "2/2" in capfd.readouterr().err
-
-
 CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
 
 
@@ -579,32 +513,18 @@ def test_log_describes_the_training_and_predicts_its_end(
     limits, end, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", logger="vanilla_transformer")
-    monkeypatch.setattr(eta.time, "localtime", lambda seconds: time.gmtime(0))
     trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
     at_one_update_a_second(trainer, monkeypatch).train()
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     each = trainer.updates_per_epoch
-    told = f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch. "
-    told += f"The training ends after 12 updates ({12 / each:.1f} epochs)"
+    assert f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch" in caplog.text
+    assert f"ends after 12 updates ({12 / each:.1f} epochs)" in caplog.text
     minutes = limits.get("max_minutes")
-    told += "." if minutes is None else f" or {minutes:g} minutes, whichever comes first."
-    assert told in caplog.text
-    assert f"The end is expected at 00:00, after update {end}." in caplog.text
-    so_far = "0.1 minutes so far" + ("" if minutes is None else f" of {minutes:g}")
-    assert f"{so_far}; end at 00:00, after update {end}" in caplog.text
+    assert (f" or {minutes or 0:g} minutes" in caplog.text) == (minutes is not None)
+    predicted = re.findall(r"(?:expected|end) at [^,]+, after update (\d+)", caplog.text)
+    assert len(predicted) > 1
+    assert {int(update) for update in predicted} == {end}
     assert trainer.state.global_step == end
-
-
-@pytest.mark.parametrize(("minutes", "warns"), [(2, True), (6, True), (13, False)])
-def test_time_limit_within_the_warmup_gives_a_warning(
-    minutes, warns, tmp_path, monkeypatch, caplog
-):
-    limits = {"max_steps": 100, "max_minutes": minutes / 60, "warmup_steps": 10}
-    trainer = make_trainer(tmp_path, save_strategy="no", **limits)
-    at_one_update_a_second(trainer, monkeypatch).train()
-    told = f"ends after {minutes} updates, and warm-up takes 10:"
-    assert (told in caplog.text) == warns
-    assert caplog.text.count("and warm-up takes 10:") == warns
 
 
 def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd, caplog):
@@ -625,11 +545,17 @@ def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd,
         ({"max_steps": -1, "num_train_epochs": 0.2}, True),
         ({"max_steps": -1, "num_train_epochs": 1}, False),
         ({"max_steps": 2, **CONSTANT}, False),  # no warm-up
+        ({"max_steps": 100, "max_minutes": 6 / 60, "warmup_steps": 10}, True),
+        ({"max_steps": 100, "max_minutes": 13 / 60, "warmup_steps": 10}, False),
     ],
 )
-def test_training_that_ends_within_the_warmup_gives_a_warning(limits, warns, tmp_path, caplog):
-    make_trainer(tmp_path, save_strategy="no", warmup_steps=2, **limits).train()
-    assert ("and warm-up takes 2:" in caplog.text) == warns
+def test_training_that_ends_within_the_warmup_gives_a_warning(
+    limits, warns, tmp_path, monkeypatch, caplog
+):
+    settings = {"save_strategy": "no", "warmup_steps": 2, **limits}
+    trainer = at_one_update_a_second(make_trainer(tmp_path, **settings), monkeypatch)
+    trainer.train()
+    assert caplog.text.count(f"and warm-up takes {settings['warmup_steps']}:") == warns
 
 
 def test_checkpoint_lacking_a_tensor_is_rejected(tmp_path):
@@ -687,34 +613,25 @@ def test_non_finite_loss_ends_the_run(tmp_path):
 
 def test_empty_data_sets_are_refused_by_name(tmp_path):
     trainer = make_trainer(tmp_path)
-    with pytest.raises(ValueError, match="of at least one pair"):
+    with pytest.raises(ValueError, match="of one or more pairs"):
         trainer.evaluate(copy_task(4, seed=1).select([]))
-
-
-def test_requested_precision_is_used():
-    assert resolve_precision("fp32") == "fp32"
-    assert resolve_precision("bf16") == "bf16"
-    assert resolve_precision("auto") in ("fp32", "bf16")
-
-
-def test_bfloat16_trains(tmp_path):
-    trainer = make_trainer(tmp_path, bf16=True, max_steps=2, save_steps=2)
-    trainer.train()
-    assert all(torch.isfinite(value).all() for value in weights(trainer).values())
-    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "checkpoint-2")
-    assert reloaded.dtype == torch.float32
 
 
 def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
     losses = []
     for bf16 in (False, True):
         model = tiny_model(dropout=0.0)
-        trainer = make_trainer(tmp_path / str(bf16), model=model, bf16=bf16, save_steps=12)
+        directory = tmp_path / str(bf16)
+        trainer = make_trainer(directory, model=model, bf16=bf16, save_steps=12)
         first = trainer.evaluate()["eval_loss"]
         trainer.train()
         losses.append(trainer.evaluate()["eval_loss"])
     assert losses[0] < first - 0.1
     assert losses[1] == pytest.approx(losses[0], abs=0.02)
+    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(
+        directory / "checkpoint-12"
+    )
+    assert reloaded.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -727,4 +644,4 @@ def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, 
         "vanilla_transformer.storage.environment.processor_facts", lambda: {"flags": flags}
     )
     assert resolve_precision("auto") == expected
-    assert resolve_precision("fp32") == "fp32"
+    assert [resolve_precision(name) for name in ("fp32", "bf16")] == ["fp32", "bf16"]
