@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from tiny_models import byte_tokenizer, tiny_config, word_level
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
@@ -106,22 +106,6 @@ def test_translations_equal_those_of_one_sentence_at_a_time(model, tokenizer, op
     assert list(translate(model, tokenizer, TEXTS, **options)) == expected
     small = translate(model, tokenizer, TEXTS, batch_tokens=40, window=3, **options)
     assert list(small) == expected
-
-
-def test_input_is_read_lazily_one_window_at_a_time(model, tokenizer):
-    read = []
-
-    def endless():
-        for number in count():
-            read.append(number)
-            yield f"sentence {number}"
-
-    results = translate(model, tokenizer, endless(), window=4, num_beams=1, max_new_tokens=3)
-    assert read == []
-    next(results)
-    assert len(read) == 4
-    assert len(list(islice(results, 4))) == 4
-    assert len(read) == 8
 
 
 def test_windows_grow_from_64_sentences_to_the_given_size(model, tokenizer):
@@ -375,18 +359,6 @@ def test_bad_words_of_a_call_go_to_generate(model, tokenizer):
     for words, beyond in (([[5]], []), ([[5, 6]], ["bad_words_ids of the generation config"])):
         several.generation_config.bad_words_ids = words
         assert list(beyond_paper_search(several, {})) == beyond
-
-
-def test_generation_config_full_of_defaults_keeps_the_papers_search(tokenizer, monkeypatch):
-    """transformers' Trainer fills it this way at its first evaluation with generation."""
-    model = make_model(len(tokenizer))
-    model.generation_config.num_beams, model.generation_config.length_penalty = 4, 0.6
-    expected = list(translate(model, tokenizer, TEXTS))
-    for name, value in GenerationConfig._get_default_generation_params().items():
-        if getattr(model.generation_config, name, None) is None:
-            setattr(model.generation_config, name, value)
-    monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
-    assert list(translate(model, tokenizer, TEXTS)) == expected
 
 
 def test_an_offloaded_model_translates_and_scores_like_the_model(tokenizer):

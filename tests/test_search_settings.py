@@ -28,7 +28,8 @@ KINDS = {
     "extreme penalty": {"num_beams": 3, "length_penalty": 9.0},
     "early stopping": {"num_beams": 3, "length_penalty": 9.0, "early_stopping": True},
     "never": {"num_beams": 3, "early_stopping": "never"},
-    "Seq2SeqTrainer": {"max_length": 20, "num_beams": 1, "length_penalty": 1.0, "top_k": 50},
+    # Its first evaluation with generation fills in all defaults of transformers.
+    "Seq2SeqTrainer": GenerationConfig._get_default_generation_params(),
     "OPUS": {"bad_words_ids": [[0]], "forced_eos_token_id": 2, "renormalize_logits": True},
 }
 
