@@ -67,14 +67,8 @@ def lose_the_tokenizer(run):
 
 def spoil_a_weight(run):
     tensors = load_file(run / "model.safetensors")
-    tensors["lm_head.weight" if "lm_head.weight" in tensors else "model.shared.weight"][2, 3] = (
-        float("nan")
-    )
+    tensors["model.shared.weight"][2, 3] = math.nan
     save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
-
-
-def set_generation(**changes):
-    return lambda run: change_json(run / "generation_config.json", **changes)
 
 
 def name_a_shard(name):
@@ -96,26 +90,17 @@ def whole_numbers(run):
     save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
 
 
-def of_another_kind(run):
-    (run / "config.json").write_text('{"model_type": "bert"}')
-
-
 def set_config(**changes):
     return lambda run: change_json(run / "config.json", **changes)
 
 
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
-    "only an adapter": (
-        lambda run: (run / "config.json").rename(run / "adapter_config.json"),
-        "holds no trained model (no config.json)",
-    ),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
     "cut config": (cut("config.json"), "run/config.json is not JSON"),
-    "a value out of range": (set_config(dropout=1.5), "dropout=1.5; it must be a number"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),
     "NaN in the weights": (
         spoil_a_weight,
@@ -126,7 +111,6 @@ DAMAGE = {
         "names 'shard.bin', which is no .safetensors",
     ),
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "names '../b.safetensors', which"),
-    "a missing shard": (name_a_shard("b.safetensors"), "names 'b.safetensors', which is no"),
     "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (whole_numbers, "mismatched weights, such as model.decoder.layers"),
@@ -134,13 +118,13 @@ DAMAGE = {
         set_config(architectures=["WithRotary"]),
         "was saved by the class 'WithRotary', which is not run here",
     ),
-    "too many layers": (set_config(encoder_layers=2), "missing weights, such as model.encoder.lay"),
 }
 OTHER_KINDS = {
     "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which is no seq"),
-    "no translator": (of_another_kind, "model_type 'bert', which is no seq"),
-    "beams as text": (set_generation(num_beams="x"), "num_beams"),
-    "no number": (set_generation(length_penalty=math.nan), "ot length_penalty=nan; it must be"),
+    "no number": (
+        lambda run: change_json(run / "generation_config.json", length_penalty=math.nan),
+        "ot length_penalty=nan; it must be",
+    ),
     "no tokenizer": (lose_the_tokenizer, "holds no tokenizer; save the tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "the tokenizer in run does not load: "),
     "cut settings": (cut("tokenizer_config.json"), "run/tokenizer_config.json is not JSON"),
@@ -266,19 +250,16 @@ def test_large_finite_half_precision_weights_are_accepted(run):
     assert load_saved_model(run).dtype == torch.float16
 
 
-def test_tokenizer_larger_than_the_vocabulary_is_refused(run):
-    change_json(run / "config.json", vocab_size=20)
-    with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
-        load_saved_tokenizer(run)
-
-
-def test_tokenizer_with_other_special_ids_gives_a_warning(run, caplog):
+def test_tokenizer_that_does_not_fit_the_model_is_noticed(run, caplog):
     load_saved_tokenizer(run)
     assert not caplog.text
     change_json(run / "config.json", eos_token_id=7)
     load_saved_tokenizer(run)
     assert "has eos_token_id=2, but config.json says 7; check that it was saved" in caplog.text
     assert "pad_token_id" not in caplog.text
+    change_json(run / "config.json", vocab_size=20)
+    with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
+        load_saved_tokenizer(run)
 
 
 def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):

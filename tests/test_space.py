@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import SpaceCard
+from published_runs import tiny_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import generate_ids
@@ -44,21 +45,9 @@ def translation():
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """Return a random model saved like a run; its encoder and decoder differ in depth."""
-    torch.manual_seed(0)
     tokenizer = train_tokenizer([SENTENCE, "Ein Mann."] * 2, vocab_size=290, show_progress=False)
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=3,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-    )
-    model = VanillaTransformerForConditionalGeneration(config)
-    search = model.generation_config
-    search.num_beams, search.length_penalty = 4, 0.6  # as in a run
+    sizes = {"vocab_size": len(tokenizer), "encoder_layers": 3, "decoder_layers": 2}
+    model = tiny_model(**sizes, decoder_attention_heads=4)
     with torch.no_grad():
         # With small tied embeddings a random model repeats its last token.
         model.model.shared.weight.normal_(std=0.3)
@@ -92,28 +81,15 @@ def test_model_id_variable_takes_precedence_over_the_file(translation, tmp_path,
     assert translation.model_name() == "user/file"
     monkeypatch.setenv("MODEL_ID", "user/variable")
     assert translation.model_name() == "user/variable"
-
-
-def test_only_hub_models_are_linked(translation, tmp_path):
     link = translation.markdown_link("user/name")
     assert link == "[user/name](https://huggingface.co/user/name)"
     assert "](" not in translation.markdown_link(str(tmp_path))
-
-
-def test_examples_are_the_lines_of_an_optional_file(translation, tmp_path, monkeypatch):
-    monkeypatch.setattr(translation, "HERE", tmp_path)
     assert translation.example_sentences() == []
     (tmp_path / "examples.txt").write_text("one\n\n  zwei, drei \n", encoding="utf-8")
     assert translation.example_sentences() == ["one", "zwei, drei"]
 
 
 # --------------------------------------------------------------------------------- the translation
-
-
-@pytest.mark.parametrize("text", [None, "", " \n\t "])
-def test_blank_text_gives_a_message(translation, translator, text):
-    with pytest.raises(ValueError, match="nothing to translate"):
-        translation.checked_sentence(translator, text)
 
 
 def test_error_for_a_long_text_states_its_length_and_the_limit(translation, translator):
@@ -134,8 +110,8 @@ def test_text_with_too_many_characters_is_rejected_before_tokenizing(
     for text in ("A" * (most + 1), " " * 2_000_000):
         with pytest.raises(ValueError, match=rf"it has {len(text)} characters.* up to {most}\."):
             translation.checked_sentence(translator, text)
-    for text in ("A\ud83d", "\udc00"):
-        with pytest.raises(ValueError, match="holds half of a character"):
+    for text, message in ((None, "nothing to"), (" \n", "nothing to"), ("A\ud83d", "holds half")):
+        with pytest.raises(ValueError, match=message):
             translation.checked_sentence(translator, text)
 
 
@@ -164,10 +140,6 @@ def test_model_with_embedded_code_uses_the_spaces_code(translation, directory, t
     shown = translation.load_translator(str(tmp_path / "coded"))
     assert type(shown).__module__ == "vanilla_transformer.pipeline"
     assert translation.translations(shown, SENTENCE)
-
-
-def test_text_is_joined_to_one_line(translation, translator):
-    assert translation.checked_sentence(translator, " A man\n in\ta hat. ") == "A man in a hat."
 
 
 def test_translations_are_sorted_by_score(translation, translator):
@@ -218,9 +190,6 @@ def test_layer_and_head_choices_match_each_attention(translation, translator, at
         weights = getattr(attention, kind)
         assert len(layers) == weights.shape[0]
         assert heads == ["all", "mean", *map(str, range(1, weights.shape[1] + 1))]
-
-
-def test_attention_is_over_the_words_of_the_sentences(attention):
     assert attention.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
     assert attention.target_words == ["Ein", "Mann", ".", "</s>"]
 
@@ -348,25 +317,26 @@ def test_written_space_is_complete_and_contains_the_package(directory, tmp_path)
     assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
 
 
-def test_space_without_a_run_has_no_examples(tmp_path):
-    write_space(tmp_path / "a", "user/name")
-    write_space(tmp_path / "b", "user/name", run=tmp_path)
-    (tmp_path / "metrics.json").write_text(
-        json.dumps({"test": {"bleu": 1.0}})
-    )  # as written by `evaluate`
-    write_space(tmp_path / "c", "user/name", run=tmp_path)
-    for name in "abc":
-        assert not (tmp_path / name / "examples.txt").exists()
+@pytest.mark.parametrize(
+    ("metrics", "examples"),
+    [
+        (None, None),
+        ({"test": {"bleu": 1.0}}, None),  # as written by `evaluate`
+        (
+            {"recipe": {}, "published": {"samples": SAMPLES[:3]}},
+            [row["source"] for row in SAMPLES[:3]],
+        ),
+    ],
+)
+def test_examples_of_a_space_are_the_published_samples_of_a_run(tmp_path, metrics, examples):
+    if metrics is not None:
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    write_space(tmp_path / "space", "user/name", run=tmp_path)
+    path = tmp_path / "space" / "examples.txt"
+    found = path.read_text(encoding="utf-8").splitlines() if path.exists() else None
+    assert found == examples
 
 
 def test_a_run_that_is_not_there_is_refused(directory, tmp_path):
     with pytest.raises(ValueError, match=r"nowhere holds no metrics\.json; name a run directory"):
         publish_space(directory, "user/name", run=tmp_path / "nowhere")
-
-
-def test_examples_of_a_hub_model_are_its_published_samples(tmp_path):
-    metrics = {"recipe": {}, "published": {"samples": SAMPLES[:3]}}
-    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
-    write_space(tmp_path / "space", "user/name", run=tmp_path)
-    examples = (tmp_path / "space" / "examples.txt").read_text(encoding="utf-8").splitlines()
-    assert examples == [sample["source"] for sample in SAMPLES[:3]]
