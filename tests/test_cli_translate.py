@@ -101,22 +101,17 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num-beams", "0"], "--num-beams: invalid count value: '0'"),
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
         (["--nbest", "3", "--num-beams", "2"], "3 needs as many beams; got --num-beams 2."),
         (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
         (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
         (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
         (["--attention", "MAP", "--attention-heads", "1,0"], "invalid heads value: '1,0'"),
-        (["--attention", "MAP", "--attention-heads", "all"], "invalid heads value: 'all'"),
-        (["--attention", "MAP", "--attention-kind", "self"], "'encoder', 'decoder', 'cross'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
         (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
         (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
-        (["--engine", "onnx", "--attention", "MAP"], "--engine and --attention do not work"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
-        (["--split-sentences", "--pair", "en"], "pair: got 'en'; write SOURCE-TARGET, such as"),
         (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
     ],
@@ -128,7 +123,7 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     target.write_text("an older translation")
     options = [picture if option == "MAP" else option for option in options]
     line = error_of(capsys, "translate", run, source, "--output", target, *options)
-    assert message in line.replace("invalid choice: ", "")
+    assert message in line
     assert target.read_text() == "an older translation"
     assert not picture.exists()
 
@@ -138,12 +133,11 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     [
         (b"sch\xf6n", "source.txt, line 301, is not UTF-8"),
         (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary"),
-        (b"g\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary; save it as UTF-8"),
         (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 301 has "),
         (b"a" * (MAX_SOURCE_CHARACTERS + 1), "Input 301 has 65537 characters, but 65536 are"),
         (b"a" * (LINE_BYTES + 1), "source.txt, line 301, is longer than 1 MiB"),
     ],
-    ids=["latin1", "utf-16 with a mark", "utf-16", "tokens", "characters", "bytes"],
+    ids=["latin1", "utf-16", "tokens", "characters", "bytes"],
 )
 @pytest.mark.parametrize("as_input", [False, True])
 def test_file_with_a_bad_line_is_refused_before_translation(
@@ -251,9 +245,6 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     table.write_text("\n".join(["number\tsource\trest", *rows]))
     lines, _ = translated(capsys, run, table, "--tsv", "source")
     assert lines == ["number\tsource\trest\ttranslation", *expected]
-    table.write_text("number\tsource\trest\n")
-    lines, _ = translated(capsys, run, table, "--tsv", "source")
-    assert lines == ["number\tsource\trest\ttranslation"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +252,6 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     [
         ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
         ("text", "table.tsv, line 1, has no column, or several, of the name 'text'; give"),
-        ("more", "table.tsv, line 2, has 2 columns, but --tsv asks for column 'more'"),
     ],
 )
 def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, column, message):
@@ -273,16 +263,6 @@ def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, col
     (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
     command[3] = "en"
     assert "no column, or several, of the name 'en'" in error_of(capsys, "translate", *command)
-
-
-@pytest.mark.parametrize("option", ["--output", "--alignments"])
-def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
-    (tmp_path / "a.txt").write_text("ein Hund\n")
-    weights = Path(run) / "model.safetensors"
-    before = weights.read_bytes()
-    line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
-    assert "is a file of a run, a model or its pairs, which the output would replace" in line
-    assert weights.read_bytes() == before
 
 
 def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
@@ -411,6 +391,16 @@ def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
     for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
         assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
     assert join_sentences([], "en") == join_sentences([""], "en") == ""
+
+
+@pytest.mark.parametrize("option", ["--output", "--alignments"])
+def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
+    (tmp_path / "a.txt").write_text("ein Hund\n")
+    weights = Path(run) / "model.safetensors"
+    before = weights.read_bytes()
+    line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
+    assert "is a file of a run, a model or its pairs, which the output would replace" in line
+    assert weights.read_bytes() == before
 
 
 def test_sentences_are_split_by_sentencex():
