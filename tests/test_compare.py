@@ -244,11 +244,9 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     columns = ("--source-column", "de", "--target-column", "en")
     line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
     assert "Got source_column, target_column. This would hold out other pairs" in line
-    pairs.write_text(pairs.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    said = f"held out of {pairs}, which is gone or has changed"
-    assert said in error_of(capsys, "evaluate", tmp_path / "run")
     pairs.unlink()
-    assert said in error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
+    line = error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
+    assert f"held out of {pairs}, which is gone or has changed" in line
 
 
 def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
@@ -266,28 +264,22 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     line = error_of(capsys, "compare", folder / "first", other)
     assert f"The pairs that the recipe of {other} names cannot be read: test_file: got" in line
     assert line.rstrip().endswith("Give --test-file.")
-    line = error_of(capsys, "compare", folder / "first", other, "--test-file", test)
-    assert "recipe of" not in line
     recipe = recipe.replace("source_language: de", "source_language: en")
     recipe = recipe.replace("target_language: en", "target_language: de")
     (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
     assert "translates de-en and" in error_of(capsys, "compare", folder / "first", other)
     assert "give two or more" in error_of(capsys, "compare", folder / "first")
-    assert "holds no trained model" in error_of(capsys, "compare", folder / "first", tmp_path)
     nowhere = tmp_path / "no" / "page.md"
     line = error_of(capsys, "compare", folder / "first", other, "--output", nowhere)
-    assert "page.md cannot be written; name a file in an existing folder" in line
+    assert "page.md cannot be written" in line
 
 
-@pytest.mark.parametrize("command", ["compare", "evaluate"])
-def test_strict_refuses_malformed_test_pairs_by_line(folder, tmp_path, capsys, command):
-    test = tmp_path / "test.jsonl"
-    write_pairs(test, 3, 7)
-    with test.open("a", encoding="utf-8") as file:
-        file.write("nonsense\n")
-    runs = [folder / "first", folder / "second"][: 2 if command == "compare" else 1]
-    line = error_of(capsys, command, *runs, "--test-file", test, "--strict")
-    assert f"{test}:4: not JSON" in line
+@pytest.mark.parametrize("words", [("compare", "second"), ("evaluate",)])
+def test_strict_refuses_malformed_test_pairs_by_line(folder, monkeypatch, capsys, words):
+    monkeypatch.chdir(folder)
+    Path("malformed.jsonl").write_text("nonsense\n", encoding="utf-8")
+    line = error_of(capsys, *words, "first", "--test-file", "malformed.jsonl", "--strict")
+    assert "malformed.jsonl:1: not JSON" in line
 
 
 # -------------------------------------------------------------------------------------- score
@@ -372,12 +364,7 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
-    [
-        ("ab", "not a pair of two texts"),
-        (("a", 1), "not a pair of two texts"),
-        ((" ", "a"), "blank"),
-    ],
+    ("pair", "said"), [("ab", "not a pair of two texts"), ((" ", "a"), "blank")]
 )
 def test_invalid_pairs_are_refused_by_number(model, pair, said):  # noqa: F811
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
@@ -426,14 +413,6 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
     assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
-def test_score_reads_every_file_of_a_folder(folder, tmp_path, capsys):
-    (tmp_path / "pairs").mkdir()
-    for name in ("a.jsonl", "b-test.jsonl"):
-        write_pairs(tmp_path / "pairs" / name, 3, 7)
-    assert main(["score", str(folder / "first"), str(tmp_path / "pairs")]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
-
-
 def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, capsys):
     pairs = [("ein Hund", "a dog"), ("Haus", "house")]
     (tmp_path / "pairs.jsonl").write_text(
@@ -478,7 +457,6 @@ def test_unscorable_pairs_give_a_one_line_error(folder, tmp_path, capsys):
     (tmp_path / "model").mkdir()
     pairs = write_pairs(tmp_path / "pairs.jsonl", 2, 3)
     assert "give --pair" in error_of(capsys, "score", tmp_path / "model", pairs)
-    assert "missing.jsonl" in error_of(capsys, "score", folder / "first", "missing.jsonl")
 
 
 # -------------------------------------------------------------------- evaluate: more than scores
