@@ -178,9 +178,7 @@ def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_tra
     assert f"# {metadata['help']}\n{name}: " in text
     assert load_recipe(write(tmp_path, text)) == recipe
     config = recipe.config(recipe.vocab_size)
-    assert [getattr(config, field) for field in metadata["config"]] == [value] * len(
-        metadata["config"]
-    )
+    assert all(getattr(config, field) == value for field in metadata["config"])
     if metadata["argument"] is not None:
         args = training_arguments(recipe, tmp_path)
         assert getattr(args, metadata["argument"] or name) == value
@@ -262,18 +260,14 @@ OF_MODEL = names_of(Model, Regularization)
 @pytest.mark.parametrize(
     ("name", "typed", "replaced"),
     [
-        ("demo", {"dataset": "someone/pairs"}, names_of(Data)),
         ("demo", {"train_file": "mine.jsonl"}, names_of(Data)),
         ("multi30k_en_de", {"dataset": "someone/pairs", "test_file": "t.tsv"}, names_of(Data)),
         ("multi30k_en_de", {"generated": "cldr", "data_license": "CC0"}, names_of(Data)),
-        ("wmt14_ende_base", {"train_file": "mine.jsonl"}, names_of(Data)),
         ("mine", {"train_file": "b.tsv"}, names_of(Data)),
-        ("mine", {"dataset": "someone/pairs", "validation_file": "w.csv"}, names_of(Data)),
         ("wmt14_ende_base", {"preset": "big", "dropout": 0.2, "encoder_layers": 2}, OF_MODEL),
-        *[("multi30k_en_de", {"preset": name}, OF_MODEL) for name in ("base", "A_h1")],
-        *[("wmt14_ende_big", {"preset": name}, OF_MODEL) for name in ("base", "A_h1")],
+        ("multi30k_en_de", {"preset": "base"}, OF_MODEL),
+        ("wmt14_ende_big", {"preset": "A_h1"}, OF_MODEL),
         ("mine", {"init_from": "user/en-de"}, names_of(Model, Tokenizer)),
-        ("multi30k_en_de", {"init_from": "runs/mine"}, names_of(Model, Tokenizer)),
         ("multi30k_en_de", {"learning_rate": 2e-4}, RATES),
         ("mine", {"learning_rate_factor": 0.5}, RATES),
         ("mine", {"validation_file": "w.csv", "dropout": 0.2, "max_minutes": None}, set()),
@@ -379,31 +373,20 @@ def test_local_test_file_does_not_hide_the_data_sets_revision(monkeypatch, tmp_p
     ("text", "message"),
     [
         ("batch_token: 5", "unknown key 'batch_token' (did you mean batch_tokens?)"),
-        ("max-steps: 5", "unknown key 'max-steps' (did you mean max_steps?)"),
-        (
-            "max_steps: many",
-            "max_steps: got 'many'; it must be a whole number from 1 to 1000000000.",
-        ),
-        ("max_steps: null", "max_steps: got None; it must be a whole number from 1"),
         ("max_steps: true", "max_steps: got True; it must be a whole number from 1"),
         ("dropout: .nan", "dropout: got nan; it must be a number, at least 0 and less than 1."),
         ("strict: 3", "strict: got 3; it must be true or false."),
         ("source_language: no", "got False; it must be text in UTF-8, or none; put it in quotes."),
         ("precision: fp8", "precision: got 'fp8'; it must be one of auto, fp32, bf16."),
-        ("adam_epsilon: 1e-50", "adam_epsilon: got 1e-50; it must be a number from 1e-30 to 1."),
         ("d_model: 100\nattention_heads: 3", "d_model=100 is not divisible by 3 encoder heads"),
-        ("max_steps: !!int abc", "mine.yaml is not YAML"),
-        (f"max_steps: {'9' * 10_000}", "mine.yaml is not YAML"),
         (f"max_minutes: {'9' * 4_000}", f"max_minutes: got {'9' * 56} ...; it must be a number"),
         (f"{'x' * 500}: 1", f"unknown key '{'x' * 55} ...; "),
         ("max_steps: [1, 2]", "max_steps: got a list; it must be a whole number"),
-        ("train_file: {a: 1}", "train_file: got a dict; it must be text in UTF-8, or none."),
         ('data_source: "a\\0b"', r"data_source: got 'a\x00b'; it must be text in UTF-8"),
         ("position_encoding: learned\nmax_source_length: 1025", "learned positions end at 1024"),
         ("preset: huge", "There is no preset 'huge'; choose one of base,"),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
         ("- a\n- b", "must hold `key: value` lines; it holds a list."),
-        ("a: [", "is not YAML"),
     ],
 )
 def test_invalid_recipes_give_a_one_line_error(tmp_path, text, message):
