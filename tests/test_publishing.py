@@ -10,26 +10,25 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
-from card_checks import card_problems, empty_sections
+from card_checks import card_problems
 from hub_server import complaints
 from huggingface_hub import ModelCard
 from pages import README, in_clone
 from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, tiny_model, write_run
 from safetensors.torch import load_file, save_file
+from test_cli import error_of as error_of_command
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.publish import clean_process as stranger
 from vanilla_transformer.publish import publishing, remote_code
 from vanilla_transformer.publish.card import (
     card_facts,
@@ -66,17 +65,7 @@ def copied(run, tmp_path):
 
 def error_of(capsys, *arguments):
     """Run `publish`, which must fail, and return its one-line error."""
-    try:
-        code = cli.main(["publish", *map(str, arguments)])
-    except SystemExit as exit:
-        code = exit.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert captured.out == ""
-    lines = [line for line in captured.err.splitlines() if line.startswith("vanilla-transformer")]
-    assert len(lines) == 1
-    assert "Traceback" not in captured.err
-    return lines[0]
+    return error_of_command(capsys, "publish", *arguments)
 
 
 def request(directory, *more, license="cc-by-4.0"):
@@ -196,15 +185,15 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
     whole = json.loads((run / "metrics.json").read_text())
     shared = {"data": {**whole["data"], "shared_with_training": {"test": 3}}}
+    shared["chosen_on_validation"] = {"pairs": 200, "averaged": 2}
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "metrics.json").write_text(json.dumps({**whole, **shared}))
     publish(other, "u/n", run=tmp_path / "run", license="mit", card_dir=tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
-    assert "mean of the last" not in card  # only said of the run's own weights
-    assert "Test file" not in card  # it may have been scored on other pairs
-    assert "training pairs too" not in card
-    assert "checkpoints_to_average" not in card
+    # The rest holds only for the run's own weights and test pairs.
+    run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
+    assert not [fact for fact in run_facts if fact in card]
 
 
 def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):
@@ -264,55 +253,50 @@ def test_published_metrics_reproduce_the_card_and_can_be_republished(
 # ---------------------------------------------------------------------------- what is rejected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "got no licence; give the model's with --license"),
-        (
-            ["--license", "mit", "--data-license", "non-commercial research"],
-            "got license 'mit', but the training pairs are for non-commercial use",
-        ),
-    ],
-)
-def test_missing_or_invalid_licences_are_rejected(run, capsys, arguments, message):
-    assert message in error_of(capsys, run, "--repo", "user/de-en", *arguments)
+def without(name):
+    return lambda folder: (folder / name).unlink()
 
 
-def test_licence_of_the_pairs_is_required_if_the_recipe_names_none(copied, capsys):
-    metrics = copy.deepcopy(METRICS)
-    del metrics["recipe"]["data_license"]
-    (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "give it with --data-license" in error_of(capsys, *request(copied))
+def with_metrics(**changes):
+    """Return a change of a run's metrics; None takes a value away."""
+
+    def change(folder):
+        content = {name: value for name, value in (METRICS | changes).items() if value is not None}
+        (folder / "metrics.json").write_text(json.dumps(content))
+
+    return change
 
 
-def test_weights_with_wrong_shapes_are_named_in_the_error(copied, capsys):
-    config = json.loads((copied / "config.json").read_text())
-    (copied / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 48}))
-    line = error_of(capsys, *request(copied))
-    assert "weights and config do not fit: mismatched_keys" in line
-    assert "encoder.layers.0" in line
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_non_finite_weights_are_rejected(copied, capsys, value):
-    tensors = load_file(copied / "model.safetensors")
-    tensors["model.shared.weight"][3, 4] = value
-    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
-    line = error_of(capsys, *request(copied))
-    assert "model.shared.weight" in line
-    assert "holds NaN or infinity" in line
+def spoil_a_weight(folder):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.shared.weight"][3, 4] = math.inf
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("change", "words", "message"),
     [
-        ("metrics.json", "holds no metrics of a training run (metrics.json), which a card"),
-        *((name, f"holds no {name}; save the model") for name in ("tokenizer.json", "config.json")),
+        (None, ["--license", "mit", "--data-license", "non-commercial"], "got license 'mit', but"),
+        (None, ["--repo", "name"], "got 'name' as name on the Hub"),
+        (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
+        (with_metrics(recipe=METRICS["recipe"] | {"data_license": None}), [], "--data-license"),
+        (with_metrics(scores={}), [], "was never scored; train with"),
+        (with_metrics(epochs=None, seed=None), [], "seed, epochs in"),
+        (with_metrics(samples=None), [], "holds no samples; give a run"),
+        (without("metrics.json"), [], "holds no metrics of a training run (metrics.json)"),
+        (without("tokenizer.json"), [], "holds no tokenizer.json"),
+        (without("config.json"), [], "holds no config.json"),
+        (spoil_a_weight, [], "model.shared.weight"),
     ],
 )
-def test_directory_lacking_a_required_file_is_rejected(copied, capsys, name, message):
-    (copied / name).unlink()
-    assert message in error_of(capsys, *request(copied))
+def test_what_cannot_be_published_is_rejected(copied, capsys, change, words, message):
+    if change is not None:
+        change(copied)
+    assert message in error_of(capsys, *request(copied, *words))
+
+
+def test_model_needs_a_licence(run, capsys):
+    assert "got no licence; give the model's" in error_of(capsys, run, "--repo", "user/de-en")
 
 
 def test_imported_models_get_the_hint_to_use_push_to_hub_first(tmp_path, capsys):
@@ -354,61 +338,33 @@ def test_local_data_set_directory_is_published_by_name_only(
 def test_card_identifies_data_by_revision_or_hash():
     content = facts()
     assert f"train.jsonl (SHA-256 `{'8e' * 32}`)" in render_card(content).text
+    assert render_card(content).data.datasets is None
+    content["published"]["data_source"] = "Pairs, see https://hf.co/datasets/user/pairs-1.0."
+    assert render_card(content).data.datasets == ["user/pairs-1.0"]
     content["recipe"] |= {"train_file": None, "dataset": "user/pairs"}
     content["data"] = {"revision": "ab" * 20}
     card = render_card(content)
+    assert card.data.datasets == ["user/pairs"]
     assert "[user/pairs](https://hf.co/datasets/user/pairs)" in card.text
     assert f"| Revision | `{'ab' * 20}` |" in card.text
     assert {result.dataset_revision for result in card.data.eval_results} == {"ab" * 20}
 
 
 def test_only_safetensors_weights_are_read_and_nothing_is_unpickled(copied, capsys):
-    tensors = load_file(copied / "model.safetensors")
-    torch.save(tensors, copied / "pytorch_model.bin")
-    (copied / "model.safetensors").write_bytes(b"cut off")
-    assert "is damaged" in error_of(capsys, *request(copied))
+    torch.save(load_file(copied / "model.safetensors"), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()
     assert "only as pytorch_model.bin, which could run code" in error_of(capsys, *request(copied))
-    # One module reads other systems' files, safely (test_import_*.py); another, Babel's own data.
+    # One module reads other systems' files, safely (test_import_*.py).
     files = (ROOT / "vanilla_transformer").rglob("*.py")
     call = re.compile(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b")
     hits = {path.name for path in files if call.search(path.read_text(encoding="utf-8"))}
-    assert hits == {"pickles.py", "language.py"}
+    assert hits == {"pickles.py"}
 
 
-def test_model_without_scores_is_rejected(copied, capsys):
-    (copied / "metrics.json").write_text(json.dumps({**METRICS, "scores": {}}))
-    line = error_of(capsys, *request(copied))
-    assert "was never scored; train with validation or test pairs" in line
-
-
-def test_metrics_lacking_facts_for_the_card_are_rejected(copied, capsys):
-    metrics = {name: value for name, value in METRICS.items() if name not in ("epochs", "seed")}
-    (copied / "metrics.json").write_text(json.dumps(metrics))
-    assert "seed, epochs in" in error_of(capsys, *request(copied))
-
-
-@pytest.mark.parametrize("name", ["name", "a/b/c", "user/na me"])
-def test_invalid_hub_names_are_rejected(run, capsys, name):
-    arguments = [run, "--repo", name, "--license", "mit"]
-    assert f"got {name!r} as name on the Hub" in error_of(capsys, *arguments)
-
-
-def test_checkpoint_that_does_not_load_is_rejected(copied, capsys, monkeypatch):
-    """The check of the clean process runs in this process, which is faster."""
-
-    def run_here(command, **options):
-        try:
-            stranger.main(command[-1])
-        except ValueError as error:
-            stderr = f"Traceback ...\n{type(error).__name__}: {error}\n"
-            return subprocess.CompletedProcess(command, 1, "", stderr)
-
+def test_checkpoint_that_does_not_load_is_rejected(copied, capsys):
     tensors = load_file(copied / "model.safetensors")
     del tensors["model.decoder.layers.0.cross_attn.q_proj.weight"]
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
-    monkeypatch.setattr("subprocess.run", run_here)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     line = error_of(capsys, *request(copied))
     assert "does not load in a clean process: ValueError: weights and config do not fit" in line
     assert "cross_attn.q_proj.weight" in line
@@ -419,7 +375,6 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
         (["--push-to-hub", "user/x"], "got no licence"),
-        (["--push-to-hub", "x", "--license", "mit"], "give user/name"),
         (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
         (
             ["--push-to-hub", "user/x", "--license", "mit", "--pair", "german-english"],
@@ -441,7 +396,6 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--license", "mit", "--token", "hf_secret"], "unknown option --token"),
         (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
         (["hf_secret"], "got 1 argument too many;"),
     ],
@@ -580,11 +534,18 @@ def test_card_is_complete_in_every_form(tmp_path, form):
     text = card.text
     for word in ("34.4", "57.9", "6.72", "28,997 used of 29,000 read", "2 malformed", "3 left out"):
         assert word in text
-    for signature in (SCORES["bleu_signature"], SCORES["chrf_signature"]):
-        assert signature in text
-    assert "20.0 minutes" in text
-    assert "8e8e" in text
-    assert "vaswani2017attention" in text
+    for word in ("20.0 minutes", SCORES["bleu_signature"], SCORES["chrf_signature"]):
+        assert word in text
+    # Our positions are computed from the mask, Marian's are not.
+    assert ("Padding belongs on the right" in text) == (form == "stock")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+        given = [{keyword.arg for keyword in call.keywords} for call in calls]
+        trusting = [names for names in given if "trust_remote_code" in names]
+        assert all("revision" in names for names in trusting)
+        assert bool(trusting) == (form == "with_code")
     for source, translation in SENTENCES.items():
         assert f"    source      {source}\n" in text
         assert f"    translation {translation}\n" in text
@@ -596,28 +557,9 @@ def test_card_says_what_was_chosen_on_validation_pairs(tmp_path):
     content["recipe"] |= {"checkpoints_to_average": 20, "length_penalty": None}
     card = render_card(content)
     assert card_problems(card, pictures(tmp_path)) == []
-    assert (
-        "The weights are the mean of the last 2 checkpoints. Of the numbers tried, up to 20, "
-        "this one and the length penalty 1.5 of the search have the best BLEU on 200 validation "
-        "pairs."
-    ) in card.text
+    told = "Of the numbers tried, up to 20, this one and the length penalty 1.5 of the search have"
+    assert f"mean of the last 2 checkpoints. {told} the best BLEU on 200 validation" in card.text
     assert "| `length_penalty` | 1.5 | 0.6 |" in card.text
-    del content["chosen_on_validation"]["length_penalty"]
-    assert "tried, up to 20, this one has the best BLEU on 200" in render_card(content).text
-
-
-def test_runs_choice_is_not_reported_for_another_average(tmp_path):
-    choice = {"pairs": 200, "averaged": 2}
-    run = write_run(tmp_path / "run", metrics={**METRICS, "chosen_on_validation": choice})
-    metrics, scores_of_run = trained_metrics(run, None)
-    assert metrics["chosen_on_validation"] == choice
-    assert scores_of_run
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "metrics.json").write_text(json.dumps({"test": SCORES}), encoding="utf-8")
-    metrics, scores_of_run = trained_metrics(other, run)
-    assert "chosen_on_validation" not in metrics
-    assert not scores_of_run
 
 
 def test_languages_with_a_region_or_script_are_named_as_the_hub_allows():
@@ -655,37 +597,6 @@ def test_pairs_and_initial_model_without_a_revision_have_a_card(copied):
     metrics, _ = trained_metrics(copied, None)
     card = render_card({**metrics, "published": facts()["published"]})
     assert f"`first` (SHA-256 of its weights `{'5a' * 32}`)" in card.text
-
-
-def test_metadata_names_the_hub_data_set_used_or_linked():
-    content = facts()
-    content["recipe"]["dataset"] = None
-    assert render_card(content).data.datasets is None
-    content["published"]["data_source"] = "Pairs, see https://hf.co/datasets/user/pairs-1.0."
-    assert render_card(content).data.datasets == ["user/pairs-1.0"]
-    content["recipe"] |= {"dataset": "other/pairs", "train_file": None}
-    assert render_card(content).data.datasets == ["other/pairs"]
-
-
-def test_only_the_stock_form_requires_right_padding():
-    """Our positions are computed from the mask, Marian's are not."""
-    told = {
-        form: "Padding belongs on the right" in render_card(facts(form=form)).text
-        for form in ("native", "with_code", "stock")
-    }
-    assert told == {"native": False, "with_code": False, "stock": True}
-
-
-@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
-def test_code_on_the_card_parses_and_pins_remote_code(form):
-    blocks = re.findall(r"```python\n(.*?)```", render_card(facts(form=form)).text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
-        given = [{keyword.arg for keyword in call.keywords} for call in calls]
-        trusting = [names for names in given if "trust_remote_code" in names]
-        assert all("revision" in names for names in trusting)
-        assert bool(trusting) == (form == "with_code")
 
 
 @pytest.mark.parametrize("form", ["native", "with_code", "stock"])
@@ -807,7 +718,7 @@ def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place
 
 
 @pytest.mark.parametrize(
-    "name", ["curves.png", "history.tsv", "tokenizer.json", "config.json", "metrics.json"]
+    "name", [*("curves.png", "history.tsv", "metrics.json"), "tokenizer.json", "model.safetensors"]
 )
 def test_symlinks_to_outside_the_directory_are_rejected(
     copied, tmp_path, capsys, quick_publishing, name
@@ -824,22 +735,9 @@ def test_symlinks_to_outside_the_directory_are_rejected(
     assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
 
 
-def test_symlinked_shards_metrics_and_card_files_are_rejected(
-    copied, tmp_path, capsys, quick_publishing
-):
+def test_symlinked_files_of_a_card_or_space_are_rejected(copied, tmp_path, quick_publishing):
     outside = tmp_path / "outside"
-    outside.mkdir()
-    model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
-    (copied / "model.safetensors").unlink()
-    model.save_pretrained(copied, max_shard_size="20KB")
-    shard = sorted(copied.glob("model-*"))[1]
-    shard.rename(outside / shard.name)
-    shard.symlink_to(outside / shard.name)
-    assert f"{shard} is a link to" in error_of(capsys, *request(copied))
-    shard.unlink()
-    (outside / shard.name).rename(shard)
-    assert shard.name in publish(copied, "user/de-en", license="mit").files
-    (outside / "card").mkdir()
+    (outside / "card").mkdir(parents=True)
     (outside / "card" / "README.md").symlink_to(outside / "notes")
     (outside / "notes").write_text("mine")
     with pytest.raises(ValueError, match=r"README.md is a link to .*notes, which"):
@@ -849,16 +747,6 @@ def test_symlinked_shards_metrics_and_card_files_are_rejected(
     (copied / "metrics.json").symlink_to(outside / "metrics.json")
     with pytest.raises(ValueError, match=r"metrics.json is a link to"):
         write_space(tmp_path / "space", "user/de-en", run=copied)
-
-
-def test_card_says_which_sets_the_samples_come_from():
-    content = facts()
-    assert (
-        "The first short sentences of the test sets, chosen without regard to their translations"
-        in render_card(content).text
-    )
-    del content["scores"]["test"]
-    assert "The first short sentences of the validation set," in render_card(content).text
 
 
 def test_at_least_three_samples_are_kept_for_the_card():
@@ -913,13 +801,6 @@ def test_cards_example_is_a_correct_translation_if_there_is_one():
     assert told not in render_card(facts(samples=[wrong, wrong, wrong, wrong])).text
 
 
-def test_run_without_samples_is_refused(copied, capsys):
-    metrics = {name: value for name, value in METRICS.items() if name != "samples"}
-    (copied / "metrics.json").write_text(json.dumps(metrics))
-    line = error_of(capsys, *request(copied))
-    assert "holds no samples; give a run that was trained with pairs to score" in line
-
-
 def test_card_states_a_non_commercial_licence():
     text = "They are for non-commercial use, and so is this model."
     assert text not in render_card(facts()).text
@@ -943,7 +824,7 @@ def test_chinese_models_have_a_chinese_card(tmp_path):
     assert "模型不在 Hub 上" not in chinese
     assert "模型不在 Hub 上" in unpushed
     assert 'model="runs/mine"' in unpushed
-    for word in ("中文翻译成英语", "681 万", "34.4", "28,997", "20.0 分钟", "cc-by-4.0"):
+    for word in ("中文翻译成英语", "681 万", "34.4", "28,997", "20.0 分钟"):
         assert word in chinese
 
 
@@ -965,20 +846,12 @@ def test_incomplete_cards_are_detected(tmp_path, change, message):
     assert problems == [] if message is None else message in "; ".join(problems)
 
 
-def test_empty_sections_are_found_at_every_level():
-    assert empty_sections("# A\n## B\ntext\n### C\n## D\n```\n# not E\n```\n") == ["C"]
-    assert empty_sections("# A\n\n# B\n") == ["A", "B"]
-
-
 def test_card_lists_the_recipes_differences_from_the_paper():
     assert paper_differences(dict.fromkeys(Recipe.__dataclass_fields__)) == []
     assert paper_differences(vars(Recipe())) == []
     assert paper_differences(vars(load_recipe("wmt14_ende_base"))) == []
-    assert not {row["name"] for row in paper_differences(vars(load_recipe("wmt14_ende_big")))} & {
-        "max_steps",
-        "checkpoints_to_average",
-        "dropout",
-    }
+    big = {row["name"] for row in paper_differences(vars(load_recipe("wmt14_ende_big")))}
+    assert not {"checkpoints_to_average", "dropout"} & big
     recipe = load_recipe("multi30k_en_de", {"dropout": "0.15"})
     rows = {row["name"]: row for row in paper_differences(vars(recipe))}
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
@@ -986,10 +859,7 @@ def test_card_lists_the_recipes_differences_from_the_paper():
     # Time limits and intervals are not settings of the paper. max_steps is left out because the
     # card already shows the updates that were made.
     assert not {"seed", "max_minutes", "save_every_steps", "max_steps"} & rows.keys()
-    assert (recipe.max_minutes, recipe.save_every_steps) == (40, 200)
-    assert "length_penalty" not in {
-        row["name"] for row in paper_differences({"length_penalty": 0.6})
-    }
+    assert paper_differences({"length_penalty": 0.6}) == []
     (row,) = paper_differences({}, {"activation_function": "swish"})
     assert (row["here"], row["paper"]) == ("swish", "relu")
     (row,) = paper_differences({"length_penalty": 1.0})
