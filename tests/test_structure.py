@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import count_lines
-import pytest
 from mutations import MUTATIONS
 
 from vanilla_transformer.publish.remote_code import code_files
@@ -94,8 +93,18 @@ def room(path):
     return module_name(path).split(".")[0]
 
 
-def parsed(path):
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in FILES}
+HUB_TREES = {path: tree for path, tree in TREES.items() if room(path) in HUB}
+
+
+def nodes(kind):
+    """Yield each node of a kind in the package, with its file."""
+    for path, tree in TREES.items():
+        yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kind))
+
+
+def is_call(node, function):
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == function
 
 
 def nodes_at_import(tree):
@@ -120,7 +129,7 @@ def libraries(nodes):
 
 def siblings(path):
     """Yield the top-level folders and files that a file imports anywhere."""
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(TREES[path]):
         if isinstance(node, ast.ImportFrom) and node.level:
             parts = module_name(path).split(".")[: -node.level]
             full = [part for part in (*parts, *(node.module or "").split(".")) if part]
@@ -143,53 +152,39 @@ def option_names(node):
     return found & Recipe.__dataclass_fields__.keys()
 
 
-@pytest.fixture(params=FILES, ids=module_name)
-def path(request):
-    return request.param
-
-
-@pytest.fixture(params=[path for path in FILES if room(path) in HUB], ids=module_name)
-def hub_path(request):
-    return request.param
-
-
 def test_top_level_files_are_those_published_with_models():
     assert {path.stem for path in ROOT.glob("*.py")} == {"__init__", *HUB}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert folders == set(FOLDERS)
 
 
-def test_invalid_requests_raise_request_error_not_value_error(path):
+def test_invalid_requests_raise_request_error_not_value_error():
     """The command line prints one line for a RequestError and a traceback for other errors."""
-    if path.name == "clean_process.py":  # does not import the package
-        return
-    raised = [node.exc for node in ast.walk(parsed(path)) if isinstance(node, ast.Raise)]
-    called = [node.func for node in raised if isinstance(node, ast.Call)]
-    assert "ValueError" not in [ast.unparse(function) for function in called]
+    raising = {path.name for path, node in nodes(ast.Raise) if is_call(node.exc, "ValueError")}
+    assert raising <= {"clean_process.py"}  # which does not import the package
 
 
-def test_imports_follow_the_declared_layout(path):
-    imported = set(siblings(path)) - {room(path)}
-    if room(path) in HUB:
-        assert imported <= HUB[room(path)]
-    elif room(path) in FOLDERS:
-        assert imported - {"__version__", "register"} <= {*HUB, *FOLDERS[room(path)]}
-    else:
-        assert imported <= {*HUB, "fast", "translation"}
+def test_imports_follow_the_declared_layout():
+    allowed = {name: {*HUB, *others, "__version__", "register"} for name, others in FOLDERS.items()}
+    allowed |= HUB | {"__init__": {*HUB, "fast", "translation"}}
+    imports = {(room(path), imported) for path in FILES for imported in siblings(path)}
+    assert not [(own, other) for own, other in imports if other not in {own, *allowed[own]}]
 
 
 def test_importers_and_exporters_do_not_import_each_other():
-    for folder, other in (("importers", "exporters"), ("exporters", "importers")):
-        for path in (ROOT / "convert" / folder).glob("*.py"):
-            nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)]
-            assert not [node for node in nodes if other in (node.module or "").split(".")]
+    imports = {
+        (path.parent.name, *node.module.split("."))
+        for path, node in nodes(ast.ImportFrom)
+        if node.module
+    }
+    assert not [names for names in imports if {"importers", "exporters"} <= set(names)]
 
 
 def modules_imported(path):
     """Yield the dotted names of package modules that a file imports anywhere."""
     known = {module_name(file).removesuffix(".__init__") for file in FILES}
     here = module_name(path).split(".")
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(TREES[path]):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = [*here[: -node.level], *(node.module or "").split(".")]
             names = [".".join(filter(None, (*base, alias.name))) for alias in node.names]
@@ -222,66 +217,59 @@ def test_lines_of_code_refusals_and_floors_are_counted(tmp_path):
     assert values == ["6", "5 (83%)", "8", "3", "2"]
 
 
-def test_published_files_import_only_siblings_and_allowed_libraries(hub_path):
+def test_published_files_import_only_siblings_and_allowed_libraries():
     """transformers copies the files to one folder and finds only `from .x import y`."""
-    tree = parsed(hub_path)
-    assert set(libraries(ast.walk(tree))) <= HUB_LIBRARIES | set(sys.stdlib_module_names)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            assert node.level == 1
-            assert node.module
-            assert "." not in node.module
+    for path, tree in HUB_TREES.items():
+        assert set(libraries(ast.walk(tree))) <= HUB_LIBRARIES | set(sys.stdlib_module_names), path
+    relative = [(path, node) for path, node in nodes(ast.ImportFrom) if node.level]
+    relative = [(path, node.level, node.module) for path, node in relative if path in HUB_TREES]
+    assert not [each for each in relative if each[1] != 1 or "." in (each[2] or ".")]
 
 
-def test_published_code_uses_no_optimization_tricks(hub_path):
+def test_published_code_uses_no_optimization_tricks():
     """No weight caches, no threads, no private torch operators, no replaced forward."""
-    tree = parsed(hub_path)
-    assert not {"weakref", "queue", "ctypes"} & set(libraries(ast.walk(tree)))
-    threads = [node for node in ast.walk(tree) if "threading" in libraries([node])]
-    assert {ast.unparse(node) for node in threads} <= {"from threading import Lock"}
-    assert "torch.ops" not in ast.unparse(tree)
-    targets = [
-        target
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute)
-    ]
-    assert not [target for target in targets if target.attr in ("forward", "__class__")]
+    for path, tree in HUB_TREES.items():
+        assert not {"weakref", "queue", "ctypes"} & set(libraries(ast.walk(tree))), path
+        threads = [node for node in ast.walk(tree) if "threading" in libraries([node])]
+        assert {ast.unparse(node) for node in threads} <= {"from threading import Lock"}
+        assert "torch.ops" not in ast.unparse(tree)
+        assigned = [node.targets for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        targets = {getattr(target, "attr", "") for targets in assigned for target in targets}
+        assert not {"forward", "__class__"} & targets, path
 
 
 def test_list_of_published_files_is_complete():
     assert {path.stem for path in code_files()} == set(HUB)
 
 
-def test_package_files_import_neither_the_package_by_name_nor_scripts(path):
-    assert not {"vanilla_transformer", "training", "tests"} & set(libraries(ast.walk(parsed(path))))
+def test_package_files_import_neither_the_package_by_name_nor_scripts():
+    for path, tree in TREES.items():
+        imported = set(libraries(ast.walk(tree)))
+        assert not {"vanilla_transformer", "training", "tests"} & imported, path
 
 
-def test_only_the_recipe_table_lists_options(path):
+def test_only_the_recipe_table_lists_options():
     """Three or more names count as a list; code that uses values names one or two."""
-    if room(path) in {"recipes", *NAMES_OF_CONFIG}:
-        pytest.skip("has the table, or lists config fields with the same names")
-    lists = [names for node in ast.walk(parsed(path)) if len(names := option_names(node)) > 2]
-    assert not lists
+    lists = {room(path) for path, node in nodes(ast.AST) if len(option_names(node)) > 2}
+    assert lists <= {"recipes", *NAMES_OF_CONFIG}
 
 
-def test_renamed_options_appear_only_in_the_recipe_table(path):
+def test_renamed_options_appear_only_in_the_recipe_table():
     """If the config or the trainer uses another name, only the table maps one to the other."""
-    if room(path) in {"recipes", "configuration_vanilla_transformer"}:
-        pytest.skip("has the table, or defines config properties with the same names")
     renamed = {
         field.name
         for field in dataclasses.fields(Recipe)
         if {*field.metadata["config"], field.metadata["argument"]} - {field.name, None, ""}
     }
     assert {"attention_heads", "gradient_accumulation", "save_every_steps"} <= renamed
-    constants = {node.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant)}
-    assert not renamed & constants
+    naming = {room(path) for path, node in nodes(ast.Constant) if node.value in renamed}
+    # The config defines properties with the same names.
+    assert naming <= {"recipes", "configuration_vanilla_transformer"}
 
 
-def test_heavy_libraries_are_imported_where_they_are_used(path):
-    assert not HEAVY & set(libraries(nodes_at_import(parsed(path))))
+def test_heavy_libraries_are_imported_where_they_are_used():
+    for path, tree in TREES.items():
+        assert not HEAVY & set(libraries(nodes_at_import(tree))), path
 
 
 def test_model_file_is_short():
@@ -289,27 +277,25 @@ def test_model_file_is_short():
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 612
 
 
-def test_file_names_are_not_generic(path):
-    assert path.stem not in {"utils", "util", "common", "helpers", "helper", "misc"}
+def test_file_names_are_not_generic():
+    generic = {"utils", "util", "common", "helpers", "helper", "misc"}
+    assert not generic & {path.stem for path in FILES}
 
 
-def test_only_the_command_line_prints(path):
-    if room(path) == "cli":
-        pytest.skip("prints")
-    calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
-    assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+def test_only_the_command_line_prints():
+    assert {room(path) for path, node in nodes(ast.Call) if is_call(node, "print")} <= {"cli"}
 
 
-def test_source_is_ascii(path):
-    assert path.read_bytes().isascii()
+def test_source_is_ascii():
+    assert not [path for path in FILES if not path.read_bytes().isascii()]
 
 
-def test_public_symbols_have_docstrings(path):
-    tree = parsed(path)
-    assert ast.get_docstring(tree)
-    for node in public_symbols(tree):
-        overloaded = "overload" in map(ast.unparse, node.decorator_list)  # only declares types
-        assert overloaded or ast.get_docstring(node), node.name
+def test_public_symbols_have_docstrings():
+    for path, tree in TREES.items():
+        assert ast.get_docstring(tree), path
+        for node in public_symbols(tree):
+            overloaded = "overload" in map(ast.unparse, node.decorator_list)  # only declares types
+            assert overloaded or ast.get_docstring(node), (path, node.name)
 
 
 def test_package_has_a_py_typed_marker():
