@@ -1,5 +1,6 @@
 """What every importer does with files that are not what it expects, tested for each system."""
 
+import json
 import os
 import pickle
 import random
@@ -17,6 +18,7 @@ import test_import_marian as marian
 import test_import_opennmt as opennmt
 import test_import_torch as torch_nn
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -90,7 +92,7 @@ SYSTEMS = {
     ),
     "torch": System(
         torch_file(lambda: torch_nn.make_model().state_dict()),
-        lambda path, output: torch_nn.import_torch(path, output, **torch_nn.GIVEN),
+        lambda path, output, **given: torch_nn.import_torch(path, output, **torch_nn.GIVEN | given),
         "a.pt",
         flags=tuple(
             f"--{name.replace('_', '-')}={value}" for name, value in torch_nn.GIVEN.items()
@@ -127,7 +129,7 @@ class Source:
         self.system, self.folder = SYSTEMS[name], folder
         self.path = self.system.write(folder / "source")
         self.file = folder / "source" / self.system.file
-        self.output = folder / "ours"
+        self.output, self.given = folder / "ours", {}
 
     def change(self, change):
         """Apply a function to the dict of tensors by name, and save them."""
@@ -143,8 +145,27 @@ class Source:
             torch.save(content, self.file)
         return tensors
 
+    def configure(self, **values):
+        """Set settings of the model in the file where its system keeps them."""
+        if self.file.name == MODEL:
+            path = self.path / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+        elif self.system is SYSTEMS["joeynmt"]:
+            path = self.path / "config.yaml"
+            content = yaml.safe_load(path.read_text())
+            for stack in ("encoder", "decoder"):
+                content["model"][stack].update(values)
+            path.write_text(yaml.safe_dump(content))
+        elif self.system.key:
+            content = torch.load(self.file, weights_only=False)
+            options = content["cfg"]["model"] if "cfg" in content else content["opt"]
+            vars(options).update(values)
+            torch.save(content, self.file)
+        else:
+            self.given = values
+
     def read(self):
-        return self.system.read(self.path, self.output)
+        return self.system.read(self.path, self.output, **self.given)
 
     def refusal(self):
         """Return the import's error, having checked that it is one line and nothing is written."""
@@ -239,6 +260,106 @@ def test_malicious_pickles_do_not_run(system, source, place, tmp_path_factory):
     if place == "in place of the file":  # the marker would show it: unprotected, the pickle runs
         pickle.loads(source.file.read_bytes())
         assert marker.exists()
+
+
+SETTINGS = {
+    "marian": [({"model_type": "bart"}, "model_type 'bart'"), ({"d_model": "24"}, "expected int")],
+    "fsmt": [({"pad_token_id": None}, "'pad_token_id' expected int")],
+    "fairseq": [
+        ({"arch": "lstm_wiseman"}, "architecture 'lstm_wiseman'"),
+        ({"arch": "transformer_lm_big"}, "architecture 'transformer_lm_big'"),
+        ({"arch": "transformer_monotonic"}, "architecture 'transformer_monotonic'"),
+        ({"simul_type": "hard_aligned"}, "simultaneous translation"),
+        ({"layernorm_embedding": True}, "layernorm_embedding"),
+        ({"adaptive_softmax_cutoff": "10,20"}, "adaptive softmax"),
+        ({"no_token_positional_embeddings": True}, "no positional encoding"),
+        ({"cross_self_attention": True}, "one attention for both sequences"),
+        ({"encoder_normalize_before": True}, "encoder_normalize_before=True but decoder_"),
+        ({"encoder_learned_pos": True}, "encoder_learned_pos=True but decoder_learned_pos=False"),
+        ({"activation_fn": "relu6"}, "got relu6"),
+        ({"encoder_layers": "x"}, "encoder_layers is 'x'"),
+        ({"encoder_attention_heads": 3}, "not divisible by 3 encoder heads"),
+    ],
+    "joeynmt": [
+        ({"alpha": 0.5}, "encoder: alpha=0.5 scales residuals"),
+        ({"type": "recurrent"}, "'recurrent'"),
+        ({"layer_norm": None}, "layer_norm=None"),
+        ({"activation": "relu6"}, "got relu6"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
+        ({"dropout": True}, "dropout is True"),
+        ({"num_heads": 2.5}, "encoder_attention_heads"),
+        ({"embeddings": 3}, "a section 'embeddings'"),
+    ],
+    "opennmt": [
+        ({"encoder_type": "brnn"}, "encoder_type='brnn'"),
+        ({"max_relative_positions": 20}, "max_relative_positions=20"),
+        ({"copy_attn": True}, "copy_attn=True"),
+        ({"layer_norm": "rms"}, "layer_norm='rms'"),
+        ({"pos_ffn_activation_fn": "gated-gelu"}, "'gated-gelu'"),
+        ({"dropout": []}, "dropout is a list"),
+    ],
+    "torch": [
+        ({"heads": 5}, "not divisible by 5 encoder heads"),
+        ({"pad_token_id": 99}, "pad_token_id=99"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "reason"),
+    [(system, *row) for system, rows in SETTINGS.items() for row in rows],
+)
+def test_unsupported_settings_are_refused_with_the_reason(system, source, settings, reason):
+    source.configure(**settings)
+    assert reason in source.refusal()
+
+
+NO_SINUSOIDS = "positions that are not"
+TENSORS = [
+    ("marian", {"model.decoder.layers.0.fc2.weight": torch.tensor(1.0)}, "fc2.weight ()"),
+    ("marian", {"lm_head.weight": torch.ones(marian.VOCAB_SIZE, 24)}, "but they differ"),
+    ("marian", {"model.encoder.embed_positions.weight": torch.ones(64, 24)}, NO_SINUSOIDS),
+    ("annotated", {"src_embed.1.pe": torch.zeros(1, 50, annotated.WIDTH)}, NO_SINUSOIDS),
+    ("opennmt", {"encoder.embeddings.make_embedding.pe.pe": torch.zeros(50, 1, 16)}, NO_SINUSOIDS),
+    ("fairseq", {"decoder.note": "text"}, "more than tensors by name (decoder.note"),
+]
+
+
+@pytest.mark.parametrize(("system", "changed", "reason"), TENSORS)
+def test_tensors_that_contradict_the_settings_are_named(system, source, changed, reason):
+    source.change(lambda tensors: tensors.update(changed))
+    assert reason in source.refusal()
+
+
+@pytest.mark.parametrize(
+    ("system", "missing", "given", "reason"),
+    [
+        ("fairseq", "", {}, "holds nothing instead of tensors"),
+        ("torch", "encoder.layers.0.self_attn.in_proj_weight", {}, "none; expected one torch.nn"),
+        ("torch", "coder.norm.", {"norm_first": True}, "no norms after its pre-norm stacks"),
+        ("marian", ".fc1.", {}, "and 6 more"),
+    ],
+)
+def test_models_that_lack_a_kind_of_tensor_are_refused(system, source, missing, given, reason):
+    source.change(lambda tensors: [tensors.pop(name) for name in [*tensors] if missing in name])
+    source.given = given
+    assert reason in source.refusal()
+
+
+@pytest.mark.parametrize(
+    ("system", "files", "reason"),
+    [
+        ("marian", {"source.spm": "s"}, "no target.spm, vocab.json"),
+        ("marian", {"tokenizer_config.json": '{"source_lang": "e'}, "is not JSON"),
+        ("marian", {"generation_config.json": "{"}, "generation_config.json is not JSON"),
+        ("marian", {"config.json": "[]"}, "holds a list instead of a dict"),
+        ("fsmt", {"vocab-src.json": "{}", "vocab-tgt.json": "{}"}, "no merges.txt"),
+    ],
+)
+def test_damaged_settings_and_incomplete_tokenizers_are_refused(system, source, files, reason):
+    for name, text in files.items():
+        (source.path / name).write_text(text)
+    assert reason in source.refusal()
 
 
 @systems
