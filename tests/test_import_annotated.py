@@ -105,16 +105,6 @@ def test_only_the_position_of_epsilon_differs(tmp_path):
     assert 1e-9 < difference < 1e-5
 
 
-def test_generation_starts_from_the_start_symbol(tmp_path):
-    torch.save(make_state(), tmp_path / "a.pt")
-    ours = import_annotated(tmp_path / "a.pt", heads=HEADS).model
-    source, mask, _ = make_batch()
-    ids = ours.generate(source, attention_mask=mask, max_new_tokens=8)
-    assert (ids[:, 0] == 0).all()
-    assert not set(ids[:, 1:].flatten().tolist()) & {0, 3}
-    assert ours.generation_config.suppress_tokens == [0, 2, 3]
-
-
 def test_annotated_vocabularies_give_the_ids_of_the_model(tmp_path):
     torch.save(make_state(), tmp_path / "a.pt")
     special = ["<s>", "</s>", "<blank>", "<unk>"]

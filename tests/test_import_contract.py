@@ -20,6 +20,7 @@ import test_import_torch as torch_nn
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from written_out import make_batch
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
@@ -360,6 +361,18 @@ def test_damaged_settings_and_incomplete_tokenizers_are_refused(system, source, 
     for name, text in files.items():
         (source.path / name).write_text(text)
     assert reason in source.refusal()
+
+
+@pytest.mark.parametrize("system", PICKLED)
+def test_generation_gives_no_padding_start_or_unknown_unless_it_is_the_end(source):
+    model = source.read().model
+    config, forbidden = model.config, model.generation_config.suppress_tokens
+    special = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
+    assert set(forbidden) == special - {config.eos_token_id}
+    inputs, mask, _ = make_batch(8, pad=config.pad_token_id)
+    ids = model.generate(inputs, attention_mask=mask, max_new_tokens=8)
+    assert (ids[:, 0] == config.decoder_start_token_id).all()
+    assert not set(ids[:, 1:].flatten().tolist()) & (set(forbidden) - {config.pad_token_id})
 
 
 @systems

@@ -281,19 +281,6 @@ def test_dictionaries_that_do_not_fit_are_refused(tmp_path, text, message):
     assert not (tmp_path / "ours").exists()
 
 
-def test_generation_starts_with_eos_and_never_gives_padding(tmp_path):
-    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
-    import_fairseq(path, tmp_path / "ours")
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
-    source, mask, _ = make_batch()
-    ids = ours.generate(source, attention_mask=mask, max_new_tokens=8)
-    assert (ids[:, 0] == 2).all()
-    assert not set(ids[:, 1:].flatten().tolist()) & {0, 3}
-    settings = ours.generation_config
-    assert settings.suppress_tokens == [0, 1, 3]
-    assert (settings.decoder_start_token_id, settings.eos_token_id) == (2, 2)
-
-
 # --------------------------------------------------------------------------------------- refusals
 
 

@@ -245,16 +245,6 @@ def test_special_tokens_have_one_id_in_both_vocabularies(tmp_path, change, messa
         vocabulary_tokenizers(files, config, ("$A", "$A"))
 
 
-def test_generation_works_with_the_given_ids(tmp_path):
-    model = import_torch(save(make_model(), tmp_path / "model.pt"), **GIVEN).model
-    source, mask, _ = make_batch()
-    ids = model.generate(source, attention_mask=mask, max_new_tokens=8)
-    assert (ids[:, 0] == 2).all()
-    assert not set(ids[:, 1:].flatten().tolist()) & {0, 2}
-    assert model.generation_config.suppress_tokens == [0, 1, 2]
-    assert model.generation_config.eos_token_id == 3
-
-
 @pytest.mark.parametrize("shared", ["bos_token_id", "pad_token_id"])
 def test_an_end_symbol_with_a_second_role_ends_translations(tmp_path, shared):
     path = save(make_model(), tmp_path / "model.pt")
