@@ -44,19 +44,6 @@ def tree(text):
 # ---------------------------------------------------------------------- text, trees and sequences
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("(NP the dog)", "got 'dog' without a tag"),
-        ("(S (NP (DT a)) b)", "got 'b' without a tag"),
-        ("(NP the (NN dog))", "got a bracket after the word 'the'"),
-    ],
-)
-def test_words_without_a_bracket_of_their_own_are_refused(text, message):
-    with pytest.raises(ValueError, match=message):
-        tree(text)
-
-
 @given(trees())
 @settings(max_examples=50, deadline=None)
 def test_trees_survive_conversion_to_text_and_to_sequence(made):
@@ -119,6 +106,8 @@ def test_both_tree_file_formats_are_read_and_broken_ones_rejected(tmp_path):
         ("(S (NP (N a))", "1 closing brackets are missing"),
         ("(S (N a)))", "more closing brackets"),
         ("word (S (N a))", "'word' where a tree should begin"),
+        ("(NP the dog)", "'dog' without a tag"),
+        ("(NP the (NN dog))", "a bracket after the word 'the'"),
     ]:
         (tmp_path / "broken.mrg").write_text(text)
         with pytest.raises(ValueError, match=rf"broken\.mrg: .*{message}"):
