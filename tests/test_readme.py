@@ -86,11 +86,14 @@ def reader(tmp_path_factory):
     return folder
 
 
-def test_every_readme_block_has_a_unique_name():
-    names = [name for name, *_ in BLOCK.findall(README) if name]
+def test_every_block_has_a_unique_name():
+    convert = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
+    names = [name for page in (README, convert) for name, *_ in BLOCK.findall(page) if name]
     assert len(names) == len(set(names))
-    unnamed = [text for name, _, _, text in BLOCK.findall(PAGE) if not name]
-    assert not unnamed, "a command block of the README has no <!-- block: name --> line"
+    unnamed = [
+        text for page in (PAGE, convert) for name, _, _, text in BLOCK.findall(page) if not name
+    ]
+    assert not unnamed, "a command block has no <!-- block: name --> line"
 
 
 def test_every_block_is_run_by_a_test_or_its_named_runner():
@@ -98,7 +101,8 @@ def test_every_block_is_run_by_a_test_or_its_named_runner():
     targets = re.findall(
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
-    for name, runner, _, block in BLOCK.findall(README):
+    pages = README + (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
+    for name, runner, _, block in BLOCK.findall(pages):
         if not name:
             continue
         if not runner:
@@ -167,8 +171,7 @@ def own(reader):
         for language in ("en", "de"):
             lines = [f"{a} {b} {language}" for a in words for b in words]
             (reader / f"{part}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    small = [*SMALL, "--vocab-size", "300", "--num-samples", "1"]
-    run(f"{BLOCKS['train_own'].rstrip()} {' '.join(small)}", reader)
+    run_short("train_own", reader)
     return reader
 
 
@@ -177,15 +180,15 @@ def test_block_train_own(own):
         assert (own / "runs" / "mine" / name).is_file(), name
 
 
-def shortened(block, *options):
-    """Return the block with options added to its `train` commands."""
-    whole = block.replace("\\\n", " ")
-    return re.sub(r"(train \w+ .*)", rf"\1 {' '.join(options)}", whole)
+def run_short(name, folder):
+    """Run the block with tiny sizes in its `train` commands."""
+    small = " ".join(["--vocab-size", "300", "--num-samples", "1", *SMALL])
+    whole = BLOCKS[name].replace("\\\n", " ")
+    run(re.sub(r"(train \w+ .*)", rf"\1 {small}", whole), folder)
 
 
 def test_block_student(own):
-    small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
-    run(shortened(BLOCKS["student"], *small), own)
+    run_short("student", own)
     lines = (own / "distilled.de").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 36
     search = json.loads((own / "runs/student/generation_config.json").read_text("utf-8"))
@@ -195,8 +198,7 @@ def test_block_student(own):
 
 def test_block_back_translation(own):
     (own / "mono.de").write_text("eins vier\nzwei drei\n", encoding="utf-8")
-    small = ["--vocab-size", "300", "--num-samples", "1", *SMALL]
-    run(shortened(BLOCKS["back_translation"], *small), own)
+    run_short("back_translation", own)
     sources = (own / "both.en").read_text(encoding="utf-8").splitlines()
     assert len(sources) == 38
     assert [source[:5] for source in sources[-3:]] == ["sechs", "<BT> ", "<BT> "]
@@ -383,16 +385,6 @@ def test_every_remote_code_example_pins_a_revision():
     trusting = [block for block in blocks if "trust_remote_code" in block]
     assert len(trusting) >= 2
     assert all("revision" in block for block in trusting)
-
-
-def test_every_block_of_the_import_and_export_page_has_a_test():
-    text = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
-    names = [name for name, *_ in BLOCK.findall(text)]
-    assert all(names), "a command block of the page has no <!-- block: name --> line"
-    assert len(names) == len(set(names))
-    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py"))
-    for name in names:
-        assert f"def test_block_{name}(" in tests, name
 
 
 def test_every_test_named_in_the_readme_exists():

@@ -1,10 +1,9 @@
 """The demo Space in a real browser. `make test-slow` runs this if Chromium is installed.
 
     pip install -e ".[browser]"; apt-get install chromium
-    SPACE_MODEL=runs/multi30k_en_de SPACE_SHOTS=shots pytest -m slow tests/test_space_browser.py
+    SPACE_MODEL=runs/multi30k_en_de pytest -m slow tests/test_space_browser.py
 
-SPACE_MODEL names a trained model to show instead of a random one; SPACE_SHOTS is a folder for
-screenshots.
+SPACE_MODEL names a trained model to show instead of a random one.
 """
 
 import json
@@ -18,8 +17,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_models import tiny_config
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.space import write_space
 
@@ -49,16 +49,7 @@ def run(tmp_path_factory):
         return Path(os.environ["SPACE_MODEL"]).resolve()
     torch.manual_seed(0)
     tokenizer = train_tokenizer(SAMPLES * 2, vocab_size=300, show_progress=False)
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-    )
+    config = tiny_config(len(tokenizer), encoder_layers=2, decoder_layers=2)
     folder = tmp_path_factory.mktemp("run")
     model = VanillaTransformerForConditionalGeneration(config)
     for part in (model, tokenizer):
@@ -122,11 +113,6 @@ def page(address):
         browser.close()
 
 
-def shoot(page, name):
-    if os.environ.get("SPACE_SHOTS"):
-        page.screenshot(path=Path(os.environ["SPACE_SHOTS"]) / f"{name}.png", full_page=True)
-
-
 def picture(page):
     return page.locator("#attention img").get_attribute("src")
 
@@ -145,26 +131,22 @@ def test_visitor_can_translate_and_view_the_attention(page):
     sentence = page.get_by_label("Sentence")
     sentence.wait_for()
     assert page.locator("#attention img").count() == 0
-    shoot(page, "1_before")
     page.evaluate(REMEMBER_MESSAGES)
     sentence.fill(SAMPLES[1])
     page.get_by_role("button", name="Translate").click()
     page.wait_for_function("said.length > 0")
-    shoot(page, "2_during")
     first = next_picture(page, "")
     assert "Translating ..." in page.evaluate("said")
     assert page.locator("#translation textarea").input_value()
     page.wait_for_function(
         f"document.querySelector('#n-best').innerText.match({SCORE})?.length == 4"
     )
-    shoot(page, "3_after")
     page.get_by_role("radio", name="Within the source").check()
     second = next_picture(page, first)
     page.get_by_role("radio", name="all", exact=True).check()
     third = next_picture(page, second)
     page.get_by_role("radio", name="1", exact=True).first.check()
     assert len({first, second, third, next_picture(page, third)}) == 4
-    shoot(page, "4_encoder_all_heads")
     assert page.problems == []
 
 
@@ -184,6 +166,5 @@ def test_visitor_sees_the_error_for_an_invalid_text(page, text, message):
     page.get_by_label("Sentence").fill(text)
     page.get_by_role("button", name="Translate").click()
     page.locator("#message").get_by_text(message).wait_for()
-    shoot(page, f"5_{message.replace(' ', '_')}")
     assert page.locator("#attention img").count() == 0
     assert page.problems == []
