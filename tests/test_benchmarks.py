@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from test_batching import real_token_shares
+from tiny_models import tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.loss import smoothed_cross_entropy
 from vanilla_transformer.storage import environment as machine
@@ -39,11 +40,7 @@ class Calls(TorchDispatchMode):
 def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
     torch.manual_seed(0)
     vocab_size = 40_000
-    config = VanillaTransformerConfig(
-        **{"vocab_size": vocab_size, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1},
-        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        **{"encoder_ffn_dim": 16, "decoder_ffn_dim": 16},
-    )
+    config = tiny_config(vocab_size, d_model=8, encoder_ffn_dim=16, decoder_ffn_dim=16)
     model = VanillaTransformerForConditionalGeneration(config).train()
     ids = torch.randint(4, vocab_size, (70, 10))
     with cpu_training_settings(model), Calls() as calls:

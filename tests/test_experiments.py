@@ -15,10 +15,11 @@ from experiment import Experiment, _listed
 from safetensors.torch import load_file
 from test_readme import BLOCK
 from test_runs import own_cache  # noqa: F401, fixture
+from tiny_models import tiny_config
 from torch.nn import LayerNorm, RMSNorm
 
 import vanilla_transformer
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
@@ -69,6 +70,18 @@ def squares(tmp_path, monkeypatch):
     )
 
 
+@pytest.fixture
+def refusal(squares, capsys):
+    """Return a function that runs the command and returns what it was refused with."""
+
+    def refused(*arguments):
+        with pytest.raises(SystemExit):
+            squares(*arguments)
+        return capsys.readouterr().err
+
+    return refused
+
+
 def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_path, monkeypatch):
     squares("--rows", "3")
     assert (tmp_path / "squares.tiny.png").is_file()
@@ -102,15 +115,11 @@ def test_a_page_names_the_rows_of_each_origin():
     assert _listed(["a", "b", "c", "e", "g"], order) == "a, b, c, e, g"
 
 
-def test_changed_settings_and_unknown_rows_are_refused(squares, capsys, monkeypatch):
+def test_changed_settings_and_unknown_rows_are_refused(squares, refusal, monkeypatch):
     squares()
-    with pytest.raises(SystemExit):
-        squares("--rows", "2,5")
-    assert "got 5; there are 2, 3" in capsys.readouterr().err
+    assert "got 5; there are 2, 3" in refusal("--rows", "2,5")
     monkeypatch.setattr(Squares, "sizes", {"tiny": {"numbers": (2, 3, 4)}})
-    with pytest.raises(SystemExit):
-        squares()
-    assert "was measured with other settings" in capsys.readouterr().err
+    assert "was measured with other settings" in refusal()
 
 
 def test_figures_take_a_text_file_for_each_side(tmp_path):
@@ -122,33 +131,25 @@ def test_figures_take_a_text_file_for_each_side(tmp_path):
     assert experiment.files() == model | {"test": None}
 
 
-def test_a_request_that_cannot_be_measured_ends_in_one_line(squares, monkeypatch, capsys):
+def test_a_request_that_cannot_be_measured_ends_in_one_line(refusal, monkeypatch):
     def measure(self, row, settings):
         raise RequestError("--train-file is missing; give a file.")
 
     monkeypatch.setattr(Squares, "measure", measure)
-    with pytest.raises(SystemExit):
-        squares()
-    assert capsys.readouterr().err.endswith("error: --train-file is missing; give a file.\n")
+    assert refusal().endswith("error: --train-file is missing; give a file.\n")
 
 
-def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch, capsys):
+def test_rows_measured_on_other_files_are_refused(squares, refusal, tmp_path, monkeypatch):
     path = tmp_path / "pairs.tsv"
     path.write_text("a\tb")
     monkeypatch.setattr(Squares, "files", lambda self: {"train": path, "validation": None})
     squares("--rows", "3")
     path.write_text("a\tc")
     squares("--rows", "")  # draws what there is
-    with pytest.raises(SystemExit):
-        squares()
-    assert "3 in" in (said := capsys.readouterr().err)
-    assert "was measured with another train file; give that one" in said
-    with pytest.raises(SystemExit):  # also if nothing is left to measure
-        squares("--rows", "3")
+    assert "was measured with another train file; give that one" in refusal()
+    assert "another train file" in refusal("--rows", "3")  # also if nothing is left to measure
     path.unlink()
-    with pytest.raises(SystemExit):
-        squares("--rows", "3")
-    assert f"there is no train file {path}" in capsys.readouterr().err
+    assert f"there is no train file {path}" in refusal("--rows", "3")
     monkeypatch.setattr(Squares, "files", lambda self: {"train": None, "validation": None})
     squares("--rows", "3")  # none is given, and none is needed
 
@@ -158,10 +159,7 @@ def test_rows_measured_on_other_files_are_refused(squares, tmp_path, monkeypatch
 
 def tiny_model(**config):
     torch.manual_seed(0)
-    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
-    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    sizes |= {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    config = VanillaTransformerConfig(vocab_size=50, **{**sizes, **config})
+    config = tiny_config(50, **{"encoder_layers": 2, "decoder_layers": 2, **config})
     return VanillaTransformerForConditionalGeneration(config)
 
 

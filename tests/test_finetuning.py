@@ -13,9 +13,10 @@ import torch
 from hub_server import HubServer, Repository
 from pages import README
 from published_runs import named_code
+from tiny_models import tiny_config
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
 
@@ -41,16 +42,7 @@ def directory(tmp_path_factory):
     torch.manual_seed(0)
     texts = [text for pair in PAIRS for text in pair]
     tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-    )
+    config = tiny_config(len(tokenizer))
     folder = tmp_path_factory.mktemp("author")
     model = VanillaTransformerForConditionalGeneration(config)
     model.generation_config.num_beams = 4  # as a run saves it

@@ -1,4 +1,5 @@
 import pytest
+from tiny_models import word_level
 
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization.subwords import (
@@ -59,12 +60,9 @@ def test_words_match_ordinary_words(tokenizer):
     assert words(tokenizer, SENTENCES[5])[:2] == ["smile", "😀"]
 
 
-def test_chinese_characters_are_never_split(tokenizer):
+def test_chinese_characters_are_neither_split_nor_joined(tokenizer):
     for word in words(tokenizer, SENTENCES[3])[:-1]:
         assert word in SENTENCES[3]
-
-
-def test_chinese_pieces_are_not_joined():
     bytes_only = train_tokenizer(["你好吗"], vocab_size=260, show_progress=False)
     assert words(bytes_only, "你好吗") == ["你", "好", "吗", "</s>"]
 
@@ -102,16 +100,9 @@ def test_partial_characters_are_shown_as_hexadecimal_bytes():
 
 
 def test_sentencepiece_vocabularies_are_supported():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2, "\u2581caf": 3, "é": 4, "\u2581au": 5}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="</s>", unk_token="<unk>", pad_token="<pad>"
-    )
-    assert token_words(tokenizer, [3, 4, 5, 1]) == ["caf", "·é", "au", "</s>"]
-    assert [word.text for word in whole_words(tokenizer, [3, 4, 5, 1])] == ["café", "au", "</s>"]
+    tokenizer = word_level(["\u2581caf", "é", "\u2581au"])
+    assert token_words(tokenizer, [4, 5, 6, 2]) == ["caf", "·é", "au", "</s>"]
+    assert [word.text for word in whole_words(tokenizer, [4, 5, 6, 2])] == ["café", "au", "</s>"]
 
 
 def test_mix_assigns_each_piece_to_one_word(tokenizer):

@@ -8,9 +8,11 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from tiny_models import tiny_config
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.train.curves import plot_schedule, plot_training_curves
 from vanilla_transformer.visualization import (
     Attention,
     attention_weights,
@@ -37,16 +39,10 @@ def tokenizer():
 @pytest.fixture
 def model(tokenizer):
     torch.manual_seed(0)
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        dropout=0.5,
+    config = tiny_config(
+        len(tokenizer),
+        **{"encoder_layers": LAYERS, "decoder_layers": LAYERS, "dropout": 0.5},
+        **{"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS},
     )
     return VanillaTransformerForConditionalGeneration(config).eval()
 
@@ -86,6 +82,7 @@ def test_attention_rows_sum_to_one_and_shapes_match_the_words(model, tokenizer, 
     for weights in (a.encoder, a.decoder, a.cross):
         np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-6)
         assert (weights >= 0).all()
+    assert np.triu(a.decoder, k=1).max() == 0.0
 
 
 def test_attention_words_are_those_of_the_sentences(model, tokenizer):
@@ -125,11 +122,6 @@ def test_merging_averages_over_queries_and_sums_over_keys(model, tokenizer):
             np.testing.assert_allclose(words.cross[:, :, row, column], expected)
 
 
-def test_decoder_attends_to_no_later_word(model, tokenizer):
-    a = attention_weights(model, tokenizer, SOURCE, TARGET)
-    assert np.triu(a.decoder, k=1).max() == 0.0
-
-
 def test_without_a_target_the_source_is_translated(model, tokenizer):
     ids = tokenizer(SOURCE, return_tensors="pt")
     translation = model.generate(**ids, num_beams=1, max_new_tokens=7)[0, 1:].tolist()
@@ -152,7 +144,7 @@ def test_layers_that_users_added_are_drawn(model, tokenizer):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_attention_weights_restores_the_models_state(model, tokenizer, implementation):
+def test_attention_weights_restores_the_models_state(model, tokenizer, implementation, monkeypatch):
     model.set_attn_implementation(implementation)
     model.train()
     model.model.encoder.eval()  # as if frozen
@@ -163,18 +155,8 @@ def test_attention_weights_restores_the_models_state(model, tokenizer, implement
     assert state(model) == before
     # No dropout, although the model was in training mode.
     np.testing.assert_array_equal(first.cross, second.cross)
-
-
-def test_attention_weights_restores_the_models_state_after_an_error(model, tokenizer, monkeypatch):
-    model.set_attn_implementation("sdpa")
-    model.train()
-    before = state(model)
-
-    def crash(*args, **kwargs):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(model.model, "forward", crash)
-    with pytest.raises(RuntimeError, match="out of memory"):
+    monkeypatch.setattr(model.model, "forward", None)  # an error in mid-computation
+    with pytest.raises(TypeError):
         attention_weights(model, tokenizer, SOURCE, TARGET)
     assert state(model) == before
 
@@ -255,9 +237,7 @@ def test_title_counts_from_1_and_shortens_the_sentence_to_fit(attention, plot):
     [
         ({"kind": "both"}, "kind='both'; choose one of encoder, decoder, cross"),
         ({"layer": 2}, "no layer 3; there are 2, counted from 1"),
-        ({"layer": -3}, "no layer -3; there are 2"),
         ({"heads": 4}, "no head 5; there are 4"),
-        ({"heads": [0, 9]}, "no head 10; there are 4"),
         ({"heads": []}, r"heads=\[\]"),
         ({"heads": "all"}, "heads='all'"),
     ],
@@ -359,15 +339,10 @@ def test_positional_encoding_plot_shows_the_sinusoids():
 
 
 @pytest.mark.parametrize("style", ["sinusoidal", "tensor2tensor"])
-@pytest.mark.parametrize(("d_model", "length"), [(2, 1), (8, 5), (512, 2000), (16, 90_000)])
+@pytest.mark.parametrize(("d_model", "length"), [(2, 1), (16, 90_000)])
 def test_positional_encoding_plot_has_curves_at_any_size(style, d_model, length):
     curves = plot_positional_encoding(d_model, length, style=style).axes[1]
     assert len(curves.lines) == 4
-
-
-def test_an_unknown_style_of_positions_is_rejected():
-    with pytest.raises(ValueError, match="style='interleaved'; there are sinusoidal, tensor2tens"):
-        plot_positional_encoding(style="interleaved")
 
 
 # ------------------------------------------------------------------------------------ the figure
@@ -378,11 +353,9 @@ def test_figures_do_not_touch_pyplot(attention, tmp_path):
 
     pyplot = sys.modules.get("matplotlib.pyplot")
     before = (pyplot.get_fignums() if pyplot else None, matplotlib.rcParams.copy())
-    for figure in (
-        plot_attention(attention),
-        plot_attention_lines(attention),
-        plot_positional_encoding(),
-    ):
+    curves = plot_schedule(), plot_training_curves([{"step": 1, "loss": 2.0}])
+    maps = plot_attention(attention), plot_attention_lines(attention)
+    for figure in (*maps, plot_positional_encoding(), *curves):
         assert isinstance(figure, Figure)
         save_figure(figure, tmp_path / "picture.png", dpi=40)
     assert sys.modules.get("matplotlib.pyplot") is pyplot
@@ -395,9 +368,6 @@ def test_pictures_are_saved_in_the_format_of_the_suffix(attention, name, tmp_pat
     path = save_figure(plot_attention(attention), tmp_path / name, dpi=40)
     assert path.read_bytes().startswith(start.get(path.suffix, b"\x89PNG"))
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_unknown_formats_are_rejected_with_the_known_ones(attention, tmp_path):
     with pytest.raises(ValueError, match=r"picture\.docx.*png"):
         save_figure(plot_attention(attention), tmp_path / "picture.docx")
 
