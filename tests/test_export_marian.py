@@ -5,18 +5,12 @@ import sys
 
 import pytest
 import torch
-from marian_tensors import from_marian_tensors
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    MarianMTModel,
-    PreTrainedTokenizerFast,
-)
+from tiny_models import byte_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from written_out import perturb
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.cli import main
-from vanilla_transformer.convert.exporters.marian import export_marian, to_marian, to_marian_tensors
+from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
 from vanilla_transformer.convert.verification import check_equal, check_greedy, probe, translated
 
@@ -40,11 +34,7 @@ def make_model(seed=0, **overrides):
     model = VanillaTransformerForConditionalGeneration(
         VanillaTransformerConfig(**{**fields, **overrides})
     )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model.eval()
+    return perturb(model)
 
 
 def make_batch(seed=1):
@@ -55,26 +45,6 @@ def make_batch(seed=1):
         source[row, length:] = 0
         mask[row, length:] = 0
     return source, mask, torch.randint(4, VOCAB_SIZE, (4, 8))
-
-
-def make_tokenizer():
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = ["<pad>", "<s>", "</s>", "<unk>", *alphabet]
-    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(tokens[:4])
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 2)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_input_names=["input_ids", "attention_mask"],
-    )
 
 
 DIALECTS = {
@@ -179,17 +149,6 @@ def test_marian_export_does_not_change_model_or_random_state():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_conversion_to_marian_and_back_is_exact(dialect):
-    model = make_model(**dialect)
-    marian = to_marian(model)
-    back = from_marian_tensors(marian.state_dict(), model.config)
-    ours = model.state_dict()
-    for key in tensor_map(model.config):
-        assert torch.equal(back[key], ours[key]), key
-    again = to_marian_tensors(back, model.config)
-    assert all(torch.equal(again[key], marian.state_dict()[key]) for key in again)
-
-
 def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
     model = make_model(**dialect)
     mapping = tensor_map(model.config)
@@ -206,14 +165,12 @@ def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
     ("overrides", "named"),
     [
         ({"position_encoding": "learned"}, ["position_encoding='learned'"]),
-        ({"position_encoding": "tensor2tensor"}, ["position_encoding='tensor2tensor'"]),
         ({"norm_first": True}, ["norm_first=True"]),
         ({"final_norm": True}, ["final_norm=True"]),
         ({"position_offset": 2}, ["position_offset=2"]),
         ({"layer_norm_eps": 1e-6}, ["layer_norm_eps=1e-06"]),
         ({"d_k": 5}, ["d_k=5", "encoder heads", "decoder heads"]),
         ({"d_k": 8, "d_v": 8}, ["d_k=8", "decoder heads"]),
-        ({"encoder_attention_heads": 2, "d_v": 6}, ["d_v=6"]),
         (
             {"position_encoding": "learned", "norm_first": True, "layer_norm_eps": 1e-6, "d_v": 5},
             ["position_encoding", "norm_first", "layer_norm_eps", "d_v"],
@@ -245,7 +202,7 @@ def test_foreign_tensors_are_refused():
 
 @pytest.fixture
 def saved_model(tmp_path):
-    tokenizer = make_tokenizer()
+    tokenizer = byte_tokenizer()
     model = make_model(vocab_size=len(tokenizer))
     model.save_pretrained(tmp_path / "run")
     tokenizer.save_pretrained(tmp_path / "run")
@@ -327,17 +284,6 @@ def test_exported_model_loads_without_this_package(saved_model, tmp_path):
     torch.testing.assert_close(torch.load(logits), expected, atol=1e-5, rtol=0)
     translations = tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9))
     assert stranger.stdout.strip().splitlines()[-1] == str(translations)
-
-
-def test_export_command_refuses_in_one_line_and_writes_nothing(tmp_path, capsys):
-    tokenizer = make_tokenizer()
-    tokenizer.save_pretrained(tmp_path / "run")
-    make_model(vocab_size=len(tokenizer), norm_first=True).save_pretrained(tmp_path / "run")
-    assert main(["export", "marian", str(tmp_path / "run"), str(tmp_path / "marian")]) == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    expected = "vanilla-transformer: MarianMTModel cannot represent this model: got norm"
-    assert message.startswith(expected)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("end", [2, 1, None])
