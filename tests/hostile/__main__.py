@@ -1,6 +1,6 @@
 """`make test-hostile`: kills, failing writes, damaged files, hostile requests, and their outcomes.
 
-    python tests/hostile [--kills N] [--rows N] [--only SECTION[:CASE]] [--seed N] [--output FILE]
+    python tests/hostile [--kills N] [--rows N] [--only SECTION[:CASE]] [--seed N]
 
 Every case ends right, refused in one line, or otherwise. The last is a defect, printed with the
 options that repeat it. This needs no network and no special rights.
@@ -36,7 +36,7 @@ Section = Callable[[str, list[int]], Iterator[str]]  # from seed and case number
 def sections(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Section, int]]:
     """Return each section and its number of cases."""
     reference = runs.Reference(folder)
-    of_runs = {
+    one_by_one = {
         "kills": (runs.kill, options.kills),
         "kills through accelerate launch": (runs.kill_launched, options.launches),
         "failing writes": (runs.failing_write, options.failing_writes),
@@ -44,21 +44,17 @@ def sections(options: argparse.Namespace, folder: Path) -> dict[str, tuple[Secti
         "two writers": (runs.two_writers, options.writers),
         "malicious pickles": (requests.pickled, options.pickles),
     }
-    in_one_process = {
+    together = {
         "texts": (requests.text, options.texts),
         "malformed rows": (requests.malformed_row, options.rows),
         "values of options": (requests.option, len(requests.OPTIONS)),
         "ids and masks": (requests.ids, options.ids),
     }
-    return {
-        **{
-            name: (_one_by_one(case, folder, reference), count)
-            for name, (case, count) in of_runs.items()
-        },
-        **{
-            name: (_in_one_process(case, folder), count)
-            for name, (case, count) in in_one_process.items()
-        },
+    found = {
+        name: (_one_by_one(case, folder, reference), n) for name, (case, n) in one_by_one.items()
+    }
+    return found | {
+        name: (_in_one_process(case, folder, reference), n) for name, (case, n) in together.items()
     }
 
 
@@ -74,14 +70,16 @@ def _one_by_one(case: Callable[..., str], folder: Path, reference: runs.Referenc
     return outcomes
 
 
-def _in_one_process(case: Callable[..., str], folder: Path) -> Section:
-    """Return a section whose cases are calls, all in one fork."""
+def _in_one_process(case: Callable[..., str], folder: Path, reference: runs.Reference) -> Section:
+    """Return a section whose cases are calls, all in one fork, next to an undisturbed run."""
 
     def outcomes(seed: str, numbers: list[int]) -> Iterator[str]:
+        place, *_ = reference.of("fp32", 1)
+
         def work() -> int:
             for number in numbers:
                 try:
-                    outcome = case(random.Random(f"{seed} {number}"), folder / "files", number)
+                    outcome = case(random.Random(f"{seed} {number}"), place, number)
                 except Exception as error:  # any exception is a defect
                     reason = " ".join(str(error).split())[:300]
                     outcome = f"{type(error).__name__}: {reason}"
@@ -102,18 +100,17 @@ def main() -> int:
     for name, count in _COUNTS.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N")
     parser.add_argument("--only", metavar="SECTION[:CASE]")
-    parser.add_argument("--output", metavar="FILE")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hostile-") as temporary:
         return report(sections(options, Path(temporary).resolve()), options)
 
 
 def report(all_sections: dict[str, tuple[Section, int]], options: argparse.Namespace) -> int:
-    """Run the selected sections, and print and write their outcomes."""
+    """Run the selected sections, and print their outcomes."""
     only, _, case_number = (options.only or "").partition(":")
     if only and only not in all_sections:
         raise SystemExit(f"--only: there is no {only!r}; give one of {', '.join(all_sections)}.")
-    facts, defects = {}, []
+    defects = 0
     print(f"{'':34}{'tried':>8}{'right':>8}{'refused':>9}{'else':>6}{'seconds':>9}")
     for name, (section, count) in all_sections.items():
         if only not in ("", name):
@@ -126,17 +123,11 @@ def report(all_sections: dict[str, tuple[Section, int]], options: argparse.Names
             counts[kind] += 1
             if kind == "else":
                 repeat = f"--seed {options.seed} --only '{name}:{number}'"
-                defects.append({"repeat": repeat, "outcome": outcome})
+                defects += 1
                 print(f"  {repeat}: {outcome}", flush=True)
         seconds = time.monotonic() - started
-        fact = {"tried": len(numbers), "right": counts[runs.RIGHT]}
-        fact |= {"refused": counts[runs.REFUSED], "else": counts["else"]}
-        facts[name] = fact
-        cells = f"{fact['tried']:8}{fact['right']:8}{fact['refused']:9}{fact['else']:6}"
-        print(f"{name:34}{cells}{seconds:9.0f}", flush=True)
-    if options.output:
-        content = {"seed": options.seed, "sections": facts, "defects": defects}
-        Path(options.output).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        cells = f"{counts[runs.RIGHT]:8}{counts[runs.REFUSED]:9}{counts['else']:6}"
+        print(f"{name:34}{len(numbers):8}{cells}{seconds:9.0f}", flush=True)
     return 1 if defects else 0
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,30 +64,14 @@ class Ended:
         return f"exit {self.code}{hidden}: {self.last_line[:300]}"
 
 
-Fault = Callable[[str], None]
+Condition = Callable[[Path], None]  # set in the process, for operations in its folder
 
 
 class Started:
     """A fork that works in a folder, with pipes large enough for its output."""
 
-    def __init__(
-        self,
-        work: Callable[[], int],
-        folder: Path,
-        *,
-        environment: Mapping[str, str] | None = None,
-        fault: Fault | None = None,
-        file_limit: int | None = None,
-    ) -> None:
-        """Start.
-
-        Args:
-            work: function that returns the exit code.
-            folder: working directory; faults apply to files in it.
-            environment: variables to set.
-            fault: function called with the path before each operation that changes a file.
-            file_limit: largest size of a file in bytes.
-        """
+    def __init__(self, work: Callable[[], int], folder: Path, *conditions: Condition) -> None:
+        """Start work that returns the exit code, in a working directory."""
         pipes = [os.pipe() for _ in range(2)]  # not files, which the limit would cut, too
         for _, end in pipes:
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
@@ -100,7 +84,7 @@ class Started:
             signal.signal(signal.SIGINT, before)
         else:
             ends = [end for _, end in pipes]
-            self._become(work, ends, folder, environment or {}, fault, file_limit)
+            self._become(work, ends, folder, conditions)
         self.said = [open(end, encoding="utf-8", errors="replace") for end, _ in pipes]  # noqa: SIM115
         for _, end in pipes:
             os.close(end)
@@ -110,9 +94,7 @@ class Started:
         work: Callable[[], int],
         ends: Sequence[int],
         folder: Path,
-        environment: Mapping[str, str],
-        fault: Fault | None,
-        file_limit: int | None,
+        conditions: Sequence[Condition],
     ) -> None:
         code = 1
         try:
@@ -124,13 +106,9 @@ class Started:
             sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
             os.chdir(folder)
-            os.environ.update(environment)
             datasets.config.HF_DATASETS_CACHE = folder / "cache"
-            if file_limit is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-            if fault is not None:
-                sys.addaudithook(_calling(fault, str(folder)))
+            for condition in conditions:
+                condition(folder)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             code = work()
         except SystemExit as request:
@@ -174,21 +152,17 @@ def command(*words: object) -> Callable[[], int]:
     return lambda: main([str(word) for word in words])
 
 
-def ranks(work: Callable[[], int], folder: Path, *, fault: Fault | None = None) -> list[Started]:
-    """Start two processes that train together; the fault applies to the first."""
+def ranks(work: Callable[[], int], folder: Path, *conditions: Condition) -> list[Started]:
+    """Start two processes that train together; the conditions apply to the first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        Started(
-            work,
-            folder,
-            environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            fault=fault if rank == 0 else None,
-        )
-        for rank in range(2)
-    ]
+
+    def member(rank: str) -> Condition:
+        return lambda folder: os.environ.update({**common, "RANK": rank, "LOCAL_RANK": rank})
+
+    return [Started(work, folder, member("0"), *conditions), Started(work, folder, member("1"))]
 
 
 def together(started: Sequence[Started], patience: float = PATIENCE) -> list[Ended]:
@@ -228,44 +202,58 @@ def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
                         os.kill(int(place.parent.name), signal.SIGKILL)
 
 
-def kill_at(number: int, signum: int) -> Fault:
-    """Return a fault that sends this process a signal before its n-th operation."""
-    return _nth(number, lambda path: os.kill(os.getpid(), signum))
+def kill_at(number: int, signum: int) -> Condition:
+    """Send this process a signal before its n-th operation that changes a file."""
+
+    def kill(count: int, path: str) -> None:
+        if count == number:
+            os.kill(os.getpid(), signum)
+
+    return _at_operations(kill)
 
 
-def fail_at(number: int, code: int) -> Fault:
-    """Return a fault that fails the n-th and all later operations, like a full or broken disk."""
+def fail_at(number: int, code: int) -> Condition:
+    """Fail the n-th and all later operations, like a full or broken disk."""
 
-    def fail(path: str) -> None:
-        raise OSError(code, os.strerror(code), path)
+    def fail(count: int, path: str) -> None:
+        if count >= number:
+            raise OSError(code, os.strerror(code), path)
 
-    return _nth(number, fail, once=False)
-
-
-def count_into(target: Path) -> Fault:
-    """Return a fault that counts the operations, as the size of a file."""
-    file = os.open(target, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    return lambda path: os.write(file, b".") and None
+    return _at_operations(fail)
 
 
-def _nth(number: int, act: Callable[[str], None], *, once: bool = True) -> Fault:
-    done = 0
+def count_into(target: Path) -> Condition:
+    """Count the operations, as the size of a file."""
 
-    def fault(path: str) -> None:
-        nonlocal done
-        done += 1
-        if done == number or (done > number and not once):
-            act(path)
+    def count(number: int, path: str) -> None:
+        with target.open("ab") as file:
+            file.write(b".")
 
-    return fault
+    return _at_operations(count)
 
 
-def _calling(fault: Fault, folder: str) -> Callable[[str, tuple], None]:
+def limit_files(size: int) -> Condition:
+    """Fail writes beyond a size in bytes."""
+
+    def limit(folder: Path) -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return limit
+
+
+def _at_operations(fault: Callable[[int, str], None]) -> Condition:
+    """Call a fault, with a count and the path, before each operation that changes a file."""
+    return lambda folder: sys.addaudithook(_calling(fault, str(folder)))
+
+
+def _calling(fault: Callable[[int, str], None], folder: str) -> Callable[[str, tuple], None]:
     """Return an audit hook that calls a fault, and ignores the fault's own operations."""
+    count = 0
     busy = False
 
     def hook(event: str, arguments: tuple) -> None:
-        nonlocal busy
+        nonlocal busy, count
         if busy or not (event == "open" or event in _CHANGES):
             return
         path = arguments[0]
@@ -276,9 +264,9 @@ def _calling(fault: Fault, folder: str) -> Callable[[str, tuple], None]:
         name = os.path.abspath(os.fsdecode(path))
         if not name.startswith(folder + os.sep):
             return
-        busy = True
+        busy, count = True, count + 1
         try:
-            fault(name)
+            fault(count, name)
         finally:
             busy = False
 

@@ -25,6 +25,7 @@ from processes import (
     fail_at,
     kill_at,
     launched,
+    limit_files,
     ranks,
     together,
 )
@@ -73,9 +74,9 @@ class Reference:
         started = time.monotonic()
         work = train(precision)
         if processes == 1:
-            ended = [Started(work, folder, fault=count_into(counted)).ended()]
+            ended = [Started(work, folder, count_into(counted)).ended()]
         else:
-            ended = together(ranks(work, folder, fault=count_into(counted)))
+            ended = together(ranks(work, folder, count_into(counted)))
         seconds = time.monotonic() - started
         if any(end.code for end in ended):
             raise SystemExit(f"The run without faults failed: {[end.told() for end in ended]}")
@@ -110,12 +111,12 @@ def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
     for _ in range(rng.randint(1, 3)):
         signum = rng.choice(SIGNALS)
         number = rng.randint(1, operations)
-        fault = kill_at(number, signum) if rng.random() < 0.5 else None
+        faults = [kill_at(number, signum)] if rng.random() < 0.5 else []
         if processes == 1:
-            started = [Started(work, folder, fault=fault)]
+            started = [Started(work, folder, *faults)]
         else:
-            started = ranks(work, folder, fault=fault)
-        if fault is None:
+            started = ranks(work, folder, *faults)
+        if not faults:
             time.sleep(rng.uniform(0, seconds))
             rng.choice(started).send(signum)
         ended = together(started)
@@ -154,11 +155,11 @@ def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str
     _, expected, operations, _ = reference.of("fp32", 1)
     new_folder(folder)
     if rng.random() < 0.5:
-        limit = {"file_limit": int(10 ** rng.uniform(1, 5.5))}
+        limit = limit_files(int(10 ** rng.uniform(1, 5.5)))
     else:
         code = rng.choice((FULL, BROKEN, READ_ONLY))
-        limit = {"fault": fail_at(rng.randint(1, operations), code)}
-    first = Started(train(), folder, **limit).ended()
+        limit = fail_at(rng.randint(1, operations), code)
+    first = Started(train(), folder, limit).ended()
     if first.code != 0 and not first.is_refusal:
         return f"a failing write ends with {first.told()}"
     outcome = finished(folder, expected, Started(train(), folder).ended())
