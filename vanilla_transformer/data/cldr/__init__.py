@@ -1,0 +1,1 @@
+"""Pairs generated from CLDR, the data of the demo."""
