@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -857,3 +858,87 @@ def test_caller_may_pass_a_cache_of_the_target_alone(reverser):
     assert torch.equal(
         model.generate(**inputs, num_beams=4, past_key_values=DynamicCache()), expected
     )
+
+
+def test_generation_can_be_streamed(reverser):
+    model, inputs, _ = reverser
+    shown = []
+    streamer = SimpleNamespace(put=lambda ids: shown.append(ids.flatten()), end=lambda: None)
+    one = {name: tensor[:1] for name, tensor in inputs.items()}
+    (found,) = model.generate(**one, streamer=streamer)
+    assert torch.equal(torch.cat(shown), found)
+
+
+def test_assisted_decoding_equals_greedy_decoding(reverser):
+    model, inputs, _ = reverser
+    assistant = copy.deepcopy(model)
+    with torch.no_grad():
+        assistant.model.decoder.layers[0].feed_forward.fc2.weight.mul_(-1)  # sometimes wrong
+    for row in range(4):
+        one = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
+        expected = model.generate(**one, num_beams=1)
+        assert torch.equal(model.generate(**one, num_beams=1, assistant_model=assistant), expected)
+
+
+def test_sampling_follows_its_seed_and_the_distribution(reverser):
+    model, inputs, _ = reverser
+    options = {"do_sample": True, "num_beams": 1, "temperature": 2.0}
+
+    def sample(seed):
+        torch.manual_seed(seed)
+        return translations(model.generate(**inputs, **options))
+
+    assert sample(1) == sample(1) != sample(2)
+    assert all(token > 3 for row in sample(3) for token in row)
+    cold = model.generate(**inputs, do_sample=True, num_beams=1, temperature=1e-4)
+    assert torch.equal(cold, model.generate(**inputs, num_beams=1))
+
+
+def test_lora_trains_only_adapters_and_reloads(tmp_path):
+    peft = pytest.importorskip("peft", reason="an option of its users")
+    lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q_proj", "v_proj"])
+    model = peft.get_peft_model(tiny_model(), lora)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    # A and B of q_proj and v_proj, in two attentions of the encoder and four of the decoder
+    assert len(trained) == 2 * 2 * (2 + 4)
+    assert all("lora_" in name for name in trained)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        loss = model(**training_batch()).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    model.eval().save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(tiny_model(), tmp_path).eval()
+    assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
+    merged = loaded.merge_and_unload()
+    assert_close(merged(**batch()).logits, model(**batch()).logits)
+
+
+def shifted_left(inputs):
+    """Return the same sources, padded on the left."""
+    lengths = inputs["attention_mask"].sum(-1)
+    rows = [
+        torch.roll(row, 7 - int(n)) for row, n in zip(inputs["input_ids"], lengths, strict=True)
+    ]
+    mask = [torch.roll(row, 7 - int(row.sum())) for row in inputs["attention_mask"]]
+    return {**inputs, "input_ids": torch.stack(rows), "attention_mask": torch.stack(mask)}
+
+
+def test_left_padded_sources_give_the_same_translations(reverser):
+    model, inputs, _ = reverser
+    expected = translations(model.generate(**inputs))
+    assert translations(model.generate(**shifted_left(inputs))) == expected
+
+
+def test_caller_may_pass_a_cache():
+    model = tiny_model()
+    cache = EncoderDecoderCache(
+        DynamicCache(config=model.config), DynamicCache(config=model.config)
+    )
+    out = model(**batch(), past_key_values=cache, use_cache=True)
+    assert out.past_key_values is cache
+    assert cache.get_seq_length() == 5

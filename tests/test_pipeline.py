@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 import time
-from itertools import count, islice
+from itertools import count, islice, permutations
 
 import hostile_values
 import numpy as np
@@ -684,3 +684,30 @@ def test_copied_pipeline_works_without_the_package(run_directory, tmp_path, monk
     travelled = moved(model=pipe.model, tokenizer=pipe.tokenizer, device=-1)
     monkeypatch.setattr(type(pipe.model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert travelled("a sentence") == pipe("a sentence")
+
+
+def test_order_follows_the_input_under_any_permutation(model, tokenizer):
+    texts, options = ["one", "a much longer sentence", "", "två"], {"max_new_tokens": 6}
+    expected = dict(zip(texts, translate(model, tokenizer, texts, **options), strict=True))
+    for order in permutations(texts):
+        results = list(translate(model, tokenizer, order, window=3, **options))
+        assert results == [expected[text] for text in order]
+
+
+def test_lines_arriving_one_by_one_give_the_same_translations_in_order(model, tokenizer):
+    expected = list(translate(model, tokenizer, TEXTS, num_beams=2))
+    waiting = answers(model, tokenizer, iter(TEXTS), num_beams=2)
+    assert list(waiting) == expected
+
+
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+def test_special_tokens_are_never_generated_or_shown(model, tokenizer):
+    inputs = tokenizer("some text", return_tensors="pt")
+    ids = model.generate(**inputs, num_beams=2, max_new_tokens=60)
+    assert not set(ids[0, 1:].tolist()) & {1, 3}
+    found = beam_search(model, **inputs)
+    assert not set(found.sequences[0, 0, : found.lengths[0, 0]].tolist()) & {0, 1, 3}
+    for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
+        assert not any(token in text for token in SPECIAL)

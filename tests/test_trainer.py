@@ -645,3 +645,12 @@ def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, 
     )
     assert resolve_precision("auto") == expected
     assert [resolve_precision(name) for name in ("fp32", "bf16")] == ["fp32", "bf16"]
+
+
+def test_seed_determines_the_order_of_batches(tmp_path):
+    orders = []
+    for seed in (3, 3, 4):
+        trainer = make_trainer(tmp_path, seed=seed)
+        trainer.get_train_dataloader()
+        orders.append(list(trainer.train_sampler))
+    assert orders[0] == orders[1] != orders[2]
