@@ -138,7 +138,7 @@ def test_generation_equals_that_of_the_imported_model(tmp_path, own_file):
     source, mask, _ = make_batch(marian.config)
     results = []
     for model in (stock, ours):
-        torch.manual_seed(2)
+        torch.manual_seed(3)
         results.append(model.generate(source, attention_mask=mask, do_sample=True))
     assert torch.equal(*results)
     assert results[0].unique().numel() > 5
