@@ -274,7 +274,7 @@ def test_heavy_libraries_are_imported_where_they_are_used():
 
 def test_model_file_is_short():
     (path,) = ROOT.glob("modeling_*.py")
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 612
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 610
 
 
 def test_file_names_are_not_generic():

@@ -688,8 +688,8 @@ def _switch_dropout_off(model: nn.Module) -> _Undo:
 def returned_attention_weights(model: PreTrainedModel) -> AbstractContextManager[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
-    Any other implementation stays, since its formula may differ. If it returns no weights, that is
-    an error where they are needed.
+    Other implementations may compute another formula, so they are not replaced. If one of them
+    returns no weights, the search raises an error when it needs them.
     """
     return _changed(model, _return_weights)
 

@@ -46,7 +46,7 @@ _REPLACED = {
     "init_from": names_of(Model, Tokenizer),
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
-# Options of which only one can be given: each sets what the other sets too.
+# Pairs of options that set the same thing, so that only one of the two can be given.
 _EXCLUSIVE = [
     *itertools.combinations(_PAIRS, 2),
     _RATES,
