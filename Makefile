@@ -49,11 +49,12 @@ test-hostile: $(STAMP)
 # Tests the exports with the engines that run them; `make test` does not install these.
 test-export: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
-	$(BIN)/python -m pytest -q tests/test_export_*.py tests/test_engines.py tests/test_serving.py
+	$(BIN)/python -m pytest -q tests/convert/test_export_*.py tests/convert/test_engines.py \
+		tests/convert/test_serving.py
 
 # Tests the imports alone, with the tokenizers of their sources; `make test` runs these tests too.
 test-import: $(STAMP)
-	$(BIN)/python -m pytest -q tests/test_import_*.py tests/test_two_vocabularies.py
+	$(BIN)/python -m pytest -q tests/convert/test_import_*.py tests/test_two_vocabularies.py
 
 # Runs the common model tests of transformers. HF_TESTS_ROOT is the path of a checkout of transformers.
 test-hf: $(STAMP)

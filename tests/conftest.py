@@ -64,6 +64,25 @@ def blank_pictures(request, monkeypatch):
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
 
 
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory):
+    """Use a separate cache for this file's tests and drop it afterwards."""
+    import datasets
+
+    before = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("cache")
+    yield
+    datasets.config.HF_DATASETS_CACHE = before
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """Return a tokenizer whose tokens are bytes."""
+    from tiny_models import byte_tokenizer
+
+    return byte_tokenizer()
+
+
 @pytest.fixture
 def quick_publishing(monkeypatch):
     """Publish without trying the model in a clean process, and without drawing pictures."""

@@ -216,7 +216,7 @@ MUTATIONS = [
         "fast/onednn.py",
         "(parameter.size(-1) * size, parameter.storage_offset() * size)",
         "(parameter.size(-1) * size,)",
-        "test_onednn.py::"
+        "fast/test_onednn.py::"
         "test_parameters_in_one_flat_tensor_and_strided_biases_are_searched_as_well",
     ),
     Mutation(
@@ -499,26 +499,26 @@ MUTATIONS = [
         "fast/onednn.py",
         "if _has_many_rows(x) or not _can_pack() or x.dtype != self.module.weight.dtype:",
         "if _has_many_rows(x):",
-        "test_onednn.py::test_an_encoder_that_chooses_its_precision_is_searched",
+        "fast/test_onednn.py::test_an_encoder_that_chooses_its_precision_is_searched",
     ),
     # The fast path: the decoder, one position at a time.
     Mutation(
         "fast/incremental_decoding.py",
         "mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)",
         "mask.zero_()",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
+        "fast/test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "places = (used.cumsum(1) - 1).clamp(min=0)",
         "places = (used.cumsum(1) - 2).clamp(min=0)",
-        "test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
+        "fast/test_incremental_decoding.py::test_steps_equal_the_whole_decoder_for_random_histories",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "if 2 * most >= self.kept:",
         "if True:",
-        "test_incremental_decoding.py::test_cache_rows_of_dead_hypotheses_are_dropped",
+        "fast/test_incremental_decoding.py::test_cache_rows_of_dead_hypotheses_are_dropped",
     ),
     Mutation(
         "beam_search.py",
@@ -530,46 +530,46 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "keys = keys * cross.scaling",
         "keys = keys * 1.0",
-        "test_fused_layer.py::test_search_over_folded_sources_finds_the_same"
-        " test_fused_layer.py::test_fused_layer_equals_its_modules",
+        "fast/test_fused_layer.py::test_search_over_folded_sources_finds_the_same"
+        " fast/test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "module.normalized_shape, module.weight, module.bias, module.eps",
         "module.normalized_shape, module.weight, module.bias, 1e-6",
-        "test_fused_layer.py::test_fused_layer_equals_its_modules",
+        "fast/test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
     # Packed weights.
     Mutation(
         "fast/onednn.py",
         "if known is None or not _are_unchanged(parameters, known.seen):",
         "if known is None:",
-        "test_onednn.py::test_changed_weights_are_packed_again",
+        "fast/test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
         "fast/onednn.py",
         "        and torch.equal(_sums_of_bits(parameter), known.sums)\n",
         "",
-        "test_onednn.py::test_changed_weights_are_packed_again",
+        "fast/test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
         "fast/onednn.py",
         "        and torch.equal(_sample(parameter), known.sample)\n",
         "",
-        "test_onednn.py::test_changed_weights_are_packed_again",
+        "fast/test_onednn.py::test_changed_weights_are_packed_again",
     ),
     Mutation(
         "fast/onednn.py",
         "if type(module) is not nn.Linear or change_of(module):",
         "if type(module) is not nn.Linear:",
-        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed"
-        " test_onednn.py::test_layers_with_their_own_forward_are_not_packed",
+        "fast/test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed"
+        " fast/test_onednn.py::test_layers_with_their_own_forward_are_not_packed",
     ),
     Mutation(
         "fast/onednn.py",
         "if not parameter.is_contiguous() or parameter.is_inference():",
         "if not parameter.is_contiguous():",
-        "test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed",
+        "fast/test_onednn.py::test_layers_that_may_compute_otherwise_are_not_packed",
     ),
     # Translating many sentences.
     Mutation(
@@ -614,120 +614,120 @@ MUTATIONS = [
         "data/batches.py",
         "size = self.max_tokens // int(longest[bounds[-1] - 1])",
         "size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])",
-        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
+        "data/test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
     Mutation(
         "data/batches.py",
         "return min(fewest + self.shuffle, len(longest))",
         "return fewest + self.shuffle",
-        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
+        "data/test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
     Mutation(
         "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.epoch, stream])",
-        "test_batching.py::test_seed_and_epoch_decide_the_batches",
+        "data/test_batching.py::test_seed_and_epoch_decide_the_batches",
     ),
     Mutation(
         "data/batches.py",
         "np.random.default_rng([self.seed, self.epoch, stream])",
         "np.random.default_rng([self.seed, stream])",
-        "test_batching.py::test_batches_of_two_epochs_differ_in_composition",
+        "data/test_batching.py::test_batches_of_two_epochs_differ_in_composition",
     ),
     Mutation(
         "data/batches.py",
         "largest = int(sizes.argmax())",
         "largest = 0",
-        "test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
+        "data/test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
     # The same updates by any number of processes.
     Mutation(
         "train/trainer.py",
         "if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:",
         "if False:",
-        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
+        "train/test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "0 < left <= self.args.process_index",
         "0 < left < self.args.process_index",
-        "test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
+        "train/test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
     Mutation(
         "train/trainer.py",
         "if written_by in (None, self.args.world_size):",
         "if True:",
-        "test_two_processes.py::test_resuming_with_other_processes_draws_new_reproducible_numbers",
+        "train/test_two_processes.py::test_resuming_with_other_processes_draws_new_reproducible_numbers",
     ),
     Mutation(
         "train/trainer.py",
         "self._draw_apart(update=0)",
         "pass",
-        "test_two_processes.py::test_each_process_draws_its_own_random_numbers",
+        "train/test_two_processes.py::test_each_process_draws_its_own_random_numbers",
     ),
     # BPE-dropout.
     Mutation(
         "data/bpe_dropout.py",
         "rng.random(len(candidates)) < self.probability",
         "rng.random(len(candidates)) < self.probability / 2",
-        "test_bpe_dropout.py::test_every_merge_is_undone_with_the_given_probability",
+        "data/test_bpe_dropout.py::test_every_merge_is_undone_with_the_given_probability",
     ),
     Mutation(
         "data/bpe_dropout.py",
         "np.random.default_rng([self.seed, epoch, batch])",
         "np.random.default_rng([self.seed, batch])",
-        "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
+        "data/test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
     ),
     Mutation(
         "data/bpe_dropout.py",
         "np.random.default_rng([self.seed, epoch, batch])",
         "np.random.default_rng([self.seed, epoch])",
-        "test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
+        "data/test_bpe_dropout.py::test_seed_epoch_and_batch_decide_the_draw",
     ),
     Mutation(
         "data/bpe_dropout.py",
         "split = [self._taken_apart(side, rng) for side in sides]",
         "split = [self._taken_apart(side, np.random.default_rng(epoch)) for side in sides]",
-        "test_bpe_dropout.py::test_source_and_target_of_the_same_text_are_split_independently",
+        "data/test_bpe_dropout.py::test_source_and_target_of_the_same_text_are_split_independently",
     ),
     # Adam and the learning rate (Section 5.3).
     Mutation(
         "train/optimization.py",
         "min(step**-0.5, step * warmup_steps**-1.5)",
         "max(step**-0.5, step * warmup_steps**-1.5)",
-        "test_optimization.py::test_schedule_equals_eq3",
+        "train/test_optimization.py::test_schedule_equals_eq3",
     ),
     Mutation(
         "train/optimization.py",
         "return _eq3(updates + 1, d_model, warmup_steps, factor)",
         "return _eq3(max(updates, 1), d_model, warmup_steps, factor)",
-        "test_optimization.py::test_schedule_equals_eq3"
-        " test_optimization.py::test_first_update_uses_step_one_and_moves_the_weights",
+        "train/test_optimization.py::test_schedule_equals_eq3"
+        " train/test_optimization.py::test_first_update_uses_step_one_and_moves_the_weights",
     ),
     Mutation(
         "train/optimization.py",
         "ADAM_BETAS = (0.9, 0.98)",
         "ADAM_BETAS = (0.9, 0.999)",
-        "test_optimization.py::test_adam_has_the_papers_constants_and_no_decay",
+        "train/test_optimization.py::test_adam_has_the_papers_constants_and_no_decay",
     ),
     # The mean of checkpoints (Section 6.1).
     Mutation(
         "train/averaging.py",
         "total = torch.zeros(last.shape, dtype=torch.float64)",
         "total = torch.zeros(last.shape, dtype=last.dtype)",
-        "test_averaging.py::test_half_precision_is_summed_in_float64_and_keeps_its_dtype",
+        "train/test_averaging.py::test_half_precision_is_summed_in_float64_and_keeps_its_dtype",
     ),
     Mutation(
         "train/averaging.py",
         "total += tensor",
         "total = tensor * len(weights)",
-        "test_averaging.py::test_mean_equals_a_float64_mean_computed_by_hand",
+        "train/test_averaging.py::test_mean_equals_a_float64_mean_computed_by_hand",
     ),
     Mutation(
         "train/trainer.py",
         "self._plain_loss(self._batches_by_length(some))",
         "loss",
-        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
+        "train/test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     # Plain `generate` of a barely trained model.
     Mutation(
@@ -747,105 +747,105 @@ MUTATIONS = [
         "train/trainer.py",
         "torch.tensor([float(loss) * count, count], dtype=torch.float64)",
         "torch.tensor([float(loss), 1], dtype=torch.float64)",
-        "test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
+        "train/test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
     Mutation(
         "train/trainer.py",
         "range(0, count, -(-count // _TRAINING_PAIRS))",
         "range(min(count, _TRAINING_PAIRS))",
-        "test_trainer.py::test_training_loss_is_estimated_on_pairs_from_the_whole_training_set",
+        "train/test_trainer.py::test_training_loss_is_estimated_on_pairs_from_the_whole_training_set",
     ),
     Mutation(
         "train/trainer.py",
         'inputs["decoder_input_ids"] = shifted',
         "pass",
-        "test_seq2seq_trainer.py::test_label_smoothing_factor_replaces_the_models_loss",
+        "train/test_seq2seq_trainer.py::test_label_smoothing_factor_replaces_the_models_loss",
     ),
     Mutation(
         "train/trainer.py",
         "self.accelerator.dataloader_config.data_seed = self._order_seed",
         "pass",
-        "test_seq2seq_trainer.py::test_batches_of_a_number_of_pairs_resume_exactly",
+        "train/test_seq2seq_trainer.py::test_batches_of_a_number_of_pairs_resume_exactly",
     ),
     Mutation(
         "generation_limits.py",
         'rest.pop("labels", None)',
         "pass",
-        "test_seq2seq_trainer.py::test_predictions_of_generate_equal_the_stock_ones",
+        "train/test_seq2seq_trainer.py::test_predictions_of_generate_equal_the_stock_ones",
     ),
     Mutation(
         "train/trainer.py",
         "with torch.random.fork_rng(devices=devices):",
         "with torch.enable_grad():",
-        "test_trainer.py::test_evaluation_frequency_does_not_change_the_weights",
+        "train/test_trainer.py::test_evaluation_frequency_does_not_change_the_weights",
     ),
     Mutation(
         "train/optimization.py",
         "return learning_rate * (d_model * warmup_steps) ** 0.5",
         "return learning_rate * d_model**0.5",
-        "test_arguments.py::test_learning_rate_without_a_schedule_is_the_peak_of_eq3",
+        "train/test_arguments.py::test_learning_rate_without_a_schedule_is_the_peak_of_eq3",
     ),
     Mutation(
         "train/cpu_settings.py",
         'return "medium" if error <= _FLOAT32_ERROR else "highest"',
         'return "medium"',
-        "test_cpu_training.py::test_products_below_float32_precision_are_refused",
+        "train/test_cpu_training.py::test_products_below_float32_precision_are_refused",
     ),
     Mutation(
         "train/cpu_settings.py",
         "in model.__dict__ else None\n    _set_plain_dropout(model)\n",
         "in model.__dict__ else None\n",
-        "test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
+        "train/test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
     ),
     Mutation(
         "train/cpu_settings.py",
         'model.forward = model.__dict__["_original_forward"]',
         "pass",
-        "test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
+        "train/test_cpu_training.py::test_decoding_within_training_uses_the_users_model",
     ),
     # Scores.
     Mutation(
         "evaluation/scores.py",
         '("zh", "zho", "chi", "cmn", "yue"), "zh"',
         '("zh", "zho", "chi", "cmn", "yue"), "13a"',
-        "test_evaluation.py::test_bleu_tokenizer_follows_the_target_language",
+        "evaluation/test_evaluation.py::test_bleu_tokenizer_follows_the_target_language",
     ),
     # Significance and likelihood.
     Mutation(
         "evaluation/likelihood.py",
         "attention_mask=mask.to(device),",
         "attention_mask=None,",
-        "test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
+        "train/test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/likelihood.py",
         "found[index] = Likelihood(",
         "found[batch[0]] = Likelihood(",
-        "test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
+        "train/test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/significance.py",
         "if result.p_value is None or result.score == first.score:",
         "if result.p_value is None:",
-        "test_compare.py::test_equal_scores_have_no_p_value",
+        "train/test_compare.py::test_equal_scores_have_no_p_value",
     ),
     Mutation(
         "evaluation/significance.py",
         "if agreeing:",
         "if better:",
-        "test_compare.py::test_the_verdict_needs_both_scores_and_enough_sentences",
+        "train/test_compare.py::test_the_verdict_needs_both_scores_and_enough_sentences",
     ),
     Mutation(
         "evaluation/scores.py",
         "lowercase=lowercase, force=force, smooth_method=smooth_method",
         "lowercase=lowercase, force=force",
-        "test_evaluation.py::test_compound_bleu_equals_multi_bleu_with_split_compounds",
+        "evaluation/test_evaluation.py::test_compound_bleu_equals_multi_bleu_with_split_compounds",
     ),
     Mutation(
         "evaluation/models.py",
         "return loss.item() * tokens, tokens",
         "return loss.item(), 1",
-        "test_evaluation.py::test_perplexity_equals_plain_float64_loop_at_any_batch_size",
+        "evaluation/test_evaluation.py::test_perplexity_equals_plain_float64_loop_at_any_batch_size",
     ),
     Mutation(
         "generation_limits.py",
@@ -863,7 +863,7 @@ MUTATIONS = [
         "evaluation/scores.py",
         "for kind in set(labels):",
         "for kind in labels:",
-        "test_evaluation.py::test_exact_match_by_kind_counts_each_sentence_once",
+        "evaluation/test_evaluation.py::test_exact_match_by_kind_counts_each_sentence_once",
     ),
     # Rare cases of the model, the search and the loss.
     Mutation(
@@ -894,7 +894,7 @@ MUTATIONS = [
         "configuration_vanilla_transformer.py",
         "if number is not None and number not in self._ends())",
         "if number is not None)",
-        "test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
+        "convert/test_import_torch.py::test_an_end_symbol_with_a_second_role_ends_translations",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -906,13 +906,13 @@ MUTATIONS = [
         "fast/incremental_decoding.py",
         "all(type(norm) is nn.LayerNorm for norm in norms)",
         "True",
-        "test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
+        "fast/test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
     ),
     Mutation(
         "fast/incremental_decoding.py",
         "all(type(part) in (nn.Dropout, nn.Identity) for part in (layer.dropout, ffn.dropout))",
         "True",
-        "test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
+        "fast/test_fused_layer.py::test_modules_that_a_user_has_exchanged_are_called",
     ),
 ]
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from reference import authors_search
-from test_pipeline import tokenizer  # noqa: F401, a fixture
 from torch import nn
 from torch.nn.utils import parametrizations
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -277,7 +276,7 @@ ON_EVERY_MODEL = {
 
 
 @pytest.fixture
-def unchanged(tokenizer, monkeypatch):  # noqa: F811, the fixture
+def unchanged(tokenizer, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
     unmodified._log.cache_clear()
     model = make_model(len(tokenizer), dropout=0.0)
@@ -286,27 +285,27 @@ def unchanged(tokenizer, monkeypatch):  # noqa: F811, the fixture
 
 
 @pytest.fixture(params=CHANGES, ids=lambda change: change.__name__)
-def changed(request, unchanged, tokenizer, monkeypatch):  # noqa: F811
+def changed(request, unchanged, tokenizer, monkeypatch):
     """Return a model that was used and then changed, and the change."""
     list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=3))
     torch.manual_seed(0)
     return request.param(unchanged, monkeypatch) or unchanged, request.param
 
 
-def slowly(model, tokenizer, beam):  # noqa: F811
+def slowly(model, tokenizer, beam):
     """Return the oracle's scores and tokens, sentence by sentence."""
     ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     return [authors_search(model, source, beam, limit=MOST)[0] for source in ids]
 
 
-def texts_of(tokenizer, found):  # noqa: F811
+def texts_of(tokenizer, found):
     return [tokenizer.decode(tokens, skip_special_tokens=True) for _, tokens in found]
 
 
 # ------------------------------------------------------------------------------ what must hold
 
 
-def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog):  # noqa: F811
+def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog):
     model, change = changed
     expected = slowly(model, tokenizer, beam=4)
     with caplog.at_level(logging.WARNING):
@@ -327,7 +326,7 @@ def test_search_and_evaluation_use_the_changed_model(changed, tokenizer, caplog)
 
 
 @pytest.mark.parametrize("change", [share_a_layer, drop_the_first_layer, replace_the_encoder])
-def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):  # noqa: F811
+def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):
     before = slowly(unchanged, tokenizer, beam=4)
     change(unchanged, None)
     expected = slowly(unchanged, tokenizer, beam=4)  # without a cache
@@ -352,7 +351,7 @@ def test_alignments_are_those_of_the_layers_that_are_left(unchanged):
     torch.testing.assert_close(fast.alignments, slow.alignments)
 
 
-def test_every_change_alters_the_scores(changed, tokenizer):  # noqa: F811
+def test_every_change_alters_the_scores(changed, tokenizer):
     model, change = changed
     untouched = make_model(len(tokenizer), dropout=0.0)
     if change in ON_EVERY_MODEL:
@@ -361,7 +360,7 @@ def test_every_change_alters_the_scores(changed, tokenizer):  # noqa: F811
     assert (scores[0] == pytest.approx(scores[1], abs=1e-6)) == (change in SAME)
 
 
-def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_path):  # noqa: F811
+def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_path):
     model, _ = changed
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
     batch = {"input_ids": inputs["input_ids"], "labels": inputs["input_ids"].flip(1)}
@@ -388,7 +387,7 @@ def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_pa
     assert found == texts_of(tokenizer, slowly(model.eval(), tokenizer, beam=1))
 
 
-def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):  # noqa: F811
+def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):
     model, change = changed
     no_weights = (replace_attention, register_a_mask, register_another_mask_for_sdpa)
     if change in (*no_weights, patch_eager_attention_but_use_another):
@@ -415,10 +414,7 @@ def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):  # noqa:
 
 
 def test_unchanged_model_is_decoded_fast_without_a_warning(
-    unchanged,
-    tokenizer,  # noqa: F811
-    monkeypatch,
-    caplog,
+    unchanged, tokenizer, monkeypatch, caplog
 ):
     taken = []
 
@@ -438,7 +434,7 @@ def test_unchanged_model_is_decoded_fast_without_a_warning(
     assert not caplog.messages
 
 
-def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):  # noqa: F811
+def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):
     found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
     with unmodified.without_fast_path():
         assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found

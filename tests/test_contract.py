@@ -14,12 +14,6 @@ import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 
 # The files of a finished run; test_runs.py compares a run with them.
-RUN_DIRECTORY = {
-    *("config.json", "generation_config.json", "model.safetensors"),
-    *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
-    *("metrics.json", "curves.png", "samples.md", "attention.png", "history.tsv"),
-    *("hypotheses.validation.txt", "hypotheses.test.txt"),
-}
 CONFIG_FIELDS = {
     "vocab_size": 37000,
     "d_model": 512,

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import bad_runs
-from test_readme import BLOCK, SMALL, run_shell
-from test_runs import own_cache  # noqa: F401, fixture
+import pytest
+from pages import BLOCK, SMALL, run_shell
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "training/diagnosis.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_batch_independence import assert_same, model, search, sources  # noqa: F401, fixtures
-from test_trainer import make_trainer, tiny_model
+from tiny_trainers import make_trainer, tiny_model
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])]

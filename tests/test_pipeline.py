@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import cpu_offload
-from tiny_models import byte_tokenizer, tiny_config, word_level
+from tiny_models import tiny_config, word_level
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -40,11 +40,6 @@ from vanilla_transformer.translation.many_texts import (
 from vanilla_transformer.word_alignment import word_alignment, word_numbers
 
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return byte_tokenizer()
 
 
 def make_model(vocab_size, **options):

@@ -3,16 +3,14 @@
 import contextlib
 import io
 import json
-import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from pages import README, in_clone
+from pages import BLOCK, README, SMALL, in_clone, run_shell
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
@@ -20,11 +18,7 @@ from vanilla_transformer.cli.parser import _parser
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
-MARK = r"<!-- block: (\w+)(?: \(run by ([^)]+)\))? -->\n"
-BLOCK = re.compile(rf"(?:{MARK})?```(bash|python)\n(.*?)```", re.DOTALL)
 BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README) if name}
-SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
-SMALL += ["--decoder-layers", "1", "--attention-heads", "2", "--evaluate-pairs", "2"]
 
 
 PROGRAM, PYTHON = ".venv/bin/vanilla-transformer", ".venv/bin/python"
@@ -61,20 +55,6 @@ def run_here(words, folder):
     return output.getvalue()
 
 
-def run_shell(command, folder):
-    programs = Path(sys.executable).parent
-    result = subprocess.run(
-        ["bash", "-euc", re.sub(r"(?<![\w/])\.venv/bin/", f"{programs}/", command)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")},
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
-
-
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
     """Return a folder in which a short demo training has run."""
@@ -97,7 +77,7 @@ def test_every_block_has_a_unique_name():
 
 
 def test_every_block_is_run_by_a_test_or_its_named_runner():
-    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     targets = re.findall(
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -388,7 +368,9 @@ def test_every_remote_code_example_pins_a_revision():
 
 
 def test_every_test_named_in_the_readme_exists():
-    sources = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py")}
+    sources = {
+        path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py")
+    }
     for name in set(re.findall(r"`(test_[a-z]\w+)(?:\.py)?`", README)):
         assert f"{name}.py" in sources or any(
             f"def {name}(" in text for text in sources.values()

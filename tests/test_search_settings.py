@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from test_pipeline import make_model, run_directory, tokenizer  # noqa: F401, fixtures
+from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
 
 from vanilla_transformer import beam_search, paper_beam_search, translate
@@ -35,7 +35,7 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS, scope="module")
-def saved(request, tokenizer, tmp_path_factory):  # noqa: F811
+def saved(request, tokenizer, tmp_path_factory):
     """Return a folder with a model whose generation config is of one kind, and test pairs."""
     model = make_model(len(tokenizer)).float()
     for name, value in KINDS[request.param].items():
@@ -51,7 +51,7 @@ def saved(request, tokenizer, tmp_path_factory):  # noqa: F811
 
 
 @pytest.mark.parametrize("beams", [None, 2])
-def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatch):  # noqa: F811
+def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatch):
     model, given = load_saved_model(saved), {"num_beams": beams}
 
     def alone(text):

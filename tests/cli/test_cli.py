@@ -1,0 +1,405 @@
+"""The command line: what users type, and what they read when it is wrong."""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+from command_line import error_of
+from tiny_runs import tiny_recipe
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.cli import translate as cli_translate
+from vanilla_transformer.storage import extras
+from vanilla_transformer.train import trainer as trainer_module
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "vanilla_transformer.cli"]
+
+
+def environment(cache, **changes):
+    changes = {"HF_DATASETS_CACHE": str(cache), "PYTHONPATH": str(ROOT), **changes}
+    return {**os.environ, **changes}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the folder of a tiny run that the command made."""
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = tiny_recipe(folder)
+    code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
+    assert code == 0
+    return folder
+
+
+def translate(monkeypatch, capfd, folder, content, *arguments):
+    """Return what `translate` prints for bytes on standard input."""
+    source = folder / "stdin.txt"
+    source.write_bytes(content)
+    with source.open("rb") as stream:
+        monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stream}))
+        run = [str(argument) for argument in arguments]
+        assert main(["translate", str(folder / "run"), "--num-beams", "1", *run]) == 0
+    return capfd.readouterr().out
+
+
+def commands(parser, words=()):
+    """Yield the words and the parser of every command."""
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                yield from commands(command, (*words, name))
+
+
+COMMANDS = dict(commands(cli._parser()))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_examples_that_the_parser_accepts(capsys, words):
+    with pytest.raises(SystemExit) as exit:
+        main([*words, "--help"])
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    shown = text.partition("\nexample:\n")[2].partition("\n\n")[0].replace("\\\n", " ")
+    examples = [line.partition("vanilla-transformer ")[2] for line in shown.splitlines()]
+    assert examples
+    for example in examples:
+        given = shlex.split(example)
+        assert tuple(given[: len(words)]) == words
+        _, unknown = cli._parser().parse_known_args(given)  # exits where it cannot
+        assert unknown == []
+
+
+def test_main_help_lists_each_command_on_one_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for name in {words[0] for words in COMMANDS if words}:
+        assert re.search(rf"^    {name} +\w+", text, re.MULTILINE), name
+
+
+# The program that pip installs, except that it also prints the slow libraries it has loaded.
+INSTALLED = """
+import atexit, sys
+slow = ("torch", "transformers", "numpy", "yaml", "huggingface_hub")
+atexit.register(lambda: print("loaded:", *(name for name in slow if name in sys.modules)))
+from vanilla_transformer.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["train", "--help"], ["import", "torch", "--help"], ["x"]]
+)
+def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
+    program = tmp_path / "vanilla-transformer"
+    program.write_text(INSTALLED, encoding="utf-8")
+    command = [sys.executable, str(program), *words]
+    run = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert run.returncode == (2 if words == ["x"] else 0), run.stderr
+    assert run.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "demmo"], "did you mean demo?"),
+        (["train", "demo", "--max-step", "5"], "(did you mean --max-steps?)"),
+        (["train", "demo", "--max-steps", "five"], "max_steps: got 'five'; it must be a whole"),
+        (["train", "demo", "--seed", "9" * 10_000], "seed: got '999"),
+        (
+            ["train", "demo", "--data-source", "caf\udce9"],
+            "data_source: got 'caf\\udce9'; it must be text in UTF-8",
+        ),
+        (["train", "demo", "--train-file", "FIFO"], "FIFO is a folder, a pipe or a device"),
+        (
+            ["train", "demo", "--train-file", "/proc/self/mem"],
+            "got the file /proc/self/mem; allowed",
+        ),
+        (["train", "demo", "--train-file", "/proc/self/mem,/proc/self/mem"], "Input/output error"),
+        (["train", "demo", "--test-file", "missing.jsonl"], "missing.jsonl"),
+        (["train", "x" * 5000 + ".yaml"], "File name too long"),
+        (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),
+        (["translate", "nowhere", "--nbest", "9" * 5000], "--nbest: invalid count value: '999"),
+        (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
+        (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),
+        (["train"], "the following arguments are required: RECIPE"),
+        (["teach", "demo"], "invalid choice: 'teach'"),
+        (["translate", "nowhere"], "There is no folder nowhere"),
+    ],
+)
+def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("FIFO")
+    line = error_of(capsys, *arguments)
+    assert message in line
+    assert len(line) < 600
+    assert os.listdir() == ["FIFO"]
+
+
+def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
+    """Also if the recipe sets the values itself; the same command resumes the run."""
+    arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
+    arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
+    arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
+    assert main([*arguments, "1"]) == 0
+    assert main([*arguments, "2"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["label_smoothing"], config["d_model"]) == (0.0, 8)
+    recipe = tmp_path / "run" / "recipe.yaml"
+    assert main(["train", str(recipe), "--output-dir", str(tmp_path / "run")]) == 0
+    assert "is complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "pair"),
+    [
+        ({"position_encoding": "learned"}, {"de": "ein Hund", "en": "dog " * 1100}),
+        ({}, {"de": "Hund " * 4100, "en": "dog"}),
+    ],
+    ids=["translation", "source"],
+)
+def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, options, pair):
+    recipe = tiny_recipe(tmp_path, **options)
+    long = json.dumps({"translation": pair})
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write(f"{long}\n")
+    line = error_of(capsys, "train", recipe, "--output-dir", tmp_path / "run")
+    which = "The translation of pair" if options else "Input"
+    assert f"Pairs of the test set: {which} 11 has" in line
+    assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
+
+
+def test_strict_takes_no_value_and_names_the_malformed_line(capsys, tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    line = error_of(capsys, "train", "--strict", recipe, "--output-dir", tmp_path / "run")
+    assert f"{tmp_path / 'train.jsonl'}:121: not JSON" in line
+    assert not (tmp_path / "run").exists()
+    arguments = ["train", "--no-strict", str(recipe), "--output-dir", str(tmp_path / "run")]
+    assert main([*arguments, "--max-steps", "1"]) == 0
+    assert "strict: false" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
+def test_ctrl_c_prints_one_line_at_any_time(monkeypatch, capsys, trained, stage):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"vanilla_transformer.{stage}", interrupt)
+    assert main(["evaluate", str(trained / "run")]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_defects_keep_their_traceback(monkeypatch, trained):
+    def defect(*args, **kwargs):
+        int("not a number")  # a ValueError whose last frame lies outside the package
+
+    monkeypatch.setattr("vanilla_transformer.train.run_scores.score_run", defect)
+    with pytest.raises(ValueError, match="invalid literal"):
+        main(["evaluate", str(trained / "run")])
+
+
+def test_evaluate_prints_a_table_and_writes_json(capsys, trained, tmp_path):
+    scores = tmp_path / "scores.json"
+    assert main(["evaluate", str(trained / "run"), "--output", str(scores)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"bleu +chrf +exact_match +copied +perplexity", text)
+    assert "tok:13a" in text
+    stored = json.loads((trained / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert json.loads(scores.read_text())["test"] == stored["scores"]["test"]
+
+
+def test_translate_prints_one_line_per_input_line_in_order(monkeypatch, capfd, trained):
+    lines = ["ein Hund", "", "alt", "   ", "Haus und Hund und Haus", "\u4f60\u597d \U0001f600 \x00"]
+    together = translate(monkeypatch, capfd, trained, "\n".join(lines).encode()).split("\n")
+    assert together.pop() == ""
+    assert len(together) == len(lines)
+    assert together[1] == together[3] == ""
+    for line, translation in zip(lines, together, strict=True):
+        alone = translate(monkeypatch, capfd, trained, line.encode() + b"\n")
+        assert alone == f"{translation}\n"
+
+
+def test_translate_gives_the_n_best_with_scores(monkeypatch, capfd, trained):
+    options = ("--num-beams", "2", "--nbest", "2")
+    lines = translate(monkeypatch, capfd, trained, b"ein Hund\n\nalt\n", *options).split("\n")
+    cells = [line.split(" ||| ") for line in lines[:-1]]
+    assert [number for number, *_ in cells] == ["0", "0", "1", "2", "2"]
+    assert cells[2] == ["1", "", "0.000000"]
+    for first, second in ((cells[0], cells[1]), (cells[3], cells[4])):
+        assert float(first[2]) >= float(second[2])
+    best = translate(monkeypatch, capfd, trained, b"ein Hund\n", "--num-beams", "2")
+    assert cells[0][1] == best.rstrip("\n")
+
+
+def test_translate_treats_all_line_endings_alike(monkeypatch, capfd, trained):
+    unix = translate(monkeypatch, capfd, trained, b"ein Hund\nalt\n")
+    assert translate(monkeypatch, capfd, trained, b"\xef\xbb\xbfein Hund\r\nalt") == unix
+    # U+2028 and form feed end a line for str.splitlines, but not in a file.
+    odd = translate(monkeypatch, capfd, trained, "ein\u2028Hund\falt\n".encode())
+    assert odd.count("\n") == 1
+
+
+def test_a_batch_system_that_stops_translate_loses_nothing(monkeypatch, capsys, trained, tmp_path):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("ein Hund\n" * 70)
+    translations = iter(range(70))
+
+    def stop_at_the_last(*arguments):
+        if next(translations) == 69:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return iter(["ein Hund\n"])
+
+    monkeypatch.setattr(cli_translate, "_translation_lines", stop_at_the_last)
+    handler = signal.getsignal(signal.SIGTERM)
+    arguments = ["translate", str(trained / "run"), str(source), "--output", str(target)]
+    assert main(arguments) == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is handler
+    kept = tmp_path / "out.txt.partial"
+    assert f"so far, 69 lines, is in {kept}." in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [source, kept]
+
+
+def test_translate_keeps_what_it_had_written_before_an_error(
+    monkeypatch, capsys, trained, tmp_path
+):
+    path, target = tmp_path / "pipe", tmp_path / "out.txt"
+    os.mkfifo(path)
+    lines = b"ein Hund\n" * 64 + b"sch\xf6n\n"  # a pipe cannot be checked before it is read
+    threading.Thread(target=path.write_bytes, args=(lines,), daemon=True).start()
+    target.write_text("an older translation")
+    (tmp_path / "out.txt.partial").write_text("the user's")
+    assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2
+    kept = tmp_path / "out.txt.partial-2"
+    assert f"What was translated so far, 64 lines, is in {kept}." in capsys.readouterr().err
+    assert kept.read_text(encoding="utf-8").count("\n") == 64
+    assert target.read_text() == "an older translation"
+    assert (tmp_path / "out.txt.partial").read_text() == "the user's"
+
+
+def test_translate_replaces_a_file(trained, tmp_path, capsys):
+    source, target = trained / "source.txt", tmp_path / "target.txt"
+    source.write_text("\nein Hund\n", encoding="utf-8")
+    target.write_text("an older translation")
+    assert main(["translate", str(trained / "run"), str(source), "--output", str(target)]) == 0
+    assert target.read_text(encoding="utf-8").count("\n") == 2
+    assert capsys.readouterr().out == ""
+    assert [*tmp_path.iterdir()] == [target]
+
+
+def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_path):
+    """A conversation over pipes: the answer comes before the next line is sent."""
+    with subprocess.Popen(
+        [*PROGRAM, "translate", str(trained / "run"), "--num-beams", "1"],
+        env=environment(tmp_path, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        for line in ("\u00fcber das Haus", "ein Hund"):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        # A reader that leaves early, as `head -1` does, is no error.
+        process.stdout.close()
+        process.stdin.write(b"alt\n")
+        process.stdin.close()
+        errors = process.stderr.read()
+    assert process.returncode == 141
+    assert errors == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_full_disk_behind_a_redirection_gives_one_line(trained, tmp_path):
+    (tmp_path / "a.txt").write_text("ein Hund\n")
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            [*PROGRAM, "translate", str(trained / "run"), str(tmp_path / "a.txt")],
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert process.returncode == 2
+    (line,) = process.stderr.splitlines()
+    assert "could not be written: No space left on device; make room" in line
+
+
+def test_resuming_after_sigterm_gives_the_uninterrupted_model(
+    trained, tmp_path, monkeypatch, capsys
+):
+    recipe, run = trained / "tiny.yaml", tmp_path / "run"
+    arguments = ["train", str(recipe), "--output-dir", str(run), "--max-steps", "10"]
+    seal = trainer_module.seal
+
+    def stop_after_sealing(checkpoint):
+        seal(checkpoint)
+        if checkpoint.name == "checkpoint-3":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module, "seal", stop_after_sealing)
+        assert main(arguments) == 128 + signal.SIGTERM
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    last = errors.splitlines()[-1]
+    assert re.fullmatch(
+        r"Stopped by SIGTERM; .*checkpoint-4 .* Run the same command again to resume\.", last
+    )
+    assert main(arguments) == 0
+    weights = [folder / "model.safetensors" for folder in (run, trained / "run")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.parametrize("package", extras.TRAIN)
+def test_training_without_its_extra_says_what_to_install(package, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["train", "demo", "--output-dir", str(tmp_path / "run")]) == 2
+    said = f"needs {package}; in the clone of vanilla_transformer, pip install '.[train]'"
+    assert capsys.readouterr().err.endswith(f"{said}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_extra_holds_the_packages_that_are_said_to_be_in_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {"yaml": "pyyaml", "onnx_ir": "onnxscript"}  # onnxscript brings onnx_ir
+    for package, extra in extras.EXTRAS.items():
+        requirements = " ".join(project["optional-dependencies"][extra])
+        assert re.search(rf"\b{names.get(package, package)}>=", requirements), package
+
+
+def test_command_line_imports_no_library_of_an_extra():
+    """Not even indirectly, except those that transformers imports itself."""
+    program = """if True:
+        import sys
+        import vanilla_transformer
+        before = set(sys.modules)
+        import vanilla_transformer.cli
+        print(*before)
+        print(*(set(sys.modules) - before))
+    """
+    command, folder = [sys.executable, "-c", program], str(ROOT)
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    package, program = (
+        {name.partition(".")[0] for name in line.split()} for line in run.stdout.splitlines()
+    )
+    of_transformers = {"accelerate", "filelock", "yaml", "sentencepiece"}
+    assert package & {*extras.EXTRAS, "evaluate"} <= of_transformers
+    assert "vanilla_transformer" in program
+    assert not program & {*extras.EXTRAS, "evaluate"}

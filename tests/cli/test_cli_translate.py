@@ -1,0 +1,412 @@
+"""`translate` on the command line: options, pictures of the attention, progress."""
+
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from command_line import error_of
+from tiny_runs import tiny_recipe
+
+from vanilla_transformer import batch_translation, visualization
+from vanilla_transformer.batch_translation import MAX_SOURCE_CHARACTERS, MAX_SOURCE_TOKENS
+from vanilla_transformer.cli import main
+from vanilla_transformer.data import join_sentences, split_sentences
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.reading import LINE_BYTES
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.translation import many_texts
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a tiny run directory."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_recipe(load_recipe(str(tiny_recipe(folder))), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.txt"
+    path.write_text("\n  ein Hund\nalt und Haus\n", encoding="utf-8")
+    return path
+
+
+def recorded(monkeypatch, module, name):
+    """Record the arguments of each call of a function, which still runs."""
+    calls, function = [], getattr(module, name)
+
+    def record(*args, **kwargs):
+        calls.append((args, kwargs))
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, record)
+    return calls
+
+
+@pytest.mark.parametrize("first", ["source.txt", "--output", "--alignments"])
+def test_no_file_is_given_twice(run, source, capsys, first):
+    before = source.read_bytes()
+    path = source if first == "source.txt" else source.parent / "out"
+    words = [] if first == "source.txt" else [str(source)]
+    options = [word for word in ("--output", "--alignments") if word != first][:1]
+    given = [str(path)] if first == "source.txt" else [first, str(path)]
+    line = error_of(capsys, "translate", run, *words, *given, *options, path)
+    assert f"{path.resolve()} is given twice; give each output a file of its own." in line
+    assert source.read_bytes() == before
+    assert not (source.parent / "out").exists()
+
+
+@pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
+def test_picture_shows_the_printed_translation(
+    run, source, tmp_path, monkeypatch, capsys, num_beams
+):
+    drawn = recorded(monkeypatch, visualization, "attention_weights")
+    picture = tmp_path / "map.png"
+    command = ["translate", str(run), str(source), *num_beams]
+    assert main([*command, "--attention", str(picture)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    printed = lines[1].split(" ||| ")[1] if "--nbest" in num_beams else lines[1]
+    (((_, _, text, translation), _),) = drawn
+    assert text == "  ein Hund"
+    assert " ".join(translation.splitlines()) == printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ([], {}),
+        (["--attention-kind", "decoder"], {"kind": "decoder"}),
+        (["--attention-layer", "1", "--attention-heads", "2"], {"layer": 0, "heads": [1]}),
+        (["--attention-layer", "-1", "--attention-heads", "1,-1"], {"layer": -1, "heads": [0, -1]}),
+        (["--attention-heads", "mean"], {"heads": "mean"}),
+    ],
+)
+def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, options, meant):
+    drawn = recorded(monkeypatch, visualization, "plot_attention")
+    command = ["translate", str(run), str(source), "--output", str(tmp_path / "target")]
+    assert main([*command, "--attention", str(tmp_path / "map.png"), *options]) == 0
+    assert [kwargs for _, kwargs in drawn] == [meant]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
+        (["--nbest", "3", "--num-beams", "2"], "3 needs as many beams; got --num-beams 2."),
+        (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
+        (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
+        (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
+        (["--attention", "MAP", "--attention-heads", "1,0"], "invalid heads value: '1,0'"),
+        (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
+        (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
+        (["--output", "."], ". cannot be written; name a file in an existing folder"),
+        (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
+        (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
+        (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
+        (["--tsv", "0"], "--tsv: invalid column value: '0'"),
+    ],
+)
+def test_wrong_options_name_what_is_allowed_and_touch_no_file(
+    run, source, tmp_path, capsys, options, message
+):
+    target, picture = tmp_path / "target.txt", tmp_path / "map.png"
+    target.write_text("an older translation")
+    options = [picture if option == "MAP" else option for option in options]
+    line = error_of(capsys, "translate", run, source, "--output", target, *options)
+    assert message in line
+    assert target.read_text() == "an older translation"
+    assert not picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (b"sch\xf6n", "source.txt, line 301, is not UTF-8"),
+        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary"),
+        (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 301 has "),
+        (b"a" * (MAX_SOURCE_CHARACTERS + 1), "Input 301 has 65537 characters, but 65536 are"),
+        (b"a" * (LINE_BYTES + 1), "source.txt, line 301, is longer than 1 MiB"),
+    ],
+    ids=["latin1", "utf-16", "tokens", "characters", "bytes"],
+)
+@pytest.mark.parametrize("as_input", [False, True])
+def test_file_with_a_bad_line_is_refused_before_translation(
+    run, tmp_path, monkeypatch, capsys, last, message, as_input
+):
+    path, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    path.write_bytes(b"ein Hund\n" * 300 + last)
+    monkeypatch.setattr(many_texts, "generate_ids", None)  # which decodes
+    command = ["translate", run, path, "--output", target]
+    if as_input:
+        stream = path.open("rb")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+        command.remove(path)
+        message = message.replace("source.txt", "standard input")
+    line = error_of(capsys, *command)
+    assert message in line
+    assert "so far" not in line
+    assert not list(tmp_path.glob("target.txt*"))
+
+
+def test_redirected_file_is_translated_from_its_current_position(run, source, monkeypatch, capsys):
+    with source.open("rb", buffering=0) as stream:
+        stream.readline()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(stream)))
+        assert main(["translate", str(run)]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_length_check_counts_tokens_not_characters(run, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "source.txt"
+    path.write_text("a" * 200 + "\n")  # fewer tokens than characters
+    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 300)
+    assert main(["translate", str(run), str(path)]) == 0
+    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 3)
+    assert "tokens, but 3 are the most" in error_of(capsys, "translate", run, path)
+
+
+@pytest.mark.parametrize("name", ["folder", "/proc/self/mem"])
+def test_unreadable_source_is_named(run, tmp_path, capsys, name):
+    (tmp_path / "folder").mkdir()
+    line = error_of(capsys, "translate", run, tmp_path / name)
+    assert f"{tmp_path / name}: " in line
+
+
+def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    search = json.loads((copy / "generation_config.json").read_text())
+    (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
+    calls = recorded(monkeypatch, many_texts, "translate_nbest")
+    for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
+        assert main(["translate", str(copy), str(source), *options]) == 0
+        assert calls.pop()[1]["num_beams"] == beams
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_only_on_a_terminal(run, source, tmp_path, monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    target = str(tmp_path / "target.txt")
+    assert main(["translate", str(run), str(source), "--output", target]) == 0
+    assert ("sentence/s" in capsys.readouterr().err) == terminal
+    assert main(["evaluate", str(run)]) == 0
+    shown = capsys.readouterr().err
+    assert ("sentence/s" in shown) == ("pair/s" in shown) == terminal
+    monkeypatch.setattr(
+        sys.stdout, "isatty", lambda: True
+    )  # translations would mix with the bar there
+    assert main(["translate", str(run), str(source)]) == 0
+    assert "sentence/s" not in capsys.readouterr().err
+
+
+def translated(capsys, *command):
+    """Return the lines that `translate` prints, and its standard error."""
+    assert main(["translate", *map(str, command)]) == 0
+    printed = capsys.readouterr()
+    return printed.out.split("\n")[:-1], printed.err
+
+
+def test_options_may_stand_anywhere(run, source, capsys):
+    words, option = [run, source], ["--nbest", "2"]
+    expected, _ = translated(capsys, *words, *option)
+    assert translated(capsys, *option, *words)[0] == expected
+    assert translated(capsys, run, *option, source)[0] == expected
+    wrong = error_of(capsys, "translate", run, "--nbets", "2", source)
+    assert "unknown option --nbets" in wrong
+    assert "2 arguments too many" in error_of(capsys, "translate", run, source, "one", "two")
+
+
+@pytest.fixture
+def loud(monkeypatch):
+    """Translate to capitals, with a tab and a line end added."""
+
+    def translate_nbest(model, tokenizer, texts, **options):
+        return ([many_texts.Translation(f"{text.upper()}\t!\n", -1.0)] for text in texts)
+
+    monkeypatch.setattr(many_texts, "translate_nbest", translate_nbest)
+
+
+def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys):
+    rows = ["0\tein Hund\t x", "1\t\t", "2\talt und\thaus"]
+    expected = [f"{row}\t{row.split(chr(9))[1].upper()} !" for row in rows]
+    table = tmp_path / "table.tsv"
+    table.write_bytes("\r\n".join(rows).encode())
+    assert translated(capsys, run, table, "--tsv", "2") == (expected, "")
+    table.write_text("\n".join(["number\tsource\trest", *rows]))
+    lines, _ = translated(capsys, run, table, "--tsv", "source")
+    assert lines == ["number\tsource\trest\ttranslation", *expected]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
+        ("text", "table.tsv, line 1, has no column, or several, of the name 'text'; give"),
+    ],
+)
+def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, column, message):
+    (tmp_path / "table.tsv").write_text("id\tsource\tmore\n1\tein\n")
+    target = tmp_path / "target.tsv"
+    command = [run, tmp_path / "table.tsv", "--tsv", column, "--output", target]
+    assert message in error_of(capsys, "translate", *command)
+    assert not target.exists()
+    (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
+    command[3] = "en"
+    assert "no column, or several, of the name 'en'" in error_of(capsys, "translate", *command)
+
+
+def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
+    path = tmp_path / "source.txt"
+    path.write_text("ein Hund\nein\tHund\nalt\tHaus\n")
+    lines, said = translated(capsys, run, path)
+    assert len(lines) == 3
+    assert said.count("\n") == 1
+    assert f"{path}, line 2, has tabs, but is translated as one text; --tsv" in said
+
+
+def test_text_longer_than_any_in_training_warns_once(run, tmp_path, capsys):
+    copy, path = tmp_path / "run", tmp_path / "source.txt"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    recipe = (copy / "recipe.yaml").read_text()
+    limit = re.search("max_source_length: [0-9]+", recipe).group()
+    (copy / "recipe.yaml").write_text(recipe.replace(limit, "max_source_length: 4"))
+    path.write_text("aa\n" + "alt und Haus und Hund\n" * 2)
+    lines, said = translated(capsys, copy, path)
+    assert len(lines) == 3
+    assert said.count("\n") == 1
+    assert re.search(r"line 2, has \d+ tokens, more than any source in training \(4\)", said)
+    (copy / "recipe.yaml").unlink()
+    assert translated(capsys, copy, path)[1] == ""
+
+
+def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
+    links, table = tmp_path / "links", tmp_path / "table.tsv"
+    texts = ["ein Hund", "", "alt und Haus"]
+    table.write_text("\n".join(["source", *texts]))
+    model, tokenizer = load_saved_model(run), load_saved_tokenizer(run)
+    options = {"prefix": "a b", "return_alignments": True}
+    for nbest, more in ((1, ["--tsv", "source"]), (2, ["--nbest", "2"])):
+        sources = texts if nbest == 1 else ["source", *texts]
+        found = many_texts.translate_nbest(
+            model, tokenizer, sources, num_beams=nbest, num_return_sequences=nbest, **options
+        )
+        expected = [one for translations in found for one in translations]
+        written = [" ".join(f"{i}-{j}" for i, j in one.alignment) for one in expected]
+        command = [run, table, "--alignments", links, "--prefix", "a b", *more]
+        lines, _ = translated(capsys, *command)
+        assert len(lines) == len(written) + (nbest == 1)
+        assert links.read_text().split("\n")[:-1] == [""] * (nbest == 1) + written
+        assert all(one.text.startswith("a b") for one in expected if one.alignment)
+        assert sum(map(bool, written)) >= 2
+
+
+@pytest.fixture
+def splitter(monkeypatch):
+    """Replace sentencex: a sentence ends with a full stop and the spaces after it."""
+    calls = []
+
+    def segment(language, text):
+        calls.append(language)
+        return re.findall(r"[^.]+[.]?\s*", text)
+
+    monkeypatch.setitem(sys.modules, "sentencex", types.SimpleNamespace(segment=segment))
+    return calls
+
+
+@pytest.fixture
+def bracketed(monkeypatch):
+    """Translate a sentence by putting it in brackets."""
+
+    def translate_windows(model, tokenizer, windows, **options):
+        for text in itertools.chain.from_iterable(windows):
+            found = f"[{text}]" if text.strip() else ""
+            yield [many_texts.Translation(found, -1.0)]
+
+    monkeypatch.setattr(many_texts, "translate_windows", translate_windows)
+
+
+def test_document_is_translated_by_sentence_and_keeps_its_lines(
+    run, splitter, bracketed, tmp_path, monkeypatch, capsys
+):
+    lines = ["ein Hund. alt  und. Haus", "", "   ", "ein. ", "alt"]
+    expected = ["[ein Hund.] [alt  und.] [Haus]", "", "", "[ein.]", "[alt]"]
+    document, table = tmp_path / "document.txt", tmp_path / "table.tsv"
+    document.write_text("\n".join(lines))
+    found, said = translated(capsys, run, document, "--split-sentences")
+    assert (found, said, {*splitter}) == (expected, "", {"de"})  # the run's language
+    translated(capsys, run, document, "--split-sentences", "--pair", "pt-en")
+    assert {*splitter} == {"de", "pt"}
+
+    table.write_text("".join(f"{line}\t7\n" for line in ["text", *lines]))
+    found, _ = translated(capsys, run, table, "--tsv", "text", "--split-sentences")
+    assert found[0] == "text\t7\ttranslation"
+    assert [row.split("\t")[:2] for row in found[1:]] == [[line, "7"] for line in lines]
+    assert [row.split("\t")[2] for row in found[1:]] == expected
+
+    reading, writing = os.pipe()
+    os.write(writing, document.read_bytes())
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert translated(capsys, run, "--split-sentences")[0] == expected
+
+
+def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "recipe.yaml").unlink()
+    translated(capsys, copy, source, "--split-sentences")  # metrics.json says it too
+    assert {*splitter} == {"de"}
+    (copy / "metrics.json").unlink()
+    line = error_of(capsys, "translate", copy, source, "--split-sentences")
+    assert "does not say its languages; give --pair, such as --pair en-de." in line
+    sys.modules["sentencex"] = None
+    line = error_of(capsys, "translate", run, source, "--split-sentences")
+    assert "sentencex" in line
+    assert "pip install '.[documents]'" in line
+
+
+def test_picture_of_a_document_shows_its_first_sentence(
+    run, splitter, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "document.txt").write_text("\nein Hund. alt\n")
+    drawn = recorded(monkeypatch, visualization, "attention_weights")
+    picture = ["--attention", tmp_path / "map.png"]
+    translated(capsys, run, tmp_path / "document.txt", "--split-sentences", *picture)
+    ((_, _, text, _),) = [arguments for arguments, _ in drawn]
+    assert text == "ein Hund."
+
+
+def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
+    assert join_sentences(["Ja. ", "", " Nein."], "de") == "Ja. Nein."
+    for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
+        assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
+    assert join_sentences([], "en") == join_sentences([""], "en") == ""
+
+
+@pytest.mark.parametrize("option", ["--output", "--alignments"])
+def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
+    (tmp_path / "a.txt").write_text("ein Hund\n")
+    weights = Path(run) / "model.safetensors"
+    before = weights.read_bytes()
+    line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
+    assert "is a file of a run, a model or its pairs, which the output would replace" in line
+    assert weights.read_bytes() == before
+
+
+def test_sentences_are_split_by_sentencex():
+    pytest.importorskip("sentencex")
+    assert split_sentences(" Dr. Smith left.  Did he? ", "en-GB") == ["Dr. Smith left.", "Did he?"]
+    assert split_sentences("你好。我是学生。", "zh") == ["你好。", "我是学生。"]
+    assert split_sentences("  ", "en") == ["  "]

@@ -1,0 +1,247 @@
+"""Engines that run an export instead of the model: pip install '.[export]'."""
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_exports import SENTENCES, require, save
+
+from vanilla_transformer import translate
+from vanilla_transformer.batch_translation import generation_option
+from vanilla_transformer.cli import convert as cli_convert
+from vanilla_transformer.cli import main
+from vanilla_transformer.convert.engines import ENCODER, ENGINES, load_engine
+
+VOCAB_SIZE = 260  # of the tokenizer
+
+
+def export(name, run, output):
+    if name == "ctranslate2":
+        from vanilla_transformer.convert.exporters.ctranslate2 import export_ctranslate2
+
+        return export_ctranslate2(run, output)
+    from vanilla_transformer.convert.exporters.onnx import export_onnx
+
+    return export_onnx(run, output)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """Return, for an engine: its name, a run directory, the model, tokenizer and export."""
+
+    @functools.cache
+    def made(name):
+        require(name)
+        folder = tmp_path_factory.mktemp(name)
+        run, model, tokenizer = save(
+            folder, teach=True, encoder_layers=1, decoder_layers=1, max_position_embeddings=120
+        )
+        return name, run, model, tokenizer, export(name, run, folder / "out")
+
+    return made
+
+
+@pytest.fixture(params=["ctranslate2", "onnx"])
+def exported(request, exports):
+    return exports(request.param)
+
+
+def test_translate_accepts_an_engine_as_the_model(exported):
+    name, _, model, tokenizer, output = exported
+    engine = load_engine(name, output)
+    settings = {"num_beams": 1, "max_new_tokens": 15}
+    ours = list(translate(model, tokenizer, SENTENCES, **settings))
+    assert list(translate(engine, tokenizer, SENTENCES, **settings)) == ours
+    assert list(translate(engine, tokenizer, SENTENCES, batch_tokens=8, **settings)) == ours
+    assert ours[1] == ""
+    assert len(set(ours)) > 1
+    # Without settings in the generation config, both search with the paper's.
+    assert [generation_option(each, {}, "num_beams") for each in (model, engine)] == [4, 4]
+    assert engine.generation_config.length_penalty == 0.6
+
+
+def test_each_translation_is_limited_to_its_source_length_plus_50(exported):
+    """In any batch."""
+    name, _, model, tokenizer, output = exported
+    engine = load_engine(name, output)
+    sentences = ["a", "a dog and a cat and a dog and a cat", "two men"]
+    never = engine.generation_config.suppress_tokens = [0, 1, 2, 3]  # so that none ends by itself
+    ours = list(translate(model, tokenizer, sentences, num_beams=1, suppress_tokens=never))
+    together = list(translate(engine, tokenizer, sentences, num_beams=1))
+    alone = [next(translate(engine, tokenizer, [text], num_beams=1)) for text in sentences]
+    assert together == ours
+    assert alone == ours
+    source = torch.full((3, 9), 5)
+    limits = type("Limits", (), {"limits": torch.tensor([3, 59, 7])})
+    if name == "ctranslate2":
+        criteria = {"stopping_criteria": [limits]}
+        found = engine.generate(source, torch.ones_like(source), num_beams=1, **criteria)
+        assert (found != 0).sum(1).tolist() == [4, 60, 8]  # with the start symbol
+
+
+def test_translate_command_runs_the_engine(exported, tmp_path, capsys):
+    name, _, model, tokenizer, output = exported
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    command = ["translate", str(output), str(source), "--engine", name, "--num-beams", "1"]
+    assert main(command) == 0
+    expected = list(translate(model, tokenizer, SENTENCES, num_beams=1))
+    expected = [" ".join(line.splitlines()) for line in expected]
+    assert capsys.readouterr().out.split("\n")[:-1] == expected
+
+
+def test_folder_and_engine_must_match(exported, tmp_path, capsys):
+    name, run, *_, output = exported
+    text = tmp_path / "text"
+    text.write_text("a\n")
+    for command, message in (
+        (["translate", output, text], f"holds an exported model; give --engine {name}"),
+        (["translate", run, text, "--engine", name], f"vanilla-transformer export {name} RUN"),
+        (
+            ["translate", output, text, "--engine", name, "--attention", "x.png"],
+            "--engine and --attention do not",
+        ),
+        (["export", name, run, output], "is not an empty directory"),
+    ):
+        assert main([str(word) for word in command]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_block_export_marian(tmp_path_factory, documented_command):
+    run, *_ = save(tmp_path_factory.mktemp("run"))
+    shutil.copytree(run, "runs/multi30k_en_de")
+    documented_command("export_marian")
+
+
+def block_of_export(exports, documented_command, name):
+    shutil.copytree(exports(name)[1], "runs/multi30k_en_de")
+    documented_command(f"export_{name}")
+
+
+def block_of_translation(exports, documented_command, name, folder):
+    shutil.copytree(exports(name)[-1], f"exports/{folder}")
+    Path("source.txt").write_text("a dog\ntwo dogs\n")
+    documented_command(f"translate_{name}")
+    assert Path("target.txt").read_text().count("\n") == 2
+
+
+def test_block_export_ctranslate2(exports, documented_command):
+    block_of_export(exports, documented_command, "ctranslate2")
+
+
+def test_block_export_onnx(exports, documented_command):
+    block_of_export(exports, documented_command, "onnx")
+
+
+def test_block_translate_ctranslate2(exports, documented_command):
+    block_of_translation(exports, documented_command, "ctranslate2", "int8")
+
+
+def test_block_translate_onnx(exports, documented_command):
+    block_of_translation(exports, documented_command, "onnx", "onnx")
+
+
+def test_block_translate_engine(exports, documented_code):
+    shutil.copytree(exports("ctranslate2")[-1], "exports/int8")
+    documented_code("translate_engine")
+
+
+def benchmark(script, runs, folder, pairs, *names):
+    """Run a script of the benchmarks for contenders of these names; return its results."""
+    (folder / "test.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    path = Path(__file__).parents[2] / "training" / "benchmarks" / script
+    command = [sys.executable, path, *runs, "--test-file", folder / "test.jsonl"]
+    command += ["--pair", "en-de", "--rounds", "1", "--output", folder / "results.json"]
+    subprocess.run([*map(str, command), "--only", *names], check=True, timeout=300)
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.slow
+def test_benchmark_compares_engines(exports, tmp_path):
+    _, run, *_ = exports("ctranslate2")
+    pairs = [{"en": text or "y", "de": text[::-1] or "y"} for text in SENTENCES]
+    names = ["generate", "ours, early stopping", "CTranslate2 int8"]
+    (table,) = benchmark("engines.py", [run], tmp_path, pairs, *names)["tables"]
+    assert [row[0] for row in table["rows"]] == names
+    for row in table["rows"]:
+        speed, _, bleu, _, peak, own = row[1:]
+        assert speed > 0
+        assert 0 <= bleu <= 100
+        assert 0 < own < peak
+
+
+@pytest.mark.slow
+def test_benchmark_compares_a_teacher_with_students(tmp_path):
+    require("ctranslate2")
+    runs = [save(tmp_path / name, seed=seed)[0] for seed, name in enumerate("abc")]
+    for run in runs:
+        (run / "metrics.json").write_text('{"parameters": 1234567}')
+    names = ["PyTorch", "CTranslate2 int8"]
+    results = benchmark(
+        "students.py", runs, tmp_path, [{"en": "two men", "de": "zwei"}] * 3, *names
+    )
+    rows = results["tables"][0]["rows"]
+    assert [row[:2] for row in rows] == [[m, n] for m in ("teacher", "student") for n in names]
+    for parameters, _size, beams, speed, bleu, seeds in (row[2:] for row in rows):
+        assert (parameters, beams) == (1.23, 1)
+        assert speed > 0
+        assert 0 <= bleu <= 100
+        assert seeds.count(",") in (0, 1)
+    assert rows[1][3] < rows[0][3]  # MB of int8 and of float32
+    assert "<svg" in (tmp_path / results["picture"]).read_text()
+
+
+def test_quantization_is_for_ctranslate2(tmp_path, capsys):
+    command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
+    assert main(command) == 2
+    assert "--quantization is for ctranslate2; onnx has none" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command[:-1], "int4"])
+    error = capsys.readouterr().err
+    assert "invalid choice: 'int4'" in error
+    assert "did you mean" not in error
+
+
+@pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys, name):
+    run, *_ = save(tmp_path)
+    package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}[name]
+    for module in [package, *(other for other in sys.modules if other.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"vanilla_transformer.convert.exporters.{name}", raising=False)
+    assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
+    assert "pip install '.[export]'" in capsys.readouterr().err
+    for file in (ENGINES[name], ENCODER):
+        (run / file).touch()
+    (tmp_path / "text").touch()
+    assert main(["translate", str(run), str(tmp_path / "text"), "--engine", name]) == 2
+    assert "pip install '.[export]'" in capsys.readouterr().err
+
+
+def test_command_offers_the_exporters_quantizations():
+    pytest.importorskip("ctranslate2", reason="comes with the extra export")
+    from vanilla_transformer.convert.exporters.ctranslate2 import QUANTIZATIONS
+
+    assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("generation_config.json", {"num_beams": 4.5}), ("config.json", {"d_model": "x"})],
+)
+def test_damaged_settings_of_an_export_are_refused(exports, tmp_path, name, change):
+    copied = shutil.copytree(exports("onnx")[-1], tmp_path / "copied")
+    content = json.loads((copied / name).read_text(encoding="utf-8"))
+    (copied / name).write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match=next(iter(change))):
+        load_engine("onnx", copied)
+
+
+def test_unknown_engines_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no engine 'tensorrt'; choose one of ctranslate2, onnx"):
+        load_engine("tensorrt", tmp_path)

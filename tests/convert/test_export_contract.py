@@ -1,0 +1,208 @@
+"""What every export does with its folders and with models that it cannot export."""
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_exports import require, save
+from transformers import AutoTokenizer, MarianMTModel
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.convert.exporters.source import export_tokenizer
+from vanilla_transformer.storage.reading import read_json
+
+WEIGHTS = "model.safetensors"
+BIAS = "model.encoder.layers.0.feed_forward.fc1.bias"
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
+
+
+class Format(NamedTuple):
+    """A format of exports.
+
+    Attributes:
+        files: the files of an export, besides the tokenizer's.
+        spoil: patches the exporter, so that it writes another model than it read.
+    """
+
+    files: set[str]
+    spoil: Callable[[pytest.MonkeyPatch], None]
+
+
+def spoil_marian(monkeypatch):
+    save_model = MarianMTModel.save_pretrained
+
+    def save_another(self, directory, **kwargs):
+        with torch.no_grad():
+            self.model.encoder.layers[0].fc1.bias.add_(0.1)
+        save_model(self, directory, **kwargs)
+
+    monkeypatch.setattr(MarianMTModel, "save_pretrained", save_another)
+
+
+def spoil_ctranslate2(monkeypatch):
+    exporter = exporter_of("ctranslate2")
+    monkeypatch.setattr(exporter, "position_table", lambda stack: torch.zeros(50, 24))
+
+
+def spoil_onnx(monkeypatch):
+    exporter = exporter_of("onnx")
+    write = exporter.write_graphs
+
+    def write_another(model, folder):
+        bias = model.get_parameter(BIAS).data
+        bias += 0.5
+        write(model, folder)
+        bias -= 0.5
+
+    monkeypatch.setattr(exporter, "write_graphs", write_another)
+
+
+FORMATS = {
+    "marian": Format({WEIGHTS, "config.json", "generation_config.json"}, spoil_marian),
+    "ctranslate2": Format(
+        {"model.bin", "config.json", "generation_config.json", "shared_vocabulary.json"},
+        spoil_ctranslate2,
+    ),
+    "onnx": Format(
+        {"encoder.onnx", "decoder.onnx", "config.json", "generation_config.json"}, spoil_onnx
+    ),
+}
+
+
+def exporter_of(name):
+    return importlib.import_module(f"vanilla_transformer.convert.exporters.{name}")
+
+
+@pytest.fixture(params=FORMATS)
+def name(request):
+    if request.param != "marian":
+        require(request.param)
+    return request.param
+
+
+@pytest.fixture
+def export(name):
+    return getattr(exporter_of(name), f"export_{name}")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("saved"), encoder_layers=1, decoder_layers=1)[0]
+
+
+@pytest.fixture
+def run(saved, tmp_path):
+    return Path(shutil.copytree(saved, tmp_path / "run"))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_path, capsys):
+    before, output = contents(run), tmp_path / "out"
+    output.mkdir()  # an empty folder is accepted
+    assert main(["export", name, str(run), str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    assert contents(run) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+    assert {path.name for path in output.iterdir()} == FORMATS[name].files | TOKENIZER
+    assert len({path.stat().st_mode for path in output.iterdir()}) == 1
+    text = "Hi there, 你好"
+    ours, theirs = (
+        AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, output)
+    )
+    assert theirs == ours
+    # Only transformers 5 knows the class name that it saves; 4 and 5 know the exported one.
+    classes = [
+        read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, output)
+    ]
+    assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
+
+
+@pytest.mark.parametrize("inputs", [{}, {"model_input_names": ["input_ids"]}])
+def test_tokenizer_is_exported_with_settings_for_transformers_4_and_5(tmp_path, inputs):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+    given = {"unk_token": "?", "tokenizer_class": "TokenizersBackend", **inputs}
+    (source / "tokenizer_config.json").write_text(json.dumps(given))
+    export_tokenizer(source, target)
+    names = {"model_input_names": ["input_ids", "attention_mask"], **inputs}
+    expected = {**given, "tokenizer_class": "PreTrainedTokenizerFast", **names}
+    assert read_json(target / "tokenizer_config.json") == expected
+
+
+def test_export_that_differs_from_the_model_is_deleted(name, export, run, tmp_path, monkeypatch):
+    FORMATS[name].spoil(monkeypatch)
+    with pytest.raises(ValueError, match="differs from the model by up to"):
+        export(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_export_onto_a_full_disk_leaves_no_files(name, export, run, tmp_path, monkeypatch):
+    def fail(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(exporter_of(name), "export_tokenizer", fail)
+    if name == "onnx":  # tracing takes seconds
+        monkeypatch.setattr(exporter_of(name), "write_graphs", lambda model, folder: None)
+    with pytest.raises(OSError, match="disk full"):
+        export(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_folder_with_files_is_refused_and_kept(name, export, run, tmp_path):
+    before = contents(run)
+    with pytest.raises(ValueError, match="not an empty directory"):
+        export(run, run)
+    assert contents(run) == before
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ValueError, match="file"):
+        export(run, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, capsys, file):
+    (run / file).unlink()
+    assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith(f"vanilla-transformer: {run} holds no ")
+    assert file in line
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors[BIAS].fill_(torch.nan), rf"{BIAS} in .*safetensors holds NaN"),
+        (lambda tensors: tensors.pop(BIAS), r"missing weights, such as .*fc1\.bias"),
+        (
+            lambda tensors: tensors.update({"model.encoder.lora_A.weight": torch.zeros(2, 24)}),
+            r"unexpected weights, such as .*lora_A",
+        ),
+    ],
+)
+def test_damaged_weights_and_adapters_are_refused(export, run, tmp_path, change, message):
+    tensors = load_file(run / WEIGHTS)
+    change(tensors)
+    save_file(tensors, run / "changed", metadata={"format": "pt"})
+    (run / "changed").rename(run / WEIGHTS)
+    with pytest.raises(ValueError, match=message):
+        export(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_model_of_another_architecture_is_refused(export, run, tmp_path):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "model_type": "bart"}))
+    with pytest.raises(ValueError, match="of type 'bart'; allowed is 'vanilla_transformer'"):
+        export(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

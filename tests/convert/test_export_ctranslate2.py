@@ -1,0 +1,216 @@
+"""The export to CTranslate2, tested with CTranslate2 itself: pip install '.[export]'."""
+
+import copy
+import json
+
+import pytest
+import torch
+from tiny_exports import VOCAB_SIZE, batch_of, save, sequences
+from tiny_models import byte_tokenizer, word_level
+from transformers import AutoTokenizer
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra export")
+
+# After the check above, which skips this file where these imports would fail.
+from ctranslate2.converters import TransformersConverter  # noqa: E402
+
+from vanilla_transformer.convert.engines import CTranslate2Engine  # noqa: E402
+from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
+    VanillaTransformerLoader,
+    export_ctranslate2,
+    vocabulary,
+)
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer, target_tokenizer  # noqa: E402
+
+VARIANTS = {
+    "paper": {},
+    "untied": {"tie_word_embeddings": False},
+    "norm_first": {"norm_first": True},
+    "learned": {"position_encoding": "learned"},
+    "tensor2tensor": {"position_encoding": "tensor2tensor"},
+    "epsilon": {"layer_norm_eps": 1e-2},
+    "narrow_keys": {"d_k": 5},
+    "wide_keys": {"d_k": 11, "d_v": 7, "encoder_attention_heads": 2},
+    "spare_rows": {"vocab_size": VOCAB_SIZE + 4},
+    "final_norm": {"final_norm": True},
+    "offset": {"position_offset": 2, "lm_head_bias": True},
+    "two_tables": {"share_encoder_decoder_embeddings": False},
+    **{name: {"activation_function": name} for name in ("gelu", "gelu_new", "swish", "tanh")},
+}
+
+
+def log_probabilities(model, source, mask, target):
+    with torch.no_grad():
+        logits = model(source, mask, target).logits[:, :-1]
+    return logits.log_softmax(-1).gather(2, target[:, 1:, None]).squeeze(2)
+
+
+def until_end(rows):
+    """Return lists of ids up to the end symbol; searches pad differently after it."""
+    return [row[: row.index(2) + 1] if 2 in row else row for row in rows.tolist()]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Return run directory, model and tokenizer of the paper's variant, and a float32 export."""
+    folder = tmp_path_factory.mktemp("ctranslate2")
+    run, model, tokenizer = save(folder, teach=True)
+    return run, model, tokenizer, export_ctranslate2(run, folder / "float32")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_scores_and_translates_equally(tmp_path, variant):
+    run, model, _ = save(tmp_path, **VARIANTS[variant])
+    engine = CTranslate2Engine(export_ctranslate2(run, tmp_path / "out"))
+    source, mask, target = batch_of(model)
+    expected = log_probabilities(model, source, mask, target)
+    found = engine.score_ids(source, mask, target)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    ours = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=20)
+    theirs = engine.generate(source, mask, num_beams=1, max_new_tokens=20)
+    assert torch.equal(theirs, ours)
+
+
+def test_greedy_search_gives_the_same_tokens(exported):
+    _, model, _, output = exported
+    source, mask = sequences(100)
+    ours = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=20)
+    theirs = CTranslate2Engine(output).generate(source, mask, num_beams=1, max_new_tokens=20)
+    assert torch.equal(theirs, ours)
+    assert ours.unique().numel() > 30
+    assert len(set((ours != 0).sum(1).tolist())) > 1
+
+
+def test_beam_search_without_length_penalty_gives_the_same_tokens(exported):
+    _, model, _, output = exported
+    engine = CTranslate2Engine(output)
+    # CTranslate2 renormalizes over the tokens that are not suppressed; we do not.
+    model = copy.deepcopy(model)
+    model.generation_config.suppress_tokens = None
+    engine.generation_config.suppress_tokens = None
+    source, mask = sequences(100)
+    settings = {"num_beams": 4, "length_penalty": 0.0, "max_new_tokens": 12}
+    ours = model.generate(source, attention_mask=mask, **settings)
+    theirs = engine.generate(source, mask, **settings)
+    greedy = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=12)
+    assert until_end(theirs) == until_end(ours)
+    assert until_end(greedy) != until_end(ours)  # beams made a difference
+
+
+def test_hypotheses_are_ordered_by_score(exported):
+    _, model, _, output = exported
+    source, mask = sequences(4)
+    found = CTranslate2Engine(output).generate(
+        source, mask, num_beams=3, num_return_sequences=3, length_penalty=0.0, max_new_tokens=7
+    )
+    found = found.view(4, 3, -1)
+    for row in range(4):
+        target = found[row]
+        scores = log_probabilities(
+            model, source[row].expand(3, -1), mask[row].expand(3, -1), target
+        )
+        ended = (target[:, :-1] == model.config.eos_token_id).cummax(1).values
+        sums = scores.masked_fill(ended, 0.0).sum(1)
+        assert (sums.diff() <= 1e-2).all()
+
+
+@pytest.mark.parametrize("quantization", ["bfloat16", "int8", "int8_float32"])
+def test_quantized_exports_are_smaller_and_score_closely(exported, tmp_path, quantization):
+    run, model, _, reference = exported
+    output = export_ctranslate2(run, tmp_path / "out", quantization=quantization)
+    size, whole = ((folder / "model.bin").stat().st_size for folder in (output, reference))
+    assert size < 0.75 * whole
+    source, mask = sequences()
+    target = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=5)
+    expected = log_probabilities(model, source, mask, target)
+    # Compute in float32, so that only the rounding of weights counts: on processors without VNNI,
+    # oneDNN's int8 sums overflow 16 bits, whatever was exported.
+    found = CTranslate2Engine(output, compute_type="float32").score_ids(source, mask, target)
+    lost = (found - expected).abs().mean()
+    assert 1e-6 < lost < 0.1
+    if quantization != "bfloat16":
+        rounded = log_probabilities(rounded_to_int8(model), source, mask, target)
+        torch.testing.assert_close(found, rounded, atol=1e-4, rtol=0)
+
+
+def rounded_to_int8(model):
+    """Return a copy with each row of a matrix rounded to multiples of its maximum / 127."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2:
+                scale = 127 / weight.abs().amax(1, keepdim=True)
+                weight.copy_((weight * scale).round() / scale)
+                assert weight.isfinite().all(), name
+    return model
+
+
+def test_export_with_a_target_tokenizer(tmp_path):
+    run, model, tokenizer = save(
+        tmp_path, decoder_vocab_size=30, share_encoder_decoder_embeddings=False
+    )
+    output = export_ctranslate2(run, tmp_path / "without")
+    assert CTranslate2Engine(output).target_tokens[4] == "<target 4>"
+    own = word_level(["mot", "le"])
+    hold_target_tokenizer(tokenizer, own)
+    tokenizer.save_pretrained(run)
+    output = export_ctranslate2(run, tmp_path / "out")
+    source, mask, target = batch_of(model)
+    engine = CTranslate2Engine(output)
+    expected = log_probabilities(model, source, mask, target % 30)
+    found = engine.score_ids(source, mask, target % 30)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert engine.target_tokens[4] == "mot"
+    assert target_tokenizer(AutoTokenizer.from_pretrained(output)).get_vocab() == own.get_vocab()
+
+
+@pytest.mark.parametrize("quantization", ["float32", "bfloat16", "int8"])
+def test_conversion_does_not_change_the_model(exported, quantization):
+    """The converter quantizes in place, which must not happen in the model's own memory."""
+    _, model, tokenizer, _ = exported
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    spec = VanillaTransformerLoader()(model, tokenizer)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+
+
+def test_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
+    run, *_, output = exported
+    converted = TransformersConverter(str(run)).convert(str(tmp_path / "out"))
+    assert (tmp_path / "out/model.bin").read_bytes() == (output / "model.bin").read_bytes()
+    translator = ctranslate2.Translator(converted)
+    (result,) = translator.translate_batch(
+        [["a", "b", "</s>"]], beam_size=1, max_decoding_length=20
+    )
+    assert result.hypotheses[0]
+
+
+def test_tokens_without_a_row_of_the_model_are_refused(tmp_path):
+    run, *_ = save(tmp_path, vocab_size=VOCAB_SIZE - 1)
+    with pytest.raises(ValueError, match=f"has id {VOCAB_SIZE - 1} .* ends at {VOCAB_SIZE - 2}"):
+        export_ctranslate2(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("repetition_penalty", 1.3), ("eos_token_id", [2, 5])])
+def test_search_settings_that_the_engine_lacks_are_refused(tmp_path, name, value):
+    run, *_ = save(tmp_path)
+    path = run / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ValueError, match=rf"cannot represent this model: got {name}="):
+        export_ctranslate2(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_quantization_is_refused(exported, tmp_path):
+    with pytest.raises(ValueError, match="quantization='int4'; allowed are float32, bfloat16"):
+        export_ctranslate2(exported[0], tmp_path / "out", quantization="int4")
+
+
+def test_vocabulary_has_a_distinct_token_for_every_row():
+    tokenizer = byte_tokenizer()
+    tokens = vocabulary(tokenizer, len(tokenizer) + 3)
+    assert tokens[: len(tokenizer)] == tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    assert len(set(tokens)) == len(tokenizer) + 3

@@ -1,0 +1,277 @@
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny_exports import make_batch, make_model
+from tiny_models import byte_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+
+from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
+from vanilla_transformer.convert.verification import check_equal, check_greedy, probe, translated
+
+VOCAB_SIZE = 60
+
+
+DIALECTS = {
+    "tied": {},
+    "untied": {"tie_word_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
+    "untied vocabularies": {
+        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
+        "tie_word_embeddings": False,
+    },
+    "swish and a bias": {"activation_function": "swish", "lm_head_bias": True},
+}
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request):
+    return DIALECTS[request.param]
+
+
+def test_marian_export_computes_the_same_logits(dialect):
+    model = make_model(**dialect)
+    marian = to_marian(model)
+    assert type(marian) is MarianMTModel
+    source, mask, target = make_batch()
+    with torch.no_grad():
+        ours = model(source, mask, target, output_hidden_states=True)
+        theirs = marian(source, mask, target, output_hidden_states=True)
+    torch.testing.assert_close(theirs.logits, ours.logits, atol=1e-5, rtol=0)
+    columns = marian_columns(model.config.d_model)
+    for ours_state, theirs_state in zip(
+        ours.decoder_hidden_states, theirs.decoder_hidden_states, strict=True
+    ):
+        torch.testing.assert_close(theirs_state, ours_state[..., columns], atol=1e-5, rtol=0)
+
+
+def test_marian_export_keeps_tied_and_untied_tables_and_dtype():
+    tied = to_marian(make_model())
+    assert tied.lm_head.weight is tied.model.shared.weight
+    assert tied.model.encoder.embed_tokens.weight is tied.model.shared.weight
+    assert tied.model.decoder.embed_tokens.weight is tied.model.shared.weight
+    assert not tied.training
+    model = make_model(tie_word_embeddings=False)
+    untied = to_marian(model)
+    assert not untied.config.tie_word_embeddings
+    assert untied.lm_head.weight is not untied.model.decoder.embed_tokens.weight
+    assert to_marian(make_model().bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_beams": 1, "no_repeat_ngram_size": 2},
+        {"num_beams": 4, "no_repeat_ngram_size": 2, "length_penalty": 2.0},
+        {"num_beams": 1, "do_sample": True},
+    ],
+)
+def test_marian_export_generates_the_same_translations(settings):
+    model = make_model()
+    marian = to_marian(model)
+    source, mask, _ = make_batch()
+    results = []
+    for translator in (model, marian):
+        torch.manual_seed(2)
+        results.append(
+            translator.generate(source, attention_mask=mask, max_new_tokens=20, **settings)
+        )
+    assert torch.equal(*results)
+    # A model that repeats one token would prove little.
+    assert results[0][:, 1:].unique().numel() > 4
+
+
+def test_generation_settings_are_copied_to_the_marian_model():
+    model = make_model()
+    model.generation_config.length_penalty = 1.7
+    marian = to_marian(model)
+    # The paper's limit is in our own generate.
+    most = model.config.max_position_embeddings
+    bounded = {**model.generation_config.to_dict(), "max_new_tokens": most}
+    assert marian.generation_config.to_dict() == bounded
+    marian.generation_config.num_beams = 9
+    assert model.generation_config.num_beams is None
+    assert marian.config.decoder_start_token_id == model.config.decoder_start_token_id
+    assert marian.config.forced_eos_token_id is None
+
+
+def test_marian_export_does_not_change_model_or_random_state():
+    model = make_model().train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    config, generation = model.config.to_dict(), model.generation_config.to_dict()
+    random_state = torch.get_rng_state()
+    marian = to_marian(model)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    with torch.no_grad():
+        for parameter in marian.parameters():
+            parameter.fill_(7.0)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    assert model.training
+    assert model.config.to_dict() == config
+    assert model.generation_config.to_dict() == generation
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
+    model = make_model(**dialect)
+    mapping = tensor_map(model.config)
+    ours = model.state_dict(keep_vars=True)
+    theirs = dict(to_marian(model).named_parameters())
+    if model.config.lm_head_bias:
+        theirs["final_logits_bias"] = None  # a buffer there
+    positions = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+    assert {id(ours[key]) for key in mapping} == {id(tensor) for tensor in ours.values()}
+    assert {tensor.key for tensor in mapping.values()} == theirs.keys() - positions
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"position_encoding": "learned"}, ["position_encoding='learned'"]),
+        ({"norm_first": True}, ["norm_first=True"]),
+        ({"final_norm": True}, ["final_norm=True"]),
+        ({"position_offset": 2}, ["position_offset=2"]),
+        ({"layer_norm_eps": 1e-6}, ["layer_norm_eps=1e-06"]),
+        ({"d_k": 5}, ["d_k=5", "encoder heads", "decoder heads"]),
+        ({"d_k": 8, "d_v": 8}, ["d_k=8", "decoder heads"]),
+        (
+            {"position_encoding": "learned", "norm_first": True, "layer_norm_eps": 1e-6, "d_v": 5},
+            ["position_encoding", "norm_first", "layer_norm_eps", "d_v"],
+        ),
+    ],
+)
+def test_settings_that_marian_lacks_are_refused_by_name(overrides, named):
+    model = make_model(**overrides)
+    with pytest.raises(ValueError, match="MarianMTModel cannot represent this model") as error:
+        to_marian(model)
+    for name in named:
+        assert name in str(error.value)
+
+
+def test_explicit_default_head_sizes_are_exported_to_marian():
+    to_marian(make_model(encoder_attention_heads=2, d_k=12, d_v=12))
+
+
+def test_foreign_tensors_are_refused():
+    model = make_model()
+    model.model.encoder.layers[0].self_attn.q_proj.lora_A = torch.nn.Linear(24, 2, bias=False)
+    with pytest.raises(ValueError, match=r"lora_A.*merge adapters"):
+        to_marian(model)
+    model = make_model()
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() + 1)
+    with pytest.raises(ValueError, match=r"lm_head\.weight"):
+        to_marian(model)
+
+
+@pytest.fixture
+def saved_model(tmp_path):
+    tokenizer = byte_tokenizer()
+    model = make_model(vocab_size=len(tokenizer))
+    model.save_pretrained(tmp_path / "run")
+    tokenizer.save_pretrained(tmp_path / "run")
+    return tmp_path / "run", model, tokenizer
+
+
+def test_exported_directory_loads_with_stock_classes(saved_model, tmp_path):
+    run, model, tokenizer = saved_model
+    output = export_marian(run, tmp_path / "marian")
+    assert output == tmp_path / "marian"
+    assert json.loads((output / "config.json").read_text())["model_type"] == "marian"
+    marian = AutoModelForSeq2SeqLM.from_pretrained(output)
+    assert type(marian) is MarianMTModel
+    stock_tokenizer = AutoTokenizer.from_pretrained(output)
+    batch = stock_tokenizer(["Hi there", "\u4f60\u597d"], padding=True, return_tensors="pt")
+    assert (
+        batch["input_ids"].tolist()
+        == tokenizer(["Hi there", "\u4f60\u597d"], padding=True)["input_ids"]
+    )
+    ours = model.generate(**batch, max_new_tokens=9)
+    assert torch.equal(marian.generate(**batch, max_new_tokens=9), ours)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["marian", "run"]
+
+
+def test_bfloat16_export_rounds_no_worse_than_the_model():
+    model = make_model()
+    source, mask, target = make_batch()
+    half = copy.deepcopy(model).bfloat16()
+    with torch.no_grad():
+        exact = model(source, mask, target).logits
+        error_ours = (half(source, mask, target).logits.float() - exact).abs().max()
+        error_marian = (to_marian(half)(source, mask, target).logits.float() - exact).abs().max()
+    assert error_marian < 2 * error_ours
+
+
+STRANGER = """
+import sys
+
+sys.modules["vanilla_transformer"] = None  # importing it fails, as if it were not installed
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1]).eval()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+assert model.lm_head.weight is model.model.shared.weight
+batch = tokenizer(["Hi there", "Bye"], padding=True, return_tensors="pt")
+with torch.inference_mode():
+    logits = model(**batch, decoder_input_ids=batch["input_ids"]).logits
+torch.save(logits, sys.argv[2])
+print(tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9)))
+"""
+
+
+def test_export_that_reads_the_padding_of_sources_is_refused(saved_model, tmp_path, monkeypatch):
+    forward = MarianMTModel.forward
+    monkeypatch.setattr(
+        MarianMTModel, "forward", lambda self, attention_mask, **inputs: forward(self, **inputs)
+    )
+    with pytest.raises(ValueError, match="differs from the model by up to"):
+        export_marian(saved_model[0], tmp_path / "marian")
+
+
+@pytest.mark.slow
+def test_exported_model_loads_without_this_package(saved_model, tmp_path):
+    run, model, tokenizer = saved_model
+    export_marian(run, tmp_path / "marian")
+    logits = tmp_path / "logits.pt"
+    stranger = subprocess.run(
+        [sys.executable, "-c", STRANGER, tmp_path / "marian", logits],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert stranger.returncode == 0, stranger.stderr[-2000:]
+    batch = tokenizer(["Hi there", "Bye"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**batch, decoder_input_ids=batch["input_ids"]).logits
+    torch.testing.assert_close(torch.load(logits), expected, atol=1e-5, rtol=0)
+    translations = tokenizer.batch_decode(model.generate(**batch, max_new_tokens=9))
+    assert stranger.stdout.strip().splitlines()[-1] == str(translations)
+
+
+@pytest.mark.parametrize("end", [2, 1, None])
+def test_greedy_check_covers_models_that_start_with_their_end_symbol(end):
+    """Models of fairseq start with </s>; others may have no end symbol at all."""
+    model = make_model(bos_token_id=1, decoder_start_token_id=2)
+    model.generation_config.eos_token_id = end
+    model.generation_config.suppress_tokens = [0, 3]
+    sentences = probe(model.config)
+    found = translated(model, sentences).target.clone()
+    check_greedy(model, sentences, found, tolerance=1e-4, name="X")
+    found[:, 3] = (found[:, 3] + 1) % VOCAB_SIZE
+    with pytest.raises(ValueError, match="export as X does not translate as the model does"):
+        check_greedy(model, sentences, found, tolerance=1e-4, name="X")
+
+
+def test_nan_differences_fail_the_export_check():
+    numbers, none = torch.zeros(2), torch.tensor([0.0, torch.nan])
+    assert check_equal(numbers, numbers, tolerance=1.0, name="X") == 0
+    for on_average in (False, True):
+        with pytest.raises(ValueError, match="export as X differs from the model by"):
+            check_equal(none, numbers, tolerance=1.0, name="X", on_average=on_average)

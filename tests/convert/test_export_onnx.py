@@ -1,0 +1,144 @@
+"""The export to ONNX, tested with ONNX Runtime itself: pip install '.[export]'."""
+
+import math
+
+import pytest
+import torch
+from tiny_exports import VOCAB_SIZE, batch_of, save, sequences
+
+onnx = pytest.importorskip("onnx", reason="comes with the extra export")
+pytest.importorskip("onnxruntime", reason="comes with the extra export")
+pytest.importorskip("onnxscript", reason="comes with the extra export")
+
+# After the checks above, which skip this file where these imports would fail.
+from vanilla_transformer.convert.engines import DECODER, ENCODER, OnnxEngine  # noqa: E402
+from vanilla_transformer.convert.exporters.onnx import export_onnx  # noqa: E402
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 2}
+VARIANTS = {
+    "untied": {"tie_word_embeddings": False},
+    "norm_first": {"norm_first": True},
+    "learned": {"position_encoding": "learned"},
+    "tensor2tensor": {"position_encoding": "tensor2tensor", "d_k": 5, "d_v": 7},
+    "others": {
+        **{"final_norm": True, "position_offset": 2, "lm_head_bias": True},
+        **{"share_encoder_decoder_embeddings": False, "activation_function": "gelu"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Return a run directory, its model, and its export."""
+    folder = tmp_path_factory.mktemp("onnx")
+    run, model, _ = save(folder, teach=True, **SMALL)
+    return run, model, export_onnx(run, folder / "out")
+
+
+def logits_of(model, source, mask, target):
+    with torch.no_grad():
+        return model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+
+
+def test_logits_are_equal_at_any_length(exported):
+    """Use lengths of 1 and more, other than those that were traced."""
+    _, model, output = exported
+    engine = OnnxEngine(output)
+    for batch, source_length, target_length in ((1, 1, 1), (3, 40, 2), (2, 7, 30)):
+        torch.manual_seed(batch)
+        source = torch.randint(4, VOCAB_SIZE, (batch, source_length))
+        mask = torch.ones_like(source)
+        target = torch.randint(4, VOCAB_SIZE, (batch, target_length))
+        expected = logits_of(model, source, mask, target)
+        found = logits_of(engine, source, mask, target)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_padding_is_masked_on_either_side(exported):
+    _, model, output = exported
+    source, mask, target = batch_of(model)
+    engine = OnnxEngine(output)
+    for side in ((source, mask), (source.flip(1), mask.flip(1))):
+        expected = logits_of(model, *side, target)
+        torch.testing.assert_close(logits_of(engine, *side, target), expected, atol=1e-4, rtol=1e-5)
+
+
+def test_onnx_decoder_continues_from_any_past(exported):
+    _, model, output = exported
+    engine = OnnxEngine(output)
+    source, mask, target = batch_of(model)
+    whole = logits_of(model, source, mask, target)
+    for cuts in ([1] * 8, [3, 1, 4], [8]):
+        states, *memory = engine.encode(source, mask)
+        assert states.shape == (*source.shape, model.config.d_model)
+        past, pieces = None, []
+        for piece in target.split(cuts, dim=1):
+            logits, past = engine.decode(piece, mask, memory, past)
+            pieces.append(logits)
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-4, rtol=1e-5)
+        assert past[0].size(2) == target.size(1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "num_return_sequences": 4}]
+)
+def test_onnx_translations_equal_those_of_the_model(exported, settings):
+    _, model, output = exported
+    settings = {**settings, "length_penalty": 1.0}  # the model's default; the engine's is 0.6
+    source, mask = sequences()
+    ours, theirs = (
+        translator.generate(source, attention_mask=mask, max_new_tokens=20, **settings)
+        for translator in (model, OnnxEngine(output))
+    )
+    assert torch.equal(ours, theirs)
+    assert ours.unique().numel() > 30
+    without_cache = {**settings, "max_new_tokens": 20, "use_cache": False}
+    found = OnnxEngine(output).generate(source, attention_mask=mask, **without_cache)
+    assert torch.equal(found, ours)
+
+
+def test_penalties_of_the_generation_config_do_not_stop_the_export(tmp_path):
+    """Its check of greedy search compares the most probable tokens, which they change."""
+    run, model, _ = save(tmp_path, **SMALL)
+    model.generation_config.repetition_penalty = 3.0
+    model.generation_config.save_pretrained(run)
+    engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
+    assert engine.generation_config.repetition_penalty == 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_onnx_exports_every_variant(tmp_path, variant):
+    """The exporter compares logits itself; this compares translations, greedy and with beams."""
+    run, model, _ = save(tmp_path, teach=True, **SMALL, **VARIANTS[variant])
+    engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
+    source, mask = sequences()
+    for num_beams in (1, 4):
+        search = {"num_beams": num_beams, "length_penalty": 1.0, "max_new_tokens": 20}
+        ours, theirs = (
+            translator.generate(source, attention_mask=mask, **search)
+            for translator in (model, engine)
+        )
+        assert torch.equal(ours, theirs)
+
+
+def test_onnx_export_stores_each_table_once(exported):
+    _, model, output = exported
+    assert {path.name for path in output.iterdir()} == {
+        *(ENCODER, DECODER, "config.json", "generation_config.json"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    assert sorted(path.name for path in output.parent.iterdir()) == ["out", "run"]
+    decoder = model.model.decoder
+    weights = sum(parameter.numel() for parameter in decoder.parameters())
+    cross = [layer.cross_attn for layer in decoder.layers]  # the encoder's graph makes their keys
+    weights -= sum(
+        parameter.numel()
+        for attention in cross
+        for part in (attention.k_proj, attention.v_proj)
+        for parameter in part.parameters()
+    )
+    stored = onnx.load(output / DECODER).graph.initializer
+    # The rest: frequencies of the position encoding, and a few numbers such as shapes.
+    assert weights < sum(math.prod(tensor.dims) for tensor in stored) < weights + 50
+    assert (output / DECODER).stat().st_size < 4 * weights + 50_000  # no metadata of each node

@@ -1,0 +1,228 @@
+"""Batches by token budget: properties that every plan has, for any lengths."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from token_shares import real_token_shares
+
+from vanilla_transformer.data.batches import TokenBatchSampler
+
+MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k/train.jsonl.gz"
+
+
+def random_lengths(count, *, seed=0, longest=60):
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.lognormal(2.5, 0.5, count), 1, longest).astype(int)
+    target = np.clip(source * rng.normal(1.0, 0.25, count), 1, longest).astype(int)
+    return source, target
+
+
+def epoch_of(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def fewest_batches(source, target, max_tokens, max_sentences):
+    """Return the smallest number of batches: fill them from the longest pair down."""
+    left, count = sorted(np.maximum(source, target)), 0
+    while left:
+        left = left[: -min(max_tokens // left[-1], max_sentences or len(left))]
+        count += 1
+    return count
+
+
+lengths_and_settings = st.tuples(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120),
+    st.integers(40, 300),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 9)),
+    st.integers(0, 5),
+)
+
+
+@given(lengths_and_settings)
+@example(([(40, 40)] + [(1, 1)] * 4, 40, True, 3, 0))  # 1 + 3 + 1 sentences; the 3 are halved
+@settings(deadline=None, max_examples=150)
+def test_batches_keep_the_budget_and_hold_every_example_once(case):
+    pairs, max_tokens, shuffle, max_sentences, seed = case
+    source, target = np.array(pairs).T
+    sampler = TokenBatchSampler(
+        source,
+        target,
+        max_tokens=max_tokens,
+        seed=seed,
+        shuffle=shuffle,
+        max_sentences=max_sentences,
+    )
+    for epoch in range(3):
+        batches = epoch_of(sampler, epoch)
+        assert len(batches) == len(sampler)
+        for batch in batches:
+            assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
+            assert max_sentences is None or len(batch) <= max_sentences
+        assert sorted(example for batch in batches for example in batch) == [*range(len(pairs))]
+    fewest = fewest_batches(source, target, max_tokens, max_sentences)
+    assert len(sampler) in (fewest, fewest + shuffle)
+
+
+def test_no_plan_of_sorted_pairs_has_fewer_batches():
+    """Compare with dynamic programming over all cuts of the pairs sorted by longer side."""
+    for seed in range(20):
+        source, target = random_lengths(30, seed=seed)
+        longest = np.sort(np.maximum(source, target))
+        fewest = [0] + [10**9] * 30
+        for end in range(1, 31):
+            for start in range(end):
+                if (end - start) * longest[end - 1] <= 100:
+                    fewest[end] = min(fewest[end], fewest[start] + 1)
+        fixed = TokenBatchSampler(source, target, max_tokens=100, shuffle=False)
+        assert len(fixed) == fewest[30]
+        # Shuffling moves the bounds of batches, which costs one batch more.
+        assert len(TokenBatchSampler(source, target, max_tokens=100)) == fewest[30] + 1
+
+
+def test_seed_and_epoch_decide_the_batches():
+    source, target = random_lengths(2000)
+    one, two = (TokenBatchSampler(source, target, max_tokens=500, seed=3) for _ in range(2))
+    assert epoch_of(one, 4) == epoch_of(one, 4) == epoch_of(two, 4)
+    assert epoch_of(one, 4) != epoch_of(one, 5)
+    other_seed = TokenBatchSampler(source, target, max_tokens=500, seed=4)
+    assert epoch_of(one, 4) != epoch_of(other_seed, 4)
+
+
+def test_batches_of_two_epochs_differ_in_composition():
+    source, target = random_lengths(2000)
+    sampler = TokenBatchSampler(source, target, max_tokens=500)
+    first, second = (set(map(frozenset, epoch_of(sampler, epoch))) for epoch in (0, 1))
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_long_sentences_get_other_neighbours_too():
+    """A pair of unique length cannot swap with another; the bounds of its batch move instead."""
+    source = target = np.arange(1, 301)
+    sampler = TokenBatchSampler(source, target, max_tokens=3000)
+    neighbours = set()
+    for epoch in range(6):
+        neighbours |= {tuple(sorted(batch)) for batch in epoch_of(sampler, epoch) if 250 in batch}
+    assert len(neighbours) > 1
+
+
+def test_batches_come_in_random_order():
+    source, target = random_lengths(3000)
+    sampler = TokenBatchSampler(source, target, max_tokens=300)
+    means = np.array([target[batch].mean() for batch in sampler])
+    neighbours = np.corrcoef(means[:-1], means[1:])[0, 1]
+    assert abs(neighbours) < 0.2
+
+
+def test_without_shuffling_epochs_are_equal_and_the_longest_come_first():
+    source, target = random_lengths(500)
+    sampler = TokenBatchSampler(source, target, max_tokens=300, shuffle=False)
+    batches = epoch_of(sampler, 0)
+    assert batches == epoch_of(sampler, 1)
+    longest = [np.maximum(source, target)[batch].max() for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 30])
+def test_accelerate_deals_batches_to_processes_in_turn(processes):
+    source, target = random_lengths(1000)
+    sampler = TokenBatchSampler(source, target, max_tokens=380, seed=1)
+    sampler.set_epoch(2)
+    batches = list(sampler)
+    count = -(-len(batches) // processes)
+    assert 30 < len(batches) < count * processes
+    for rank in range(processes):
+        dealt = list(BatchSamplerShard(sampler, processes, rank))
+        own = batches[rank::processes]
+        assert len(dealt) == len(BatchSamplerShard(sampler, processes, rank)) == count
+        assert dealt[: len(own)] == own
+        assert len(own) == count - (0 < len(batches) % processes <= rank)
+        rest = SkipBatchSampler(BatchSamplerShard(sampler, processes, rank), skip_batches=1)
+        assert list(rest) == dealt[1:]
+
+
+def test_set_epoch_works_through_accelerates_wrapper():
+    source, target = random_lengths(200)
+    sampler = TokenBatchSampler(source, target, max_tokens=400)
+    shard = BatchSamplerShard(sampler, 2, 0)
+    loader = DataLoaderShard(list(range(200)), batch_sampler=shard)
+    loader.set_epoch(5)
+    assert sampler.epoch == 5
+
+
+def test_sampler_has_no_batch_size_that_makes_accelerate_drop_batches():
+    sampler = TokenBatchSampler([1], [1], max_tokens=1)
+    assert not hasattr(sampler, "batch_size")
+
+
+def test_torch_data_loader_accepts_the_sampler():
+    source, target = random_lengths(50)
+    sampler = TokenBatchSampler(source, target, max_tokens=200)
+    loader = torch.utils.data.DataLoader(
+        list(range(50)), batch_sampler=sampler, collate_fn=lambda examples: examples
+    )
+    assert len(loader) == len(sampler)
+    assert list(loader) == list(sampler)
+
+
+def test_example_longer_than_the_budget_is_named():
+    with pytest.raises(ValueError, match=r"example 1 has 5 source and 9 target.*max_tokens=8"):
+        TokenBatchSampler([5, 5, 5], [5, 9, 5], max_tokens=8)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ([], [], "one or more pairs"),
+        ([1, 2], [1], r"shapes \(2,\) and \(1,\)"),
+        ([3, 0], [3, 3], "example 1 has 0 source .*allowed are 1 to"),
+        ([3, 3], [3, -1], "example 1 has 3 source and -1 target"),
+        ([3, 2.5], [3, 3], "of float64 and int64; needed are whole numbers"),
+        ([3, 3], [3, float("nan")], "of int64 and float64"),
+        ([[3, 3]], [[3, 3]], r"shapes \(1, 2\)"),
+    ],
+)
+def test_invalid_lengths_are_refused(source, target, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBatchSampler(source, target, max_tokens=10)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_sentences"])
+def test_max_tokens_and_max_sentences_must_be_counts(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r}; it must be a whole number from 1"):
+        TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: value})
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True])
+def test_invalid_seeds_are_refused_at_once(seed):
+    with pytest.raises(ValueError, match=f"seed={seed}; it must be a whole number, at least 0"):
+        TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
+
+
+def test_packed_sort_equals_a_sort_of_tuples():
+    """Long pairs, for which products of lengths grow large."""
+    source, target = random_lengths(100_000, longest=5000)
+    source[:3] = [5000, 4999, 2500]
+    sampler = TokenBatchSampler(source, target, max_tokens=25_000, shuffle=False)
+    order = [example for batch in reversed(list(sampler)) for example in batch]
+    longest = np.maximum(source, target)
+    difference = np.where(longest % 2 == 0, source - target, target - source)
+    assert order == np.lexsort((np.arange(len(source)), difference, longest)).tolist()
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
+def test_batches_of_real_captions_hold_little_padding():
+    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
+        pairs = [json.loads(line)["translation"] for line in lines]
+    source = np.array([len(pair["en"].split()) + 1 for pair in pairs])
+    target = np.array([len(pair["de"].split()) + 1 for pair in pairs])
+    assert min(real_token_shares(source, target, max_tokens=2048)) > 0.95

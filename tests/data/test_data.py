@@ -1,0 +1,677 @@
+"""Data sets of pairs: loading, caching, tokenising, padding and selection."""
+
+import errno
+import gzip
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import DataCollatorForSeq2Seq
+
+from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
+from vanilla_transformer.data import clean_pairs, hold_out, pair_report, selection
+from vanilla_transformer.data import dataset as data
+from vanilla_transformer.data.dataset import (
+    PairCollator,
+    load_pairs,
+    pair_lengths,
+    sentences,
+    tokenize_pairs,
+)
+from vanilla_transformer.data.selection import shared_pairs
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.errors import RequestError
+
+MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k/train.jsonl.gz"
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+PAIRS = [(f"the number {n} " * (n % 7 + 1), f"die Zahl {n} " * (n % 5 + 1)) for n in range(2500)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [side for pair in PAIRS for side in pair]
+    return train_tokenizer(texts, vocab_size=320, show_progress=False)
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(source, **kwargs):
+        options = {**LANGUAGES, "cache_dir": tmp_path / "cache", "show_progress": False}
+        return load_pairs(source, **{**options, **kwargs})
+
+    return load
+
+
+@pytest.fixture
+def tokenize(tmp_path, tokenizer):
+    def tokenize(dataset, tokenizer=tokenizer, **kwargs):
+        return tokenize_pairs(
+            dataset, tokenizer, cache_dir=tmp_path / "cache", show_progress=False, **kwargs
+        )
+
+    return tokenize
+
+
+def write_json_lines(path, pairs):
+    rows = ({"translation": {"en": source, "de": target}} for source, target in pairs)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def pairs_of(dataset):
+    return list(zip(dataset["source"], dataset["target"], strict=True))
+
+
+def cached_folders(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir())
+
+
+def refuse_to_read(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("read or written again")
+
+    monkeypatch.setattr("vanilla_transformer.data.dataset._write_pairs", refuse)
+    monkeypatch.setattr("vanilla_transformer.data.dataset._write_tokens", refuse)
+
+
+# ------------------------------------------------------------------------------------- loading
+
+
+def test_pairs_are_loaded_in_order_and_memory_mapped(load, tmp_path):
+    dataset = load(write_json_lines(tmp_path / "a.jsonl", PAIRS))
+    assert dataset.column_names == ["source", "target"]
+    assert pairs_of(dataset) == PAIRS
+    assert Path(dataset.cache_files[0]["filename"]).is_relative_to(tmp_path / "cache")
+    assert dataset.data.nbytes > 0
+
+
+def test_a_second_load_uses_the_cache(load, tmp_path, monkeypatch):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    first = load(path)
+    refuse_to_read(monkeypatch)
+    assert pairs_of(load(str(path))) == PAIRS
+    assert load(path)._fingerprint == first._fingerprint
+
+
+def test_a_changed_file_is_read_again(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    load(path)
+    write_json_lines(path, PAIRS[:-1])
+    assert len(load(path)) == len(PAIRS) - 1
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    write_json_lines(path, [(source.upper(), target) for source, target in PAIRS[:-1]])
+    os.utime(path, ns=times)  # same size and time
+    assert load(path)["source"][0] == PAIRS[0][0].upper()
+
+
+def test_other_languages_and_columns_use_another_cache(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    back = load(path, source_language="de", target_language="en")
+    assert load(path)["source"][:] == back["target"][:]
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\tc\n")
+    assert pairs_of(load(path)) == [("a", "b")]
+    assert pairs_of(load(path, source_column=3, target_column="1")) == [("c", "a")]
+    assert pairs_of(load(path, source_column=2, target_column=3)) == [("b", "c")]
+
+
+def test_a_generator_with_a_key_is_read_once(load):
+    assert pairs_of(load(iter(PAIRS), cache_key="numbers-1")) == PAIRS
+
+    def never():
+        raise AssertionError("read again")
+        yield
+
+    assert pairs_of(load(never(), cache_key="numbers-1")) == PAIRS
+    assert len(load(iter(PAIRS[:3]), cache_key="numbers-2")) == 3
+
+
+def test_a_generator_without_a_key_is_recognised_by_its_text(load, tmp_path):
+    first = load(iter(PAIRS))
+    again = load(iter(PAIRS))
+    other = load(iter(PAIRS[1:]))
+    assert pairs_of(again) == PAIRS
+    assert first._fingerprint == again._fingerprint != other._fingerprint
+    assert len(cached_folders(tmp_path)) == 2
+
+
+def test_a_hub_data_set_is_fetched_once_even_when_streamed(load, monkeypatch):
+    fetched = []
+
+    def load_dataset(name, config, *, split, revision, streaming):
+        fetched.append((name, config, split, revision))
+        rows = [{"translation": {"en": s, "de": t}} for s, t in PAIRS]
+        return datasets.Dataset.from_list(rows).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for _ in range(2):
+        assert pairs_of(load("someone/pairs", streaming=True)) == PAIRS
+    load("someone/pairs", split="test")
+    load("someone/pairs", config="big")
+    load("someone/pairs", revision="v1")
+    assert len(fetched) == len(set(fetched)) == 4
+
+
+def test_sentences_are_all_sources_and_targets(load):
+    dataset = load(PAIRS)
+    assert sorted(sentences(dataset)) == sorted(side for pair in PAIRS for side in pair)
+    assert sorted(sentences(dataset.select([7, 3]))) == sorted(PAIRS[7] + PAIRS[3])
+
+
+def test_malformed_lines_are_reported_each_time(load, tmp_path, caplog):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    path.write_text(path.read_text() + "x\ny\n")
+    for _ in range(2):  # from the file, and from the cache
+        caplog.clear()
+        assert pairs_of(load(path)) == PAIRS
+        assert f"Skipped 2 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
+
+
+def test_equal_pairs_in_memory_have_reports_of_their_own(load):
+    assert pairs_of(load([("a", "b"), ("", ""), ("c", "d")])) == [("a", "b"), ("c", "d")]
+    assert pairs_of(load([("a", "b"), ("c", "d")], strict=True)) == [("a", "b"), ("c", "d")]
+
+
+def test_strict_refuses_before_anything_is_cached(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    path.write_text(path.read_text() + "x\n")
+    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: not JSON"):
+        load(path, strict=True)
+    assert cached_folders(tmp_path) == []
+
+
+def test_misaligned_files_leave_no_cache(load, tmp_path):
+    (tmp_path / "a.en").write_text("x\n" * 3000)
+    (tmp_path / "a.de").write_text("y\n" * 3001)
+    with pytest.raises(ValueError, match=r"has 3000 lines.*has 3001;"):
+        load((tmp_path / "a.en", tmp_path / "a.de"))
+    assert cached_folders(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "nothing in .*a.jsonl"),
+        ("x\n" * 9, "a.jsonl:1: not JSON [^;]*, the first of 9 malformed lines"),
+        ('{"en": "a"}\n', "no 'de' among"),
+    ],
+)
+def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, message):
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=f"no usable pair: .*{message}"):
+        load(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="no usable pair: there is nothing in the pairs given"):
+        load(iter([]))
+
+
+# --------------------------------------------------------------------------------------- cache
+
+
+def _load_slowly(path, cache):
+    def pairs():
+        for number, pair in enumerate(PAIRS):
+            if number == 2000:
+                Path(path, "writing").touch()
+                time.sleep(60)
+            yield pair
+
+    load_pairs(pairs(), **LANGUAGES, cache_key="slow", cache_dir=cache, show_progress=False)
+
+
+def test_leftovers_of_a_killed_process_are_never_used(load, tmp_path):
+    process = multiprocessing.get_context("fork").Process(
+        target=_load_slowly, args=(tmp_path, tmp_path / "cache")
+    )
+    process.start()
+    while not (tmp_path / "writing").exists():
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    (left,) = cached_folders(tmp_path)
+    assert left.endswith(".incomplete")
+    assert pairs_of(load(iter(PAIRS), cache_key="slow")) == PAIRS
+    (whole,) = cached_folders(tmp_path)
+    assert not whole.endswith(".incomplete")
+
+
+@pytest.mark.parametrize("damage", ["cut between blocks", "no report", "no data"])
+def test_a_damaged_cache_is_rebuilt(load, tmp_path, caplog, damage):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    file = Path(load(path).cache_files[0]["filename"])
+    if damage == "cut between blocks":  # Arrow reads such a stream without complaint
+        table = datasets.Dataset.from_file(str(file), in_memory=True).data.table.slice(0, 1000)
+        with pa.ipc.new_stream(str(file), table.schema) as writer:
+            writer.write_table(table)
+    else:
+        (file if damage == "no data" else file.with_name("report.json")).unlink()
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged" in caplog.text
+
+
+def report_of(dataset):
+    return Path(dataset.cache_files[0]["filename"]).with_name("report.json")
+
+
+def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS[:3])
+    file = Path(load(path).cache_files[0]["filename"])
+    whole = file.read_bytes()
+    for size in range(0, len(whole), 37):
+        file.write_bytes(whole[:size])
+        assert pairs_of(load(path)) == PAIRS[:3]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "[" * 100_000, '{"rows": 2500}', "\xff", "9" * 10_000]
+)
+def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    report_of(load(path)).write_text(content, encoding="latin-1")
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged and will be rebuilt" in caplog.text
+    caplog.clear()
+    load(path)
+    assert "will be rebuilt" not in caplog.text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_full_disk_error_names_the_file(load, tmp_path, monkeypatch):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    new_stream = pa.ipc.new_stream
+    monkeypatch.setattr(pa.ipc, "new_stream", lambda file, schema: new_stream("/dev/full", schema))
+    with pytest.raises(OSError, match=r"data\.arrow") as caught:
+        load(path)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename.endswith("data.arrow")
+    assert cached_folders(tmp_path) == []
+
+
+def _load_and_count(path, cache, counter):
+    def pairs():
+        with counter.get_lock():
+            counter.value += 1
+        time.sleep(0.3)
+        yield from PAIRS
+
+    dataset = load_pairs(
+        pairs(), **LANGUAGES, cache_key="shared", cache_dir=cache, show_progress=False
+    )
+    assert pairs_of(dataset) == PAIRS
+
+
+def test_one_process_writes_the_cache_while_others_wait(tmp_path):
+    context = multiprocessing.get_context("fork")
+    counter = context.Value("i", 0)
+    processes = [
+        context.Process(target=_load_and_count, args=(tmp_path, tmp_path / "cache", counter))
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert counter.value == 1
+
+
+# ----------------------------------------------------------------------------------- tokenising
+
+
+def test_ids_and_lengths_equal_the_tokenizers(load, tokenize, tokenizer):
+    tokens = tokenize(load(PAIRS))
+    sources, targets = map(list, zip(*PAIRS, strict=True))
+    expected = tokenizer(sources, text_target=targets)
+    assert tokens["input_ids"][:] == expected["input_ids"]
+    assert tokens["labels"][:] == expected["labels"]
+    source_lengths, target_lengths = pair_lengths(tokens)
+    assert source_lengths.tolist() == [len(ids) for ids in expected["input_ids"]]
+    assert target_lengths.tolist() == [len(ids) for ids in expected["labels"]]
+    assert isinstance(source_lengths, np.ndarray)
+    assert tokens.column_names == ["input_ids", "labels", "source_length", "target_length"]
+    assert tokens.features["input_ids"].feature.dtype == "int32"
+
+
+def test_batches_encoded_in_parallel_keep_their_order(load, tokenize, tokenizer, monkeypatch):
+    monkeypatch.setattr(data, "BLOCK", 7)
+    tokens = tokenize(load(PAIRS))
+    assert tokens["input_ids"][:] == tokenizer([source for source, _ in PAIRS])["input_ids"]
+
+
+def test_a_stateful_tokenizer_is_called_by_one_thread_at_a_time(
+    load, tokenize, tokenizer, monkeypatch
+):
+    class Stateful:
+        free = threading.Lock()
+
+        def __call__(self, texts=None, *, text_target=None):
+            assert self.free.acquire(blocking=False), "called by two threads at once"
+            try:
+                time.sleep(0.001)
+                return tokenizer(texts or text_target)
+            finally:
+                self.free.release()
+
+    monkeypatch.setattr(data, "BLOCK", 100)
+    tokens = tokenize(load(PAIRS), Stateful())
+    assert len(tokens) == len(PAIRS)
+
+
+def test_tokenising_ignores_truncation_and_padding_of_earlier_calls(load, tokenize, tokenizer):
+    expected = tokenizer(PAIRS[6][0])["input_ids"]
+    tokenizer(["a b c d e f", "a"], truncation=True, max_length=3, padding="max_length")
+    assert tokenize(load(PAIRS))["input_ids"][6] == expected
+
+
+def test_special_tokens_in_the_data_stay_text(load, tokenize):
+    tokens = tokenize(load([("a </s> <pad>", "<s> b")]))
+    assert tokens["input_ids"][0].count(2) == tokens["labels"][0].count(2) == 1
+    assert min(tokens["input_ids"][0][:-1] + tokens["labels"][0][:-1]) > 3
+
+
+def test_other_tokenizer_classes_are_used_through_their_call(load, tokenize, tokenizer):
+    class Wrapped:
+        def __call__(self, texts=None, *, text_target=None):
+            ids = tokenizer(texts or text_target)["input_ids"]
+            return {"input_ids": ids if texts else [[7, *row] for row in ids]}
+
+    dataset = load(PAIRS[:20])
+    fast, slow = tokenize(dataset), tokenize(dataset, Wrapped())
+    assert slow["input_ids"][:] == fast["input_ids"][:]
+    assert slow["labels"][:] == [[7, *row] for row in fast["labels"]]
+
+
+@pytest.mark.parametrize(
+    ("template", "start", "expected"),
+    [
+        ("bos $A eos", "<s>", [4, 5, 2]),
+        ("bos $A eos", "</s>", [4, 5, 2]),  # one symbol for both
+        ("$A eos", "</s>", [4, 5, 2]),
+        ("$A eos", "<s>", [4, 5, 2]),
+    ],
+)
+def test_labels_begin_without_a_start_symbol(load, tokenize, template, start, expected):
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", "ein", "Hund"]
+    special = {"pad": "<pad>", "bos": start, "eos": "</s>", "unk": "<unk>"}
+    words = word_tokenizer(tokens, special, template, origin="a test")
+    (row,) = tokenize(load([("ein", "ein Hund")]), words)
+    assert row["labels"] == expected
+    assert row["target_length"] == 3
+    assert row["input_ids"] == words("ein")["input_ids"]
+
+
+def test_only_pairs_beyond_a_length_limit_are_left_out_and_counted(load, tokenize, caplog):
+    dataset = load(PAIRS)
+    whole = tokenize(dataset)
+    source_lengths, target_lengths = pair_lengths(whole)
+    limits = (int(np.median(source_lengths)), int(np.median(target_lengths)))
+    short = (source_lengths <= limits[0], target_lengths <= limits[1])
+    fits = short[0] & short[1]
+    assert all((side & ~fits).any() for side in short)
+    with caplog.at_level(logging.INFO):
+        kept = tokenize(dataset, max_source_length=limits[0], max_target_length=limits[1])
+    assert kept["input_ids"][:] == [
+        ids for ids, fit in zip(whole["input_ids"], fits, strict=True) if fit
+    ]
+    assert f"left out: {(~fits).sum()} longer than {limits[0]} source" in caplog.text
+    assert f"{fits.sum()} pairs tokenised" in caplog.text
+
+
+def test_empty_pairs_of_a_users_data_set_are_left_out(tokenize, caplog):
+    dataset = datasets.Dataset.from_dict(
+        {"source": ["a", "", None, "d"], "target": ["b", "c", "d", " "]}
+    )
+    with caplog.at_level(logging.INFO):
+        assert len(tokenize(dataset)) == 1
+    assert "1 pairs tokenised; left out: 3 empty." in caplog.text
+
+
+def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
+    dataset = load(PAIRS)
+    with pytest.raises(ValueError, match=r"2500 longer than 1 source tokens, 0 empty\); raise"):
+        tokenize(dataset, max_source_length=1)
+    empty = datasets.Dataset.from_dict({"source": ["", "a"], "target": ["b", " "]})
+    with pytest.raises(ValueError, match=r"no pair to keep \(2 empty\); give pairs with two texts"):
+        tokenize(empty)
+    assert len(cached_folders(tmp_path)) == 1
+
+
+def test_tokens_are_cached_by_text_tokenizer_and_limits(load, tokenize, tmp_path, monkeypatch):
+    dataset = load(PAIRS)
+    first = tokenize(dataset)
+    other = train_tokenizer(["x y z"], vocab_size=262, show_progress=False)
+    assert tokenize(dataset, other)["input_ids"][:] != first["input_ids"][:]
+    assert len(tokenize(dataset, max_source_length=9)) < len(first)
+    assert len(tokenize(dataset.select(range(10)))) == 10
+    refuse_to_read(monkeypatch)
+    assert tokenize(dataset)["labels"][:] == first["labels"][:]
+    assert len(tokenize(dataset, max_source_length=9)) < len(first)
+    assert len(tokenize(dataset.select(range(10)))) == 10
+
+
+def test_lengths_follow_a_selection_of_rows(load, tokenize):
+    tokens = tokenize(load(PAIRS))
+    whole, _ = pair_lengths(tokens)
+    some, _ = pair_lengths(tokens.select([5, 2, 900]))
+    assert some.tolist() == whole[[5, 2, 900]].tolist()
+    half, _ = pair_lengths(tokens.shuffle(seed=0).select(range(1250)))
+    assert len(half) == 1250
+
+
+# ------------------------------------------------------------------------------------- tensors
+
+
+def random_features(count, *, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "input_ids": rng.integers(3, 90, rng.integers(1, 30)).tolist(),
+            "labels": rng.integers(3, 90, rng.integers(1, 30)).tolist(),
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_batches_equal_those_of_the_stock_collator(tokenizer, multiple):
+    features = random_features(17)
+    stock = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=multiple, return_tensors="pt")
+    expected = stock([dict(feature) for feature in features])
+    batch = PairCollator(pad_to_multiple_of=multiple)(features)
+    assert set(batch) == set(expected)
+    for name, tensor in batch.items():
+        assert tensor.dtype == torch.int64
+        assert torch.equal(tensor, expected[name])
+
+
+@pytest.mark.parametrize("as_type", [list, tuple, np.array, torch.tensor])
+def test_rows_may_be_of_any_sequence_type(as_type):
+    features = random_features(5)
+    converted = [{name: as_type(ids) for name, ids in feature.items()} for feature in features]
+    expected = PairCollator()(features)
+    for name, tensor in PairCollator()(converted).items():
+        assert torch.equal(tensor, expected[name])
+
+
+def test_padding_ids_are_configurable_and_do_not_decide_the_mask():
+    batch = PairCollator(pad_token_id=9, label_pad_id=7)(
+        [{"input_ids": [9, 9], "labels": [7]}, {"input_ids": [1], "labels": [2, 3]}]
+    )
+    assert batch["input_ids"].tolist() == [[9, 9], [1, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    assert batch["labels"].tolist() == [[7, 7], [2, 3]]
+
+
+@pytest.mark.parametrize("ids", [[], [2.5], [[1], [2, 3]], None], ids=repr)
+@pytest.mark.parametrize("name", ["input_ids", "labels"])
+def test_a_side_that_is_not_a_list_of_ids_is_refused(name, ids):
+    features = random_features(3)
+    features[1][name] = ids
+    with pytest.raises((TypeError, ValueError)):
+        PairCollator()(features)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "sizes", "last"),
+    [
+        ("input_ids", 90, (90, None), 89),
+        ("labels", 95, (90, None), 89),
+        ("input_ids", -1, (90, None), 89),
+        ("labels", 50, (90, 50), 49),
+        ("input_ids", 50, (50, 90), 49),
+    ],
+)
+def test_ids_outside_the_vocabulary_of_their_side_are_refused(name, token, sizes, last):
+    collate = PairCollator(vocab_size=sizes[0], target_vocab_size=sizes[1])
+    most = {"input_ids": [sizes[0] - 1], "labels": [(sizes[1] or sizes[0]) - 1]}
+    assert collate([most])["labels"].tolist() == [most["labels"]]
+    wrong = [most, {**most, name: [4, token, 5]}]
+    with pytest.raises(ValueError, match=rf"token id {token} in {name}; allowed are 0 to {last}"):
+        collate(wrong)
+    PairCollator()(wrong)
+
+
+def test_ignored_labels_pass_the_check():
+    features = [{"input_ids": [4], "labels": [-100, 5]}]
+    assert PairCollator(vocab_size=6)(features)["labels"].tolist() == [[-100, 5]]
+
+
+# ----------------------------------------------------------------------------------- selection
+
+
+def held_out(load, pairs, count=None, tmp_path=None):
+    parts = hold_out(load(pairs), count, cache_dir=tmp_path / "cache")
+    return [pairs_of(part) for part in parts]
+
+
+# One in three has a text that occurs elsewhere: as a pair, as a source, as a target, across sides.
+REPEATED = [(f"s{n}", f"t{n}") for n in range(600)]
+REPEATED += [REPEATED[n] for n in range(60)] + [(f"s{n}", f"x{n}") for n in range(60, 120)]
+REPEATED += [(f"y{n}", f" t{n} ") for n in range(120, 160)] + [(f"t{n}", "z") for n in range(200)]
+
+
+def test_held_out_pairs_share_no_text_with_the_others(load, tmp_path):
+    parts = held_out(load, REPEATED, tmp_path=tmp_path)
+    assert [len(part) for part in parts] == [len(REPEATED) - 96, 48, 48]
+    assert sorted(itertools.chain(*parts)) == sorted(REPEATED)  # nothing is lost
+    texts = [{side.strip() for pair in part for side in pair} for part in parts]
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(texts, 2))
+    in_training = set(parts[0])
+    assert parts[0] == [pair for pair in REPEATED if pair in in_training]  # in their order
+
+
+def test_held_out_pairs_depend_only_on_the_texts(load, tmp_path):
+    _, validation, test = held_out(load, REPEATED, 20, tmp_path=tmp_path)
+    shuffled = random.Random(1).sample(REPEATED, len(REPEATED))
+    assert held_out(load, shuffled, 20, tmp_path=tmp_path)[1:] == [validation, test]
+    more = held_out(load, [*REPEATED, ("new", "neu")], 30, tmp_path=tmp_path)
+    assert len(set(test) - set(more[2])) <= 1
+
+
+def test_pairs_too_long_to_translate_are_not_held_out(load, tmp_path):
+    long = [
+        (f"{n}" + "ä" * 2000, f"l{n}") if n % 2 else (f"l{n}", "b" * 4001 + str(n))
+        for n in range(20)
+    ]
+    fits = [("c" * 4000, "d" * 4000), ("e", "f"), ("g", "h"), ("i", "j")]
+    train, validation, test = held_out(load, [*long, *fits], 2, tmp_path=tmp_path)
+    assert train == long
+    assert sorted([*validation, *test]) == sorted(fits)
+    with pytest.raises(RequestError, match=r"only 2 of 24 pairs .* at most 4000 bytes"):
+        held_out(load, [*long, *fits], 3, tmp_path=tmp_path)
+
+
+def test_counting_and_cleaning_come_before_holding_out(load, tmp_path):
+    training, *_ = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    for dataset in (training, datasets.Dataset.from_dict({"source": ["a"], "target": ["b"]})):
+        for function in (clean_pairs, pair_report):
+            with pytest.raises(RequestError, match=r"count and clean pairs before hold_out"):
+                function(dataset, cache_dir=tmp_path / "cache")
+
+
+def test_a_split_is_made_once(load, tmp_path, monkeypatch):
+    first = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(selection, "_write_split", None)
+    again = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
+    assert [part._fingerprint for part in first] == [part._fingerprint for part in again]
+    assert len({part._fingerprint for part in first}) == 3
+
+
+GOOD = [(f"a good sentence, the {n}th", f"ein guter Satz, der {n}te") for n in range(40)]
+FAULTY = {
+    "duplicates": [GOOD[3], GOOD[3], (f" {GOOD[4][0]}", GOOD[4][1])],
+    "copies": [("the same", "the same"), ("as is", "as is ")],
+    "odd_ratios": [("short", "x" * 80), ("y" * 80, "kurz"), ("z" * 80, "zu kurz " * 3)],
+}
+FINE = [(GOOD[5][0], "anders gesagt, fünf"), ("no", "x" * 30), ("y" * 90, "nicht kurz " * 3)]
+
+
+@pytest.mark.parametrize("stretch", [1, 4])
+def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stretch):
+    """Also if one language takes many more characters than the other."""
+    pairs = [*GOOD, *FAULTY["duplicates"], *FAULTY["copies"], *FAULTY["odd_ratios"], *FINE]
+    if stretch > 1:
+        pairs = [(source, "".join(c * stretch for c in target)) for source, target in GOOD]
+        pairs += [("y" * 80, "kurz"), ("a good sentence", "x" * 400)]
+    dataset = load([*pairs, ("", "empty"), ("no pair",)])
+    report = pair_report(dataset, cache_dir=tmp_path / "cache")
+    expected = {name: len(rows) for name, rows in FAULTY.items()}
+    if stretch > 1:
+        expected = {"duplicates": 0, "copies": 0, "odd_ratios": 2}
+    assert report == {"read": len(pairs), "malformed": 2, "empty": 1, **expected}
+    clean = clean_pairs(dataset, cache_dir=tmp_path / "cache")
+    assert pairs_of(clean) == (pairs[:40] if stretch > 1 else [*GOOD, *FINE])
+    assert pair_report(clean, cache_dir=tmp_path / "cache") == report
+
+
+def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load, tmp_path):
+    dataset = load([("a", "a"), ("b", "b"), ("a", "a")])
+    with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicates, 2 copies"):
+        clean_pairs(dataset, cache_dir=tmp_path / "cache")
+
+
+def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
+    few = [("a", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
+    train, validation, test = held_out(load, few, tmp_path=tmp_path)
+    assert (len(train), len(validation), len(test)) == (201, 3, 3)
+    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
+        held_out(load, few, 4, tmp_path=tmp_path)
+    assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
+    for count in (0, 2.0):
+        with pytest.raises(RequestError, match=f"Got count={count!r}; it must be a whole number"):
+            held_out(load, few, count, tmp_path=tmp_path)
+    assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
+def test_real_pairs_survive_loading(load):
+    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line)["translation"] for line in lines]
+    assert pairs_of(load(MULTI30K)) == [(row["en"], row["de"]) for row in rows]
+
+
+def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
+    training = load([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
+    test = load([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
+    for _ in range(2):  # the second time from the cache
+        assert shared_pairs(test, training, cache_dir=tmp_path) == 2
+    assert shared_pairs(training, training, cache_dir=tmp_path) == 4
+
+
+def test_the_first_pair_is_logged(load, tmp_path, caplog):
+    (tmp_path / "pairs.tsv").write_text("English\tGerman\none\teins\n")
+    with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
+        load(tmp_path / "pairs.tsv")
+    assert "2 pairs (en-de)" in caplog.text
+    assert "'English' -> 'German'" in caplog.text

@@ -1,0 +1,223 @@
+"""The tokenizer: lossless for any text, no special ids from text, loads with AutoTokenizer."""
+
+import gzip
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from vanilla_transformer.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
+
+MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k/train.jsonl.gz"
+CORPUS = [
+    "A man in a blue shirt is standing on a ladder.",
+    "Ein Mann in einem blauen Hemd steht auf einer Leiter.",
+    *SPECIAL_TOKENS,  # tempt training to merge a special token's text
+    "你好,世界。",
+] * 20
+HARD_TEXTS = [
+    "",
+    " ",
+    "  leading, trailing and   inner  spaces   ",
+    "\n\r\n\t\x0b\x0c\x85\u2028\u2029",
+    "a\x00b\x00",
+    "\u00a0\u3000\u200b\ufeff",
+    "e\u0301 \u00e9",  # the same letter composed and decomposed
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea",
+    "\u0b95\u0bcd\u0bb7\u0bcd \u05d0\u05b8 \u0e01\u0e34",
+    "\U0010ffff\ufffe\ue000",
+    "don't  'll 've it's",
+    "Hallo ! Was ? Nichts , gar nichts .",
+    "\u0120\u010a",  # the letters that stand for space and line feed in byte-level pieces
+    *SPECIAL_TOKENS,
+    "<pad>" * 5,
+    "a </s> b<s>c<unk>d <pad> ",
+]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train_tokenizer(CORPUS, vocab_size=400, show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def loaded(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    trained.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+any_text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80)
+salted = st.lists(st.one_of(any_text, st.sampled_from(HARD_TEXTS)), max_size=4).map("".join)
+
+
+def check_round_trip(tokenizer, text):
+    ids = tokenizer(text).input_ids
+    assert ids[-1] == 2
+    assert all(piece > 3 for piece in ids[:-1])
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    bare = tokenizer(text, add_special_tokens=False).input_ids
+    assert bare == ids[:-1]
+    assert tokenizer.decode(bare) == text
+
+
+@given(salted)
+@example("</s>")
+@settings(deadline=None, max_examples=150)
+def test_any_text_survives_encoding_before_and_after_saving(trained, loaded, text):
+    check_round_trip(trained, text)
+    check_round_trip(loaded, text)
+    assert trained(text).input_ids == loaded(text).input_ids
+
+
+@pytest.mark.parametrize("text", HARD_TEXTS)
+def test_hard_texts_survive_encoding(loaded, text):
+    check_round_trip(loaded, text)
+
+
+def test_every_unicode_character_survives_encoding(loaded):
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    for start in range(0, len(characters), 4096):
+        text = "".join(characters[start : start + 4096])
+        ids = loaded(text).input_ids
+        assert min(ids[:-1]) > 3
+        assert loaded.decode(ids, skip_special_tokens=True) == text
+
+
+def test_texts_survive_encoding_with_split_digits():
+    tokenizer = train_tokenizer(
+        ["1234 5678 1234"] * 20, vocab_size=270, split_digits=True, show_progress=False
+    )
+    assert [piece for piece in tokenizer.tokenize("in 1234") if piece.isdigit()] == list("1234")
+    for text in [*HARD_TEXTS, " 12 3.5 \u0663\u00b2"]:
+        check_round_trip(tokenizer, text)
+
+
+def test_special_tokens_have_ids_0_to_3(trained, loaded):
+    for tokenizer in (trained, loaded):
+        assert tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+        ids = (tokenizer.pad_token_id, tokenizer.bos_token_id)
+        assert (*ids, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
+
+
+@pytest.mark.byte_level
+def test_vocabulary_always_contains_all_bytes(trained):
+    """So any byte string can be encoded; the first 260 ids do not depend on training text."""
+    smallest = train_tokenizer(["a"], vocab_size=260, show_progress=False)
+    assert len(smallest) == 260
+    assert len(smallest("\U0001f600", add_special_tokens=False).input_ids) == 4
+
+
+def test_saved_tokenizer_loads_without_the_package(trained, tmp_path):
+    trained.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["split_special_tokens"] is True
+    assert config["clean_up_tokenization_spaces"] is False
+    assert config["tokenizer_class"] == "TokenizersBackend"
+    assert "auto_map" not in config
+    script = (
+        "import sys; from transformers import AutoTokenizer\n"
+        "t = AutoTokenizer.from_pretrained(sys.argv[1])\n"
+        "assert not any(name.startswith('vanilla_transformer') for name in sys.modules)\n"
+        "ids = t('a </s> <pad>').input_ids\n"
+        "assert ids.count(2) == 1 and t.decode(ids, skip_special_tokens=True) == 'a </s> <pad>'\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", script, str(tmp_path)], check=True)
+
+
+def test_targets_and_batches_end_like_sources(loaded):
+    texts = ["A man", "a ladder in a blue shirt </s>", ""]
+    single = [loaded(text).input_ids for text in texts]
+    both = loaded(texts, text_target=texts)
+    assert both["input_ids"] == both["labels"] == single
+    assert all(ids[-1] == 2 and ids.count(2) == 1 for ids in single)
+
+
+def test_padding_is_on_the_right_with_the_pad_id(loaded):
+    batch = loaded(["a", "a man on a ladder <pad>"], padding=True, return_tensors="pt")
+    short = int(batch["attention_mask"][0].sum())
+    assert batch["attention_mask"][0].tolist() == [1] * short + [0] * (
+        batch["input_ids"].shape[1] - short
+    )
+    assert set(batch["input_ids"][0, short:].tolist()) == {0}
+    assert 0 not in batch["input_ids"][1]
+    assert set(batch) == {"input_ids", "attention_mask"}
+    assert loaded.batch_decode(batch["input_ids"], skip_special_tokens=True) == [
+        "a",
+        "a man on a ladder <pad>",
+    ]
+
+
+def test_truncation_keeps_the_end_symbol(trained, loaded):
+    long = " ".join(CORPUS[:2])
+    for tokenizer in (trained, loaded):
+        whole = tokenizer(long).input_ids
+        cut = tokenizer(long, truncation=True, max_length=9).input_ids
+        assert cut == [*whole[:8], 2] != whole[-9:]
+        assert tokenizer(text_target=long, truncation=True, max_length=9).input_ids == cut
+
+
+def test_model_max_length_is_saved(tmp_path):
+    tokenizer = train_tokenizer(CORPUS, vocab_size=300, model_max_length=7, show_progress=False)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.model_max_length == 7
+    assert len(loaded("Ein Mann steht auf einer Leiter.", truncation=True).input_ids) == 7
+
+
+@pytest.mark.byte_level
+def test_vocabulary_is_the_same_in_every_process():
+    """Each process orders sets and hash maps in its own way."""
+    tokenizer = train_tokenizer(["ein Mann", "a man"] * 3, vocab_size=266, show_progress=False)
+    merged = tokenizer.convert_ids_to_tokens(range(260, 266))
+    assert merged == ["an", "Man", "ei", "man", "ĠMan", "Ġman"]
+
+
+def test_lone_surrogate_is_rejected_not_replaced(loaded):
+    """A lone surrogate has no UTF-8 form, so it cannot be encoded losslessly."""
+    with pytest.raises(TypeError):
+        loaded("a\ud800b")
+    with pytest.raises(UnicodeEncodeError, match=r"'\\ud800' in position 1"):
+        train_tokenizer(["a", "b\ud800"], vocab_size=300, show_progress=False)
+
+
+@pytest.mark.parametrize("texts", [[], ["", ""]])
+def test_empty_training_text_is_rejected(texts):
+    with pytest.raises(ValueError, match="no text"):
+        train_tokenizer(texts, vocab_size=300, show_progress=False)
+    with pytest.raises(ValueError, match=r"got one string; .* an iterable of them"):
+        train_tokenizer("a text", vocab_size=300, show_progress=False)
+
+
+@pytest.mark.byte_level
+def test_vocabulary_smaller_than_the_bytes_is_rejected():
+    with pytest.raises(ValueError, match=r"vocab_size=259; allowed are sizes from 260"):
+        train_tokenizer(["a"], vocab_size=259, show_progress=False)
+
+
+def test_vocabulary_smaller_than_requested_gives_a_warning(caplog):
+    tokenizer = train_tokenizer(["ab"], vocab_size=1000, show_progress=False)
+    assert f"gave {len(tokenizer)} pieces, not the 1000 asked for" in caplog.text
+
+
+def test_tokenizer_trains_on_an_iterator(trained):
+    streamed = train_tokenizer(iter(CORPUS), vocab_size=400, show_progress=False)
+    assert streamed.get_vocab() == trained.get_vocab()
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs the shared Multi30k data")
+def test_real_sentences_survive_encoding_and_stay_short():
+    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
+        pairs = [json.loads(line)["translation"] for line in islice(lines, 2000)]
+    texts = [pair[language] for pair in pairs for language in ("en", "de")]
+    tokenizer = train_tokenizer(texts, vocab_size=4000, show_progress=False)
+    ids = tokenizer(texts).input_ids
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == texts
+    words = sum(len(text.split()) for text in texts)
+    assert sum(map(len, ids)) < 2 * words

@@ -1,0 +1,378 @@
+"""Scores, compared with sacreBLEU itself, a plain float64 loop and counts made by hand."""
+
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import byte_tokenizer, tiny_config
+from transformers import EvalPrediction
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer import evaluation as ours
+from vanilla_transformer.translation.many_texts import translate
+
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
+
+HYPOTHESES = ["the cat sat on the mat .", "Hello, World!", "a dog runs", ""]
+REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beach.", "x"]
+CHINESE = ["我喜欢猫和狗。", "今天天气很好。"], ["我喜欢猫和小狗。", "今天的天气很好。"]
+
+
+TOKENIZER = byte_tokenizer()
+
+
+def make_model():
+    torch.manual_seed(0)
+    config = tiny_config(len(TOKENIZER), dropout=0.5, label_smoothing=0.3)
+    return VanillaTransformerForConditionalGeneration(config).double()
+
+
+@pytest.fixture
+def model():
+    return make_model()
+
+
+def random_pairs(number=23):
+    generator = random.Random(0)
+
+    def sentence(longest):
+        return [generator.randrange(4, 200) for _ in range(generator.randrange(longest))] + [2]
+
+    return [{"input_ids": sentence(9), "labels": sentence(15)} for _ in range(number)]
+
+
+# ---------------------------------------------------------------------------- scores of texts
+
+
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [
+        ("de", "13a"), ("EN-us", "13a"), ("zh", "zh"), ("zh_Hans_CN", "zh"), ("zho_Hans", "zh"),
+        ("th", "char"), ("lao", "char"), ("my-MM", "char"),
+        ("ZH-TW", "zh"), ("cmn", "zh"), ("ja", "ja-mecab"), ("jpn_Jpan", "ja-mecab"),
+        ("ko", "ko-mecab"), ("zhuang", "13a"),
+    ],
+)  # fmt: skip
+def test_bleu_tokenizer_follows_the_target_language(language, name):
+    assert ours.bleu_tokenizer(language) == name
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_equal_those_of_sacrebleu(lowercase):
+    scores = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de", lowercase=lowercase)
+    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=lowercase)
+    chrf = sacrebleu.metrics.CHRF(lowercase=lowercase)
+    assert scores["bleu"] == bleu.score
+    assert scores["chrf"] == chrf.corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert scores["exact_match"] == 25.0
+    assert scores["num_sentences"] == 4
+    case = "lc" if lowercase else "mixed"
+    assert f"case:{case}|eff:no|tok:13a|smooth:exp|version:" in scores["bleu_signature"]
+    assert f"case:{case}" in scores["chrf_signature"]
+
+
+def test_chinese_is_scored_by_character():
+    hypotheses, references = CHINESE
+    scores = ours.corpus_scores(hypotheses, references, target_language="zh")
+    assert "tok:zh|" in scores["bleu_signature"]
+    assert scores["bleu"] == sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert (
+        scores["bleu"] > 10 > ours.bleu_score(hypotheses, references, target_language="en")["bleu"]
+    )
+
+
+@pytest.fixture
+def without_mecab(monkeypatch):
+    """Make SacreBLEU behave as if its extras were not installed."""
+    from sacrebleu.metrics import bleu
+
+    tokenizer_of = bleu._get_tokenizer
+
+    def missing():
+        raise RuntimeError("pip install sacrebleu[...]")
+
+    monkeypatch.setattr(
+        bleu, "_get_tokenizer", lambda name: missing if "mecab" in name else tokenizer_of(name)
+    )
+    ours.installed_bleu_tokenizer.cache_clear()
+    yield
+    ours.installed_bleu_tokenizer.cache_clear()
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_missing_mecab_falls_back_to_characters_with_one_warning(language, without_mecab, caplog):
+    for _ in range(2):
+        scores = ours.corpus_scores(["ねこ"], ["ねこ"], target_language=language)
+        assert "tok:char" in scores["bleu_signature"]
+    assert caplog.text.count(f"pip install 'sacrebleu[{language}]'") == 1
+    with pytest.raises(ValueError, match=rf"{language}-mecab.*sacrebleu\[{language}\]"):
+        ours.corpus_scores(["a"], ["a"], target_language=language, tokenize=f"{language}-mecab")
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        ours.exact_match,
+        ours.chrf_score,
+        lambda h, r: ours.bleu_score(h, r, target_language="de"),
+        lambda h, r: ours.corpus_scores(h, r, target_language="de"),
+        lambda h, r: ours.scores_by_kind(h, r, [["a"]] * len(r)),
+        lambda h, r: ours.score_model(None, None, h, r, target_language="de"),
+    ],
+)
+def test_different_lengths_and_empty_lists_are_errors(score):
+    with pytest.raises(ValueError, match=r"2 .* 1 references"):
+        score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="no sentences"):
+        score([], [])
+
+
+def test_unknown_bleu_tokenizer_error_lists_known_ones():
+    with pytest.raises(ValueError, match=r"tokenize='13b'.*13a"):
+        ours.bleu_score(["a"], ["a"], target_language="de", tokenize="13b")
+
+
+def test_missing_sacrebleu_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)  # as where it is not installed
+    with pytest.raises(ImportError, match=r"needs sacrebleu; .*pip install '\.\[train\]'"):
+        ours.corpus_scores(["a"], ["a"], target_language="de")
+
+
+def test_tokenized_bleu_uses_lowercased_moses_tokens():
+    sacremoses = pytest.importorskip("sacremoses", reason="comes with the extra import")
+    moses = sacremoses.MosesTokenizer(lang="de")
+
+    def tokens(texts):
+        return [" ".join(moses.tokenize(text.lower(), escape=False)) for text in texts]
+
+    scores = ours.tokenized_bleu(HYPOTHESES, REFERENCES, target_language="de-DE")
+    expected = sacrebleu.corpus_bleu(
+        tokens(HYPOTHESES), [tokens(REFERENCES)], tokenize="none", force=True
+    )
+    assert scores["tokenized_bleu"] == expected.score
+    signature = scores["tokenized_bleu_signature"]
+    assert "case:lc" in signature
+    assert "tok:none" in signature
+    assert signature.endswith(f"moses:sacremoses-{sacremoses.__version__}-de")
+    upper = [text.upper() for text in HYPOTHESES]
+    assert (
+        ours.tokenized_bleu(upper, REFERENCES, target_language="de")["tokenized_bleu"]
+        == (scores["tokenized_bleu"])
+    )
+
+
+def test_compound_bleu_equals_multi_bleu_with_split_compounds():
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
+    split = "a rich ##AT##-##AT## text format , e.g. X ##AT##-##AT## Y-Z"
+    hypotheses = ["a rich-text format\uff0c e.g. X-Y-Z", "the cat sat on the mat"]
+    references = ["a rich-text format, e.g. X-Y-Z", "the cat sat on a mat ."]
+    found = ours.compound_bleu(hypotheses, references, target_language="en")
+    # Counted by hand: the first sentence is right, and 5, 3, 2 and 1 n-grams of the second are.
+    length, right = len(split.split()), (5, 3, 2, 1)
+    precisions = [(length - n + right[n]) / (length - n + 6 - n) for n in range(4)]
+    brevity = math.exp(1 - (length + 7) / (length + 6))
+    expected = 100 * brevity * math.prod(precisions) ** 0.25
+    assert found["compound_bleu"] == pytest.approx(expected)
+    assert "case:mixed" in found["compound_bleu_signature"]
+    assert "smooth:none" in found["compound_bleu_signature"]
+    # Without smoothing, one precision of zero makes the score zero, as in multi-bleu.perl.
+    assert ours.compound_bleu(["a b"], ["a c"], target_language="en")["compound_bleu"] == 0
+
+
+def test_exact_match_by_kind_counts_each_sentence_once():
+    generator = random.Random(1)
+    references = [str(generator.randrange(3)) for _ in range(60)]
+    hypotheses = [str(generator.randrange(3)) for _ in range(60)]
+    kinds = [generator.choice(["unit", "date", "number"]) for _ in range(60)]
+    found = ours.scores_by_kind(hypotheses, references, [[kind] for kind in kinds])
+    assert list(found) == ["date", "number", "unit"]
+    for kind, scores in found.items():
+        rows = [h == r for h, r, k in zip(hypotheses, references, kinds, strict=True) if k == kind]
+        assert scores == {"exact_match": 100 * sum(rows) / len(rows), "num_sentences": len(rows)}
+    whole = sum(s["exact_match"] * s["num_sentences"] for s in found.values()) / 60
+    assert whole == pytest.approx(ours.exact_match(hypotheses, references))
+    with pytest.raises(ValueError, match="1 kinds for 2 references"):
+        ours.scores_by_kind(["a", "b"], ["a", "b"], [["x"]])
+    several = ours.scores_by_kind(["a", "b"], ["a", "c"], [("x", "y", "x"), ("y",)])
+    assert [several[kind]["exact_match"] for kind in "xy"] == [100, 50]
+    assert [several[kind]["num_sentences"] for kind in "xy"] == [1, 2]
+
+
+# -------------------------------------------------------------------------------- perplexity
+
+
+def plain_perplexity(model, dataset):
+    """Compute perplexity and number of tokens in float64, one pair at a time."""
+    losses = []
+    model.eval()
+    for pair in dataset:
+        labels = torch.tensor([pair["labels"]])
+        decoder_input_ids = torch.cat([torch.tensor([[1]]), labels[:, :-1]], dim=1)
+        logits = model(
+            input_ids=torch.tensor([pair["input_ids"]]), decoder_input_ids=decoder_input_ids
+        ).logits.double()
+        losses += (-logits.log_softmax(-1).gather(-1, labels[..., None])).flatten().tolist()
+    return math.exp(sum(losses) / len(losses)), len(losses)
+
+
+def test_perplexity_equals_plain_float64_loop_at_any_batch_size(model):
+    dataset = random_pairs()
+    model.train()
+    expected, tokens = plain_perplexity(model, dataset)
+    model.train()  # dropout and label smoothing must not affect the perplexity
+    for batch_tokens in (1, 17, 100, 100_000):
+        found = ours.perplexity(model, dataset, batch_tokens=batch_tokens)
+        assert found["perplexity"] == pytest.approx(expected, rel=1e-12)
+        assert found["target_tokens"] == tokens
+        assert found["negative_log_likelihood"] == pytest.approx(math.log(expected), rel=1e-12)
+    assert model.training
+    assert ours.perplexity(model, iter(dataset[::-1]))["perplexity"] == pytest.approx(expected)
+
+
+def test_perplexity_reads_one_window_at_a_time(model, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.WINDOW", 5)
+    read = []
+    pairs = (read.append(pair) or pair for pair in random_pairs())
+    losses = ours.negative_log_likelihoods(model, pairs)
+    next(losses)
+    assert len(read) == 5
+    list(losses)
+    assert len(read) == 23
+
+
+def test_perplexity_ignores_padded_labels(model):
+    dataset = random_pairs()
+    padded = [{**pair, "labels": pair["labels"] + [-100] * 4} for pair in dataset]
+    assert ours.perplexity(model, padded) == ours.perplexity(model, dataset)
+
+
+@pytest.mark.parametrize("limit", ["batch_tokens", "max_sentences"])
+def test_perplexity_refuses_limits_below_one(model, limit):
+    with pytest.raises(ValueError, match=f"{limit}=0; it must be a whole number"):
+        ours.perplexity(model, random_pairs(), **{limit: 0})
+
+
+def test_perplexity_keeps_no_logits(model, monkeypatch):
+    logits = []
+    model.register_forward_hook(lambda module, inputs, output: logits.append(output.logits))
+    ours.perplexity(model, random_pairs())
+    assert logits
+    assert not any(found is not None for found in logits)
+
+
+def test_likelihood_that_is_not_finite_is_an_error(model):
+    with torch.no_grad():
+        model.model.shared.weight[7] = float("nan")
+    with pytest.raises(ValueError, match="nan"):
+        ours.perplexity(model, random_pairs())
+
+
+@pytest.mark.parametrize("dataset", [[], [{"input_ids": [5, 2], "labels": []}]])
+def test_pairs_without_target_tokens_are_an_error(model, dataset):
+    with pytest.raises(ValueError, match="no target tokens"):
+        ours.perplexity(model, dataset)
+
+
+@pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5], [5, 2]], None, "52"])
+@pytest.mark.parametrize("name", ["input_ids", "labels"])
+def test_example_that_is_not_a_list_of_ids_is_an_error(model, name, ids):
+    dataset = random_pairs(3)
+    dataset[1] = {**dataset[1], name: ids}
+    message = f"Example 2 has {name} that are not a list of whole numbers"
+    with pytest.raises(ValueError, match=message):
+        ours.perplexity(model, dataset)
+
+
+def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
+    dataset = random_pairs(3)
+    expected = ours.perplexity(model, dataset)
+    for as_type in (tuple, np.array, torch.tensor):
+        converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
+        assert ours.perplexity(model, converted) == expected
+    with pytest.raises(ValueError, match="Example 4 has no source token; leave it out"):
+        ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
+
+
+@pytest.mark.parametrize(
+    ("sources", "references", "message"),
+    [
+        (["one"] * 40 + ["x" * 70_000], ["a"] * 41, "Input 41 has 70000 characters, but 65536 are"),
+        (["a", "b"], ["a", "b" * 12], "pair 2 has 13 tokens, but the model's positions end at 9"),
+    ],
+)
+def test_too_long_texts_are_refused_before_translation_starts(
+    model, monkeypatch, sources, references, message
+):
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
+    monkeypatch.setattr("vanilla_transformer.target_tokenizer.longest_sequence", lambda model: 9)
+    with pytest.raises(ValueError, match=message):
+        ours.score_model(model, TOKENIZER, sources, references, target_language="de")
+
+
+# ------------------------------------------------------------------------- the whole evaluation
+
+
+def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
+    sources = ["one", "two", "a longer sentence", "Ä"]
+    model.eval()
+    options = {"num_beams": 2, "max_new_tokens": 4}
+    expected = list(translate(model, TOKENIZER, sources, **options))
+    references = [expected[0], "two", "something else", expected[3]]
+    result = ours.score_model(
+        model, TOKENIZER, sources, references,
+        target_language="zh", kinds=[["a"], ["b"], ["a"], ["b"]], **options,
+    )  # fmt: skip
+    assert result["hypotheses"] == expected
+    for key, value in ours.corpus_scores(expected, references, target_language="zh").items():
+        assert result[key] == value
+    assert result["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
+    ids = [
+        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=r)["input_ids"]}
+        for s, r in zip(sources, references, strict=True)
+    ]
+    assert result["perplexity"] == pytest.approx(plain_perplexity(model, ids)[0])
+    assert result["by_kind"] == {
+        "a": {"exact_match": 50.0, "copy_exact_match": 0.0, "num_sentences": 2},
+        "b": {"exact_match": 50.0, "copy_exact_match": 50.0, "num_sentences": 2},
+    }
+
+
+def test_unknown_tokenizer_is_refused_before_decoding():
+    with pytest.raises(ValueError, match="tokenize='13b'"):
+        ours.score_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
+
+
+# --------------------------------------------------------------------- metrics for a Trainer
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_decode_ids_ignores_pad_tokens_and_ignored_labels(texts, generator):
+    rows = TOKENIZER(texts)["input_ids"]
+    width = max(map(len, rows)) + 6
+    padded = []
+    for row in rows:
+        row = list(row)
+        while len(row) < width:
+            row.insert(generator.randrange(len(row) + 1), generator.choice([0, -100, -1]))
+        padded.append(row)
+    for ids in (padded, np.array(padded), torch.tensor(padded)):
+        assert ours.decode_ids(TOKENIZER, ids) == texts
+
+
+def test_trainer_metrics_equal_corpus_scores():
+    texts = ["one two three four", "fünf", "six seven eight nine ten"]
+    labels = TOKENIZER(texts, padding=True)["input_ids"]
+    labels = np.where(np.array(labels) == 0, -100, labels)
+    predictions = TOKENIZER([*texts[:2], "six seven"], padding=True)["input_ids"]
+    predictions = np.pad(np.array(predictions), ((0, 0), (0, 7)), constant_values=-100)
+    expected = ours.corpus_scores([*texts[:2], "six seven"], texts, target_language="de")
+    compute = ours.trainer_metrics(TOKENIZER, target_language="de")
+    for given_predictions in (predictions, (predictions, np.zeros(3))):
+        found = compute(EvalPrediction(predictions=given_predictions, label_ids=labels))
+        assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}

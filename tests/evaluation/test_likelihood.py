@@ -1,0 +1,105 @@
+"""Log-probabilities of given translations, compared with a loop over tokens and with the search."""
+
+import pytest
+import torch
+from test_evaluation import TOKENIZER, make_model
+
+from vanilla_transformer import beam_search
+from vanilla_transformer import evaluation as ours
+
+PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), ("two", "")]
+
+
+@pytest.fixture
+def model():
+    return make_model()
+
+
+def by_hand(model, source, target):
+    """Return the log-probability by one call per token, and the number of tokens."""
+    ids = torch.tensor([TOKENIZER(source)["input_ids"]])
+    labels = TOKENIZER(text_target=target)["input_ids"]
+    written, total = [model.config.decoder_start_token_id], 0.0
+    for label in labels:
+        logits = model(input_ids=ids, decoder_input_ids=torch.tensor([written])).logits
+        total += logits[0, -1].log_softmax(-1)[label].item()
+        written.append(label)
+    return total, len(labels)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
+def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):
+    model.train()  # must not cause dropout
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=batch_tokens))
+    assert model.training
+    model.eval()
+    with torch.no_grad():
+        for likelihood, pair in zip(found, PAIRS, strict=True):
+            total, tokens = by_hand(model, *pair)
+            assert likelihood.log_probability == pytest.approx(total, rel=1e-9)
+            assert likelihood.target_tokens == tokens
+
+
+def test_log_probabilities_are_search_scores_without_the_penalty(model):
+    letters = TOKENIZER("abcdefgh", add_special_tokens=False)["input_ids"]
+    model.eval()
+    bias = torch.zeros(len(TOKENIZER))
+    bias[2] = 1.0  # untrained, it would never end
+    model.lm_head.register_forward_hook(lambda module, inputs, output: output + bias)
+    # Only letters, so that the decoded text is encoded to the same tokens.
+    suppressed = [token for token in range(len(TOKENIZER)) if token not in (*letters, 2)]
+    sources = ["one", "another one"]
+    batch = TOKENIZER(sources, padding=True, return_tensors="pt")
+    found = beam_search(
+        model, batch["input_ids"], batch["attention_mask"],
+        suppress_tokens=suppressed, num_beams=3, num_return_sequences=3, length_penalty=0.6,
+    )  # fmt: skip
+    compared = 0
+    for row, source in enumerate(sources):
+        for place in range(3):
+            if not found.finished[row, place]:
+                continue
+            text = TOKENIZER.decode(found.sequences[row, place], skip_special_tokens=True)
+            (likelihood,) = ours.log_probabilities(model, TOKENIZER, [(source, text)])
+            length = found.lengths[row, place].item()
+            expected = found.scores[row, place].item() * ((5 + length) / 6) ** 0.6
+            assert likelihood.target_tokens == length
+            assert likelihood.log_probability == pytest.approx(expected, rel=1e-5)
+            compared += 1
+    assert compared
+
+
+def test_log_probabilities_agree_with_perplexity(model):
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS))
+    dataset = [
+        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=t)["input_ids"]}
+        for s, t in PAIRS
+    ]
+    expected = ours.perplexity(model, dataset)
+    mean = -sum(one.log_probability for one in found) / sum(one.target_tokens for one in found)
+    assert mean == pytest.approx(expected["negative_log_likelihood"], rel=1e-9)
+
+
+def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.evaluation.likelihood.WINDOW", 3)
+    read = []
+    found = ours.log_probabilities(model, TOKENIZER, (read.append(p) or p for p in PAIRS * 2))
+    assert not read
+    next(found)
+    assert len(read) == 3
+    assert len(list(found)) == 7
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"), [("ab", "not a pair of two texts"), ((" ", "a"), "blank")]
+)
+def test_invalid_pairs_are_refused_by_number(model, pair, said):
+    with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
+        list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), pair]))
+
+
+def test_nan_log_probability_is_reported_as_a_broken_model(model):
+    with torch.no_grad():
+        model.model.shared.weight[7] = float("nan")
+    with pytest.raises(ValueError, match=r"Pair \d has the log-probability nan.*broken"):
+        list(ours.log_probabilities(model, TOKENIZER, PAIRS))

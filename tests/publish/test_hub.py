@@ -1,0 +1,584 @@
+"""Publishing models and Spaces and loading them elsewhere, over HTTP with a Hub on loopback."""
+
+import functools
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from hub_server import HubServer, Repository
+from huggingface_hub import HfApi, ModelCard, constants
+from pages import README
+from published_runs import METRICS, SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.data.dataset import load_pairs, tokenize_pairs
+from vanilla_transformer.publish import publishing, space
+from vanilla_transformer.publish.hub import hub_errors, push_folder
+from vanilla_transformer.train.trainer import (
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
+REPO = "user/de-en"
+# Packages that a machine with only torch and transformers does not have.
+ABSENT = ("vanilla_transformer", "accelerate", "datasets", "sacrebleu", "matplotlib", "babel")
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Serve a local Hub that this process takes for the real one; nobody is logged in."""
+    server = HubServer({TOKEN: "user"})
+    for name, value in {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_PROGRESS_BARS": True,
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+        "HF_STORED_TOKENS_PATH": str(tmp_path / "stored_tokens"),
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+    # transformers keeps one client, with the address that it found first.
+    monkeypatch.setattr("transformers.utils.hub._hf_api", None)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "mine")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a small folder to push."""
+    path = tmp_path / "folder"
+    (path / "sub").mkdir(parents=True)
+    (path / "README.md").write_text("---\nlicense: mit\n---\n# A\n")
+    (path / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+    (path / "sub" / "a.txt").write_text("a")
+    return path
+
+
+def published(arguments, capsys, code=0):
+    assert cli.main(["publish", *map(str, arguments)]) == code
+    captured = capsys.readouterr()
+    assert TOKEN not in captured.out + captured.err
+    return captured.out if code == 0 else captured.err
+
+
+def in_fresh_process(script, hub, home, *, token=None):
+    """Run a script as on a machine with torch and transformers but not our package."""
+    home.mkdir()
+    head = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+    environment |= {"HF_TOKEN": token} if token else {}
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", head + script],
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def validate(card):
+    """Call ModelCard.validate, or its equal: before version 2, it always asks the real Hub."""
+    if huggingface_hub.__version__ >= "2":
+        card.validate()
+    else:
+        HfApi()._validate_yaml(str(card))
+
+
+# ------------------------------------------------------------------------- publishing and loading
+
+
+def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
+    hub, run, tmp_path, capsys, quick_publishing
+):
+    """Push a model with its code; load it by its commit, push a copy, run the card's block."""
+    arguments = [run, "--repo", REPO, "--license", "cc-by-4.0", "--with-code", "--push"]
+    text = published([*arguments, "--private", "--token", TOKEN], capsys)
+    (commit,) = set(re.findall(r'revision="(\w{40})"', text))
+    names = set(hub.files(REPO))
+    assert {"pipeline.py", "modeling_vanilla_transformer.py", "model.safetensors"} <= names
+    assert not [name for name in names if "custom_generate" in name or name.endswith(".bin")]
+    card = hub.files(REPO)["README.md"].decode()
+    block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
+    shown = re.search(r"<!-- block: remote_code .*?```python\n(.*?)```", README, re.DOTALL).group(1)
+    shown = shown.replace("user/demo-en-de", REPO).replace("COMMIT", commit)
+    script = f"""
+import builtins, json, torch
+builtins.input = sys.exit  # so that no question is answered
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+options = dict(trust_remote_code=True, revision={commit!r})
+config = AutoConfig.from_pretrained({REPO!r}, **options)
+body = AutoModel.from_pretrained({REPO!r}, **options).eval()
+model = AutoModelForSeq2SeqLM.from_pretrained({REPO!r}, **options).eval()
+# Without the argument, transformers asks whether to run the code.
+tokenizer = AutoTokenizer.from_pretrained({REPO!r}, trust_remote_code=False, revision={commit!r})
+model.push_to_hub("user/copy")
+assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
+inputs = tokenizer("ein altes Haus", return_tensors="pt")
+ids = torch.tensor([[1, 70, 71, 72]])
+with torch.inference_mode():
+    save_file(dict(
+        logits=model(**inputs, decoder_input_ids=ids).logits,
+        hidden=body(**inputs, decoder_input_ids=ids).last_hidden_state,
+    ), "answer.safetensors")
+{shown}
+{block.replace('"main"', repr(commit))}
+print(json.dumps([translator(text)[0] for text in {list(SENTENCES)!r}]))
+print(json.dumps(translator("ein Hund", num_beams=1)[0]))
+"""
+    lines = in_fresh_process(script, hub, tmp_path / "home", token=TOKEN).splitlines()
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(run).eval(), tiny_tokenizer()
+    from safetensors.torch import load_file
+
+    answer = load_file(tmp_path / "home" / "answer.safetensors")
+    inputs, ids = tokenizer("ein altes Haus", return_tensors="pt"), torch.tensor([[1, 70, 71, 72]])
+    with torch.inference_mode():
+        assert torch.equal(answer["logits"], model(**inputs, decoder_input_ids=ids).logits)
+        hidden = model.model(**inputs, decoder_input_ids=ids).last_hidden_state
+    assert torch.equal(answer["hidden"], hidden)
+    expected = [next(publishing.translate(model, tokenizer, [text])) for text in SENTENCES]
+    assert [row["translation_text"] for row in json.loads(lines[-2])] == expected
+    (greedy,) = publishing.translate(model, tokenizer, ["ein Hund"], num_beams=1)
+    assert json.loads(lines[-1])["translation_text"] == greedy
+    assert f"# {' '.join(expected[0].split())}\n" in block
+    (tmp_path / "copy").mkdir()
+    for name, content in hub.files("user/copy").items():
+        if name.endswith((".json", ".py")):
+            (tmp_path / "copy" / name).write_bytes(content)
+    assert named_code(tmp_path / "copy") == {name for name in names if name.endswith(".py")}
+
+
+def test_native_form_is_pushed_and_loaded_without_code(
+    hub, run, capsys, monkeypatch, quick_publishing
+):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    published([run, "--repo", REPO, "--license", "cc-by-4.0", "--push"], capsys)
+    repository = hub.repositories["model", REPO]
+    assert repository.titles == ["initial commit", "Publish de-en"]  # all in one commit
+    files = set(hub.files(REPO)) - {".gitattributes"}
+    pictures = {f"attention-{number}.png" for number in (1, 2, 3)}
+    assert files - {path.name for path in run.iterdir()} == {"README.md", *pictures}
+    assert not any(name.endswith((".py", ".bin", ".pt", ".yaml")) for name in files)
+    monkeypatch.delenv("HF_TOKEN")
+    model, ours = AutoModelForSeq2SeqLM.from_pretrained(REPO), tiny_model()
+    assert type(model) is type(ours)
+    for name, tensor in ours.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    assert model.config.use_cache
+    found, expected = AutoTokenizer.from_pretrained(REPO), tiny_tokenizer()
+    assert found("ein altes Haus")["input_ids"] == expected("ein altes Haus")["input_ids"]
+    card = ModelCard.load(REPO)
+    assert f'pipeline("translate", model="{REPO}")' in card.text
+    assert "not on the Hub" not in card.text
+    assert card.data.eval_results
+    validate(card)
+    with pytest.raises(ValueError, match="must be one of"):
+        validate(ModelCard(str(card).replace("license: cc-by-4.0", "license: wtf")))
+
+
+def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
+    hub, run, capsys, quick_publishing
+):
+    hub.repositories["model", REPO] = repository = Repository()
+    stale = ("custom_generate/generate.py", "pytorch_model.bin", "attention-9.png", "merges.txt")
+    stale += ("model-00001-of-00002.safetensors", "model.safetensors.index.json")
+    kept = dict.fromkeys((".gitattributes", "notes.md", "onnx/model.onnx"), b"x")
+    repository.commit("main", {**kept, **dict.fromkeys(stale, b"x")}, "By hand")
+    arguments = [run, "--license", "mit", "--push", "--token", TOKEN, "--repo"]
+    published([*arguments, REPO, "--with-code"], capsys)
+    published([*arguments, REPO], capsys)
+    published([*arguments, "user/new"], capsys)
+    assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
+
+
+@pytest.mark.parametrize("form", ["native", "stock"])
+def test_code_on_the_card_prints_what_the_card_says(
+    hub, run, tmp_path, capsys, quick_publishing, form
+):
+    arguments = [run] if form == "native" else [export_marian(run, tmp_path / "out"), "--run", run]
+    name = f"user/{form}"  # transformers caches the commit of a name
+    more = ["--repo", name, "--license", "cc-by-4.0", "--push", "--token", TOKEN]
+    published([*arguments, *more], capsys)
+    card = hub.files(name)["README.md"].decode()
+    block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
+    *_, said = block.splitlines()
+    (tmp_path / "block.py").write_text(block, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "block.py"))
+    assert " ".join(["#", *capsys.readouterr().out.split()]) == " ".join(said.split())
+
+
+def training(tmp_path, monkeypatch, *, updates=2, **settings):
+    """Return our trainer on three pairs, which pushes to REPO."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
+    data = load_pairs(pairs, show_progress=False, source_language="de", target_language="en")
+    pushing = {"push_to_hub": True, "hub_model_id": REPO, "hub_token": TOKEN}
+    pace = {"max_steps": updates, "save_steps": 1, "logging_steps": 1, "warmup_steps": 2}
+    quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
+    args = VanillaTransformerTrainingArguments(
+        str(tmp_path / "out"), hub_always_push=True, **pushing, **pace, **quiet, **settings
+    )
+    return VanillaTransformerTrainer(
+        tiny_model(),
+        args,
+        train_dataset=tokenize_pairs(data, tokenizer, show_progress=False),
+        processing_class=tokenizer,
+    )
+
+
+MODEL_OF_A_TRAINER = {
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "training_args.bin"),
+}
+
+
+def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monkeypatch):
+    """Model, tokenizer and the host's own card, with `hub_strategy="end"` only when asked to."""
+    trainer = training(tmp_path, monkeypatch, hub_strategy="end")
+    trainer.train()
+    assert hub.repositories["model", REPO].titles == ["initial commit"]
+    commit = trainer.push_to_hub(language="en", license="cc-by-4.0", dataset_tags="own")
+    assert commit.oid == hub.repositories["model", REPO].branches["main"]
+    assert set(hub.files(REPO)) == MODEL_OF_A_TRAINER | {"README.md", ".gitattributes"}
+    card = hub.files(REPO)["README.md"].decode()
+    assert "license: cc-by-4.0" in card
+    assert "- generated_from_trainer" in card
+    assert "- learning_rate: 0.17677" in card  # the peak
+    assert "- lr_scheduler_type: Eq. 3 of Attention Is All You Need" in card
+    assert "- optimizer: Use adam with betas=(0.9,0.98) and epsilon=1e-09" in card
+    assert f"- batch_tokens: {trainer.args.batch_tokens}\n" in card
+    assert "train_batch_size" not in card
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
+
+
+def test_pushed_checkpoints_can_be_resumed_from(hub, tmp_path, monkeypatch):
+    trainer = training(tmp_path, monkeypatch, hub_strategy="checkpoint")
+    trainer.train()
+    titles = hub.repositories["model", REPO].titles
+    assert titles.count("Training in progress, step 1, checkpoint") == 1
+    last = {name for name in hub.files(REPO) if name.startswith("last-checkpoint/")}
+    assert {"last-checkpoint/optimizer.pt", "last-checkpoint/progress.json"} <= last
+    folder = tmp_path / "pulled"
+    folder.mkdir()
+    for name in last:
+        content = hub.files(REPO)[name]
+        data = content if isinstance(content, bytes) else hub.storage[content[1]]
+        (folder / Path(name).name).write_bytes(data)
+    again = training(tmp_path / "again", monkeypatch, hub_strategy="end", updates=3)
+    again.train(resume_from_checkpoint=str(folder))
+    assert again.state.global_step == 3
+
+
+def test_train_command_with_push_to_hub_pushes_the_run(
+    hub, tmp_path, monkeypatch, capsys, quick_publishing
+):
+    def train(recipe, output_dir):
+        write_run(Path(output_dir))
+        return METRICS
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("vanilla_transformer.train.run.run_recipe", train)
+    arguments = ["train", "demo", "--output-dir", str(tmp_path / "run"), "--push-to-hub", REPO]
+    assert cli.main([*arguments, "--license", "apache-2.0", "--private"]) == 0
+    repository = hub.repositories["model", REPO]
+    head = repository.branches["main"]
+    assert f"Pushed 12 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out
+    assert repository.private
+    assert len(hub.files(REPO)) == 13
+
+
+# ------------------------------------------------------------------------------------ one commit
+
+
+@pytest.mark.parametrize("fault", ["storage", "commit", "connection"])
+def test_failed_push_leaves_the_old_revision_intact(hub, folder, fault):
+    first = push_folder(folder, REPO, token=TOKEN, message="one")
+    before = dict(hub.files(REPO))
+    (folder / "model.safetensors").write_bytes(b"new weights")
+    (folder / "sub" / "a.txt").write_text("new")
+    hub.fault = fault
+    with pytest.raises(ValueError, match="failed, and the repository is unchanged") as refusal:
+        push_folder(folder, REPO, token=TOKEN, message="two")
+    assert TOKEN not in str(refusal.value)
+    assert hub.files(REPO) == before
+    assert hub.repositories["model", REPO].branches["main"] == first.oid
+    hub.fault = None
+    push_folder(folder, REPO, token=TOKEN, message="two")
+    assert hub.files(REPO)["sub/a.txt"] == b"new"
+
+
+def test_token_may_end_with_a_newline_and_is_in_no_error(hub, folder, monkeypatch):
+    push_folder(folder, REPO, token=f" {TOKEN}\r\n", message="one")
+    assert hub.repositories["model", REPO].titles[-1] == "one"
+    for token in (f"{TOKEN}\n{TOKEN}", f"{TOKEN}\u00e9"):
+        with pytest.raises(ValueError, match="the token holds white space or other") as refusal:
+            push_folder(folder, REPO, token=token, message="two")
+        assert "hf_" not in str(refusal.value)
+    for error in (RuntimeError(f"Illegal header 'Bearer {TOKEN}'"), ValueError(f"{TOKEN} is odd")):
+        with pytest.raises(ValueError, match=r"\*\*\*") as refusal, hub_errors(REPO):
+            raise error
+        assert "hf_" not in str(refusal.value)
+
+
+def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
+    push_folder(folder, REPO, token=TOKEN, message="one")
+    (folder / "sub" / "a.txt").write_text("new")
+    repository, create_commit = hub.repositories["model", REPO], HfApi.create_commit
+
+    def overtaken(*args, **kwargs):
+        repository.commit("main", {**hub.files(REPO), "theirs.txt": b"theirs"}, "theirs")
+        return create_commit(*args, **kwargs)
+
+    monkeypatch.setattr(HfApi, "create_commit", overtaken)
+    with pytest.raises(ValueError, match="the push to user/de-en failed"):
+        push_folder(folder, REPO, token=TOKEN, message="two")
+    assert repository.titles[-1] == "theirs"
+    assert hub.files(REPO)["theirs.txt"] == b"theirs"
+
+
+def test_push_to_a_new_branch_leaves_main_unchanged(hub, folder):
+    push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
+    assert "README.md" in hub.files(REPO, revision="smaller")
+    assert set(hub.files(REPO)) == {".gitattributes"}
+
+
+def test_invalid_card_metadata_stops_the_push_before_any_upload(hub, folder):
+    (folder / "README.md").write_text("---\nlicense: no-such-licence\n---\n# A\n")
+    with pytest.raises(ValueError, match=r'failed, .*"license" must be one of'):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+    assert hub.storage == {}
+    assert set(hub.files(REPO)) == {".gitattributes"}
+
+
+# -------------------------------------------------------------------------- accounts and tokens
+
+
+def test_push_without_a_valid_token_is_refused_in_one_line(hub, folder):
+    for token in (None, "hf_wrong"):
+        with pytest.raises(ValueError, match=r"refuses access to user/de-en .*hf auth login") as e:
+            push_folder(folder, REPO, token=token, message="one")
+        assert "hf_wrong" not in str(e.value)
+        assert "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="refuses access to somebody/else"):
+        push_folder(folder, "somebody/else", token=TOKEN, message="one")
+    assert hub.repositories == {}
+
+
+def test_private_repository_stays_private(hub, folder):
+    push_folder(folder, REPO, token=TOKEN, message="one", private=True)
+    assert hub.repositories["model", REPO].private
+    with pytest.raises(ValueError, match="refuses access"):
+        push_folder(folder, REPO, message="two")
+    with pytest.raises(OSError, match="private") as refusal:
+        AutoTokenizer.from_pretrained(REPO)
+    assert TOKEN not in str(refusal.value)
+    hub.repositories["model", REPO].private = False
+    with pytest.raises(ValueError, match="exists and is public; make it private"):
+        push_folder(folder, REPO, token=TOKEN, message="two", private=True, revision="new")
+    assert hub.repositories["model", REPO].titles == ["initial commit", "one"]
+    assert "new" not in hub.repositories["model", REPO].branches
+
+
+def test_unreachable_hub_is_a_clear_error(hub, folder, monkeypatch):
+    hub.close()
+    with pytest.raises(ValueError, match="the push to user/de-en failed"):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"the push to user/de-en failed, .*offline mode"):
+        push_folder(folder, REPO, token=TOKEN, message="one")
+
+
+def test_token_is_sent_only_to_the_hub_and_written_to_no_file(hub, folder, caplog, capfd, tmp_path):
+    caplog.set_level("DEBUG")
+    push_folder(folder, REPO, token=TOKEN, message="one")
+    assert HfApi(token=TOKEN).model_info(REPO).sha
+    used = {path for _, path, token in hub.requests if token == TOKEN}
+    assert used
+    assert not [path for path in used if path.startswith("/storage/")]
+    captured = capfd.readouterr()
+    assert TOKEN not in caplog.text + captured.out + captured.err
+    for path in tmp_path.rglob("*"):
+        assert not (path.is_file() and TOKEN.encode() in path.read_bytes())
+    for content in hub.files(REPO).values():
+        assert not isinstance(content, bytes) or TOKEN.encode() not in content
+
+
+# How code of a model could look for a token, short of reading other processes' memory.
+HUNT = """
+import os, pathlib, sys
+import huggingface_hub
+from huggingface_hub.utils import get_stored_tokens
+found = [*os.environ.values(), huggingface_hub.get_token(), get_stored_tokens(), sys.stdin.read()]
+homes = {os.path.expanduser("~"), os.environ["HOME"], huggingface_hub.constants.HF_HOME, "."}
+for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "NETRC", "GIT_CONFIG_GLOBAL"):
+    homes |= {os.environ.get(name, ".")}
+for home in map(pathlib.Path, homes):
+    found += [path.read_bytes() for path in [home, *home.rglob("*")] if path.is_file()]
+sys.exit(f"found {found}")
+"""
+
+
+def test_processes_that_try_out_a_model_find_no_token(run, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    held = {
+        ".cache/huggingface/token": TOKEN,
+        ".cache/huggingface/stored_tokens": f"[mine]\nhf_token = {TOKEN}\n",
+        ".netrc": f"machine huggingface.co login user password {TOKEN}",
+        ".git-credentials": f"https://user:{TOKEN}@huggingface.co",
+        ".gitconfig": f"[http]\n\textraHeader = Authorization: Bearer {TOKEN}\n",
+    }
+    for name, content in held.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(content)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "github_token"):
+        monkeypatch.setenv(name, TOKEN)
+    cache = str(home / ".cache")
+    for name, value in {
+        **{"HOME": str(home), "XDG_CACHE_HOME": cache, "HF_HOME": f"{cache}/huggingface"},
+        **{"HF_TOKEN_PATH": f"{cache}/huggingface/token", "NETRC": str(home / ".netrc")},
+        **{"HF_STORED_TOKENS_PATH": f"{cache}/huggingface/stored_tokens"},
+        **{"GIT_CONFIG_GLOBAL": str(home / ".gitconfig"), "GIT_ASKPASS": TOKEN},
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "space").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # HUNT reads all files of the current directory
+    hunt = functools.partial(hunted, run=subprocess.run)
+    assert TOKEN in hunt([], env=dict(os.environ), input="", capture_output=True, text=True).stderr
+    monkeypatch.setattr(subprocess, "run", hunt)
+    for attempt in (
+        lambda: publishing.load_in_clean_process(run, ["ein Hund"], form="with_code"),
+        lambda: space._try_out(tmp_path / "space", run),
+    ):
+        with pytest.raises(ValueError, match="found ") as said:
+            attempt()
+        assert os.environ["PATH"] in str(said.value)
+        assert TOKEN not in str(said.value)
+
+
+def hunted(command, *, run, **options):
+    return run([sys.executable, "-c", HUNT], **options)
+
+
+# -------------------------------------------------------------------------------- the demo Space
+
+
+# A Space needs none of our extras, and uses its own copy of the package.
+NOT_REQUIRED = ("accelerate", "datasets", "evaluate", "sacrebleu", "babel", "peft")
+STRICTLY = f"""
+import os, sys
+sys.modules.update(dict.fromkeys({NOT_REQUIRED!r}))
+{{trial}}
+assert t.vanilla_transformer.__file__.startswith(os.getcwd()), t.vanilla_transformer.__file__
+assert "gradio" not in sys.modules
+"""
+
+
+def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, monkeypatch):
+    monkeypatch.setattr(space, "_TRIAL", STRICTLY.format(trial=space._TRIAL))
+    push_folder(folder, REPO, message="A model", token=TOKEN)
+    arguments = [run, "--repo", REPO, "--space", "--push", "--private", "--token", TOKEN]
+    text = published(arguments, capsys)
+    repository = hub.repositories["space", REPO]
+    assert f"{hub.url}/spaces/{REPO}/commit/{repository.branches['main']}" in text
+    assert (repository.sdk, repository.private) == ("gradio", True)
+    assert repository.titles == ["initial commit", f"Show {REPO}"]
+    files = hub.files(REPO, kind="space")
+    assert {"app.py", "requirements.txt", "vanilla_transformer/pipeline.py"} <= set(files)
+    assert files["model_id"].decode() == f"{REPO}\n"
+    assert files["examples.txt"].decode().splitlines() == list(SENTENCES)
+    assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors", "sub/a.txt"}
+
+
+def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys, monkeypatch):
+    monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
+    arguments = [run, "--repo", REPO, "--space"]
+    assert "Nothing was pushed; give --push." in published(arguments, capsys)
+    assert "examples.txt" in published(arguments, capsys)
+    elsewhere = published([*arguments, "--run", run.parent], capsys, code=2)
+    assert "holds no metrics.json; name a run directory" in elsewhere
+    assert hub.requests == []
+    text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
+    assert f"no model {REPO} on the Hub" in text
+    assert hub.repositories == {}
+
+
+@pytest.mark.parametrize("option", [["--license", "mit"], ["--revision", "v1"], ["--with-code"]])
+def test_model_options_are_refused_with_space(run, capsys, option):
+    text = published([run, "--repo", REPO, "--space", *option], capsys, code=2)
+    assert f"got {option[0]} with --space" in text
+
+
+def test_broken_space_is_not_pushed(hub, run, capsys, monkeypatch):
+    monkeypatch.setattr(space, "_TRIAL", "raise ValueError('out of order')")
+    text = published([run, "--repo", REPO, "--space", "--push", "--token", TOKEN], capsys, code=2)
+    assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
+    assert hub.requests == []
+
+
+# ----------------------------------------------------------- translating with models of the Hub
+
+
+def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatch, capsys):
+    files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    foreign = {"modeling_other.py": b"raise SystemExit", "pytorch_model.bin": b"code", "x.txt": b""}
+    files["spiece.model"] = b"a vocabulary of SentencePiece"
+    hub.repositories["model", REPO] = repository = Repository()
+    first = repository.commit("main", {**files, **foreign}, "Publish")
+    repository.commit("main", {"README.md": b"emptied"}, "Empty")
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text("ein Hund\n")
+
+    def translated(*words, code=0):
+        assert cli.main(["translate", *map(str, words), "source.txt"]) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    expected = translated(run)
+    assert translated(REPO, "--revision", first) == expected
+    downloaded = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert {"model.safetensors", "spiece.model", "metrics.json"} <= downloaded
+    assert not downloaded & {*foreign, "README.md"}
+    assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
+    assert f"{REPO} on the Hub has no revision gone" in translated(
+        REPO, "--revision", "gone", code=2
+    )
+    for name in ("user/other", "us..er/x--y"):
+        line = translated(name, code=2)
+        assert f"There is no folder {name}, and no model of that name on the Hub" in line
+    assert "is a local folder; leave out" in translated(run, "--revision", "main", code=2)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert translated(REPO, "--revision", first) == expected  # from the cache
+    line = translated("user/other", code=2)
+    assert "There is no folder user/other, and the Hub cannot be asked" in line
+    assert line.count("\n") == 1
+    Path(REPO).mkdir(parents=True)  # a folder of that name comes first
+    assert f"{REPO} holds no trained model" in translated(REPO, code=2)

@@ -1,0 +1,901 @@
+"""Which files of a model are published, which models are rejected, and what the card says."""
+
+import ast
+import copy
+import functools
+import inspect
+import json
+import math
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from card_checks import card_problems
+from command_line import error_of as error_of_command
+from hub_server import complaints
+from huggingface_hub import ModelCard
+from pages import README, in_clone
+from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, tiny_model, write_run
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, pipeline
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.cli import parser as cli
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.publish import publishing, remote_code
+from vanilla_transformer.publish.card import (
+    card_facts,
+    is_non_commercial,
+    paper_differences,
+    render_card,
+    trained_metrics,
+)
+from vanilla_transformer.publish.publishing import publish
+from vanilla_transformer.publish.space import write_space
+from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
+from vanilla_transformer.storage.reading import sha256
+from vanilla_transformer.train.report import choose_samples, sample_text, write_samples
+
+ROOT = Path(__file__).parents[2]
+MODEL = {"config.json", "generation_config.json", "model.safetensors"}
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
+CARD = {"README.md", "metrics.json", "curves.png", "history.tsv"}
+CARD |= {f"attention-{number}.png" for number in (1, 2, 3)}
+CODE = {"configuration_vanilla_transformer.py", "loss.py", "modeling_vanilla_transformer.py"}
+COMMITTED = [path.parent for path in in_clone("model_cards/*/metrics.json")]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "mine")
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """Return a copy of the run that a test may damage."""
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def error_of(capsys, *arguments):
+    """Run `publish`, which must fail, and return its one-line error."""
+    return error_of_command(capsys, "publish", *arguments)
+
+
+def request(directory, *more, license="cc-by-4.0"):
+    return [directory, "--repo", "user/de-en", "--license", license, *more]
+
+
+def facts(**changes):
+    """Return the content of a published metrics.json."""
+    content = copy.deepcopy(METRICS)
+    del content["samples"]
+    samples = [
+        {"source": source, "reference": reference, "translation": reference}
+        for source, reference in SENTENCES.items()
+    ]
+    published = {"repo_id": "user/de-en", "form": "native", "license": "cc-by-4.0"}
+    published |= {"data_license": "CC BY 4.0", "data_source": "Three sentences", "curves": True}
+    content["published"] = {**published, "samples": samples, "scores_of_run": True, **changes}
+    return content
+
+
+def pictures(folder):
+    for name in CARD - {"README.md", "metrics.json"}:
+        (folder / name).write_bytes(b"\x89PNG")
+    return folder
+
+
+# ---------------------------------------------------------------------------- what is pushed
+
+
+def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monkeypatch, capsys):
+    """The README's command, on another run."""
+    readme = README
+    command = re.search(r"<!-- block: publish .*?```bash\n(.*?)\n```", readme, re.DOTALL).group(1)
+    program, *arguments = shlex.split(command)
+    assert program == ".venv/bin/vanilla-transformer"
+    arguments = [str(run) if word == "runs/demo-en-de" else word for word in arguments]
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a dry run must not contact the Hub")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    card_dir = tmp_path / "card"
+    output = tmp_path / "new" / "files"
+    arguments += ["--card-dir", str(card_dir), "--output", str(output)]
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    listed = dict(re.findall(r"^(\S+) +([\d,]+)$", text, flags=re.M))
+    assert set(listed) == MODEL | TOKENIZER | CARD
+    weights = (run / "model.safetensors").stat().st_size
+    assert listed["model.safetensors"] == f"{weights:,}"
+    assert f"{len(listed)} files, " in text
+    assert "Nothing was pushed" in text
+    assert {path.name for path in card_dir.iterdir()} == CARD
+    assert {path.name: f"{path.stat().st_size:,}" for path in output.iterdir()} == listed
+    assert AutoModelForSeq2SeqLM.from_pretrained(output).config.name_or_path == str(output)
+    assert {path: path.read_bytes() for path in before} == before
+    assert cli.main(arguments) == 2
+    assert "files exists and is not an empty directory" in capsys.readouterr().err
+    for path in card_dir.iterdir():
+        assert b"somebody" not in path.read_bytes()
+
+
+def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
+    run, settings = copied, json.loads((copied / "generation_config.json").read_text())
+    settings.pop("_from_model_config", None)
+    left = {**settings, "max_length": 20, "_from_model_config": True}
+    (copied / "generation_config.json").write_text(json.dumps(left))
+    publishing._stage_model(run, tmp_path / "staged", with_code=False)
+    assert json.loads((tmp_path / "staged" / "generation_config.json").read_text()) == settings
+    before, after = (
+        json.loads((folder / "config.json").read_text()) for folder in (run, tmp_path / "staged")
+    )
+    assert before.pop("use_cache") is False
+    assert after.pop("use_cache") is True
+    assert before == after
+    assert {path.name for path in (tmp_path / "staged").iterdir()} == MODEL | TOKENIZER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["stock", "with_code"])
+def test_stock_and_with_code_forms_load_in_a_clean_process(run, tmp_path, form):
+    directory = run
+    if form == "stock":
+        directory = export_marian(run, tmp_path / "stock")
+    options = {"run": run, "license": "cc-by-4.0", "with_code": form == "with_code"}
+    assert publish(directory, "user/de-en", **options).form == form
+
+
+def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, quick_publishing):
+    export_marian(run, tmp_path / "stock")
+    publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
+    assert set(publication.files) == MODEL | TOKENIZER | CARD
+    assert publication.form == "stock"
+    with pytest.raises(ValueError, match="holds a marian model, whose code is in transformers"):
+        publish(tmp_path / "stock", "user/x", run=run, license="mit", with_code=True)
+
+
+def test_stock_form_works_with_translate_where_translation_is_unknown(run, tmp_path):
+    """The error that the README quotes for transformers 5, and the line that works."""
+    export_marian(run, tmp_path / "stock")
+    readme = README
+    texts = re.findall(r'^KeyError: "(.*) \[\.\.\.\]"$', readme, flags=re.M)
+    with pytest.raises(KeyError) as refusal:
+        pipeline("translation", model=str(tmp_path / "stock"))
+    assert any(refusal.value.args[0].startswith(text) for text in texts)
+    translator = pipeline("translate", model=str(tmp_path / "stock"))
+    assert type(translator.model).__name__ == "MarianMTModel"
+    assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)
+
+
+def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, capsys):
+    other = write_run(tmp_path / "other", seed=1)
+    (other / "metrics.json").unlink()
+    line = error_of(capsys, *request(other, "--run", run))
+    assert "were measured on another model" in line
+    (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
+    whole = json.loads((run / "metrics.json").read_text())
+    shared = {"data": {**whole["data"], "shared_with_training": {"test": 3}}}
+    shared["chosen_on_validation"] = {"pairs": 200, "averaged": 2}
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps({**whole, **shared}))
+    publish(other, "u/n", run=tmp_path / "run", license="mit", card_dir=tmp_path / "card")
+    card = (tmp_path / "card" / "README.md").read_text()
+    assert "BLEU 12.3 on the test set" in card
+    # The rest holds only for the run's own weights and test pairs.
+    run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
+    assert not [fact for fact in run_facts if fact in card]
+
+
+def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):
+    path, weights = copied / "metrics.json", copied / "model.safetensors"
+    metrics = json.loads(path.read_text())
+    metrics["model_files"] = {weights.name: {"size": 1, "sha256": "0" * 64}}
+    path.write_text(json.dumps(metrics))
+    assert "model.safetensors changed after" in error_of(capsys, *request(copied))
+    stock = export_marian(copied, copied.parent / "stock")
+    line = error_of(capsys, *request(stock, "--run", copied))
+    assert "model.safetensors changed after" in line
+    metrics["model_files"][weights.name]["sha256"] = sha256(weights)
+    path.write_text(json.dumps(metrics))
+    publish(copied, "u/n", license="cc-by-4.0")
+    # The scores were measured with these search settings, too.
+    settings = copied / "generation_config.json"
+    metrics["model_files"][settings.name] = {"size": 1, "sha256": sha256(settings)}
+    path.write_text(json.dumps(metrics))
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "num_beams": 7}))
+    assert "generation_config.json changed after" in error_of(capsys, *request(copied))
+
+
+def test_a_second_run_is_rejected(run, copied, capsys):
+    path = copied / "metrics.json"
+    metrics = json.loads(path.read_text())
+    metrics["recipe"]["dropout"] = 0.3
+    path.write_text(json.dumps(metrics))
+    assert "is itself a run, other than" in error_of(capsys, *request(copied, "--run", run))
+
+
+def test_model_with_other_outputs_in_a_clean_process_is_rejected(
+    run, quick_publishing, monkeypatch
+):
+    def slightly_otherwise(folder, texts, **options):
+        answer, logits = load_here(folder, texts, **options)
+        return answer, logits + 0.01
+
+    monkeypatch.setattr(publishing, "load_in_clean_process", slightly_otherwise)
+    with pytest.raises(ValueError, match="do not compute what"):
+        publish(run, "u/n", license="mit")
+
+
+def test_published_metrics_reproduce_the_card_and_can_be_republished(
+    copied, tmp_path, quick_publishing
+):
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
+    again = json.loads((tmp_path / "card" / "metrics.json").read_text())
+    assert str(render_card(again)) == (tmp_path / "card" / "README.md").read_text()
+    shutil.copy(tmp_path / "card" / "metrics.json", copied)
+    assert "samples" not in again  # except for the three under `published`
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "second")
+    assert (tmp_path / "second" / "README.md").read_bytes() == (
+        tmp_path / "card" / "README.md"
+    ).read_bytes()
+
+
+# ---------------------------------------------------------------------------- what is rejected
+
+
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def with_metrics(**changes):
+    """Return a change of a run's metrics; None takes a value away."""
+
+    def change(folder):
+        content = {name: value for name, value in (METRICS | changes).items() if value is not None}
+        (folder / "metrics.json").write_text(json.dumps(content))
+
+    return change
+
+
+def spoil_a_weight(folder):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.shared.weight"][3, 4] = math.inf
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        (None, ["--license", "mit", "--data-license", "non-commercial"], "got license 'mit', but"),
+        (None, ["--repo", "name"], "got 'name' as name on the Hub"),
+        (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
+        (with_metrics(recipe=METRICS["recipe"] | {"data_license": None}), [], "--data-license"),
+        (with_metrics(scores={}), [], "was never scored; train with"),
+        (with_metrics(epochs=None, seed=None), [], "seed, epochs in"),
+        (with_metrics(samples=None), [], "holds no samples; give a run"),
+        (without("metrics.json"), [], "holds no metrics of a training run (metrics.json)"),
+        (without("tokenizer.json"), [], "holds no tokenizer.json"),
+        (without("config.json"), [], "holds no config.json"),
+        (spoil_a_weight, [], "model.shared.weight"),
+    ],
+)
+def test_what_cannot_be_published_is_rejected(copied, capsys, change, words, message):
+    if change is not None:
+        change(copied)
+    assert message in error_of(capsys, *request(copied, *words))
+
+
+def test_model_needs_a_licence(run, capsys):
+    assert "got no licence; give the model's" in error_of(capsys, run, "--repo", "user/de-en")
+
+
+def test_imported_models_get_the_hint_to_use_push_to_hub_first(tmp_path, capsys):
+    """The hint comes first, even if tokenizer files, a licence or scores are missing too."""
+    tiny_model().save_pretrained(tmp_path)
+    scores = {"test": SCORES}
+    for metrics in (None, scores):
+        if metrics:
+            (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        line = error_of(capsys, tmp_path, "--repo", "user/de-en")
+        assert (
+            "was imported, or trained by another program, has none: push it with model.push" in line
+        )
+
+
+def test_card_overwrites_the_metrics_of_no_model(copied, capsys):
+    before = (copied / "metrics.json").read_bytes()
+    for card_dir in (copied, copied / ".." / copied.name):
+        line = error_of(capsys, *request(copied, "--run", copied, "--card-dir", card_dir))
+        assert "a model is there, whose metrics.json it would overwrite" in line
+    assert (copied / "metrics.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["/home/somebody/data", "./data/mine", "data/mine", "there"])
+def test_local_data_set_directory_is_published_by_name_only(
+    copied, tmp_path, quick_publishing, name
+):
+    recipe = {**METRICS["recipe"], "train_file": None, "dataset": name}
+    data = {**METRICS["data"], "files": {"dataset": [{"name": "a.jsonl", "sha256": "0" * 64}]}}
+    (copied / "metrics.json").write_text(json.dumps({**METRICS, "recipe": recipe, "data": data}))
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
+    published = json.loads((tmp_path / "card" / "metrics.json").read_text())["recipe"]
+    assert (published["dataset"], published["train_file"]) == (None, Path(name).name)
+    for path in (tmp_path / "card").glob("*.[mj]*"):
+        for secret in ("somebody", "data/mine", "hf.co/datasets"):
+            assert secret not in path.read_text()
+
+
+def test_card_identifies_data_by_revision_or_hash():
+    content = facts()
+    assert f"train.jsonl (SHA-256 `{'8e' * 32}`)" in render_card(content).text
+    assert render_card(content).data.datasets is None
+    content["published"]["data_source"] = "Pairs, see https://hf.co/datasets/user/pairs-1.0."
+    assert render_card(content).data.datasets == ["user/pairs-1.0"]
+    content["recipe"] |= {"train_file": None, "dataset": "user/pairs"}
+    content["data"] = {"revision": "ab" * 20}
+    card = render_card(content)
+    assert card.data.datasets == ["user/pairs"]
+    assert "[user/pairs](https://hf.co/datasets/user/pairs)" in card.text
+    assert f"| Revision | `{'ab' * 20}` |" in card.text
+    assert {result.dataset_revision for result in card.data.eval_results} == {"ab" * 20}
+
+
+def test_only_safetensors_weights_are_read_and_nothing_is_unpickled(copied, capsys):
+    torch.save(load_file(copied / "model.safetensors"), copied / "pytorch_model.bin")
+    (copied / "model.safetensors").unlink()
+    assert "only as pytorch_model.bin, which could run code" in error_of(capsys, *request(copied))
+    # One module reads other systems' files, safely (test_import_*.py).
+    files = (ROOT / "vanilla_transformer").rglob("*.py")
+    call = re.compile(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b")
+    hits = {path.name for path in files if call.search(path.read_text(encoding="utf-8"))}
+    assert hits == {"pickles.py", "language.py"}
+
+
+def test_checkpoint_that_does_not_load_is_rejected(copied, capsys):
+    tensors = load_file(copied / "model.safetensors")
+    del tensors["model.decoder.layers.0.cross_attn.q_proj.weight"]
+    save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
+    line = error_of(capsys, *request(copied))
+    assert "does not load in a clean process: ValueError: weights and config do not fit" in line
+    assert "cross_attn.q_proj.weight" in line
+
+
+def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    for arguments, message in (
+        (["--push-to-hub", "user/x"], "got no licence"),
+        (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
+        (
+            ["--push-to-hub", "user/x", "--license", "mit", "--pair", "german-english"],
+            "the recipe says source_language: 'german'; the Hub knows languages by codes",
+        ),
+        (
+            [
+                *("--push-to-hub", "user/x", "--license", "mit"),
+                *("--train-file", "a.en,a.de", "--held-out-pairs", "0", "--data-license", "ours"),
+            ],
+            "no other pairs to score the model on",
+        ),
+    ):
+        assert cli.main(["train", "demo", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
+        (["hf_secret"], "got 1 argument too many;"),
+    ],
+)
+def test_misplaced_arguments_are_not_echoed(capsys, words, message):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "demo", "--push-to-hub", "user/x", *words])
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "secret" not in captured.out + captured.err
+
+
+# ------------------------------------------------------------------------------------- the code
+
+
+def imported_siblings(path):
+    """Return the sibling modules that a file imports anywhere, found in its syntax tree."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1}
+
+
+def test_embedded_code_is_exactly_what_the_classes_import():
+    names = {path.stem for path in remote_code.code_files()}
+    package = ROOT / "vanilla_transformer"
+    reached = set().union(*(imported_siblings(package / f"{name}.py") for name in names))
+    assert reached <= names
+    classes = {"configuration_vanilla_transformer", "modeling_vanilla_transformer", "pipeline"}
+    assert names == classes | reached
+    assert {f"{name}.py" for name in names} >= CODE | {"pipeline.py"}
+
+
+def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path):
+    folder = tmp_path / "staged"
+    publishing._stage_model(run, folder, with_code=True)
+    config = json.loads((folder / "config.json").read_text())
+    references = [*config["auto_map"].values(), config["custom_pipelines"]["translate"]["impl"]]
+    for reference in references:
+        module, name = reference.split(".")
+        assert f"class {name}(" in (folder / f"{module}.py").read_text(encoding="utf-8")
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
+    assert not (folder / "custom_generate").exists()
+    # With the package installed, none of the embedded code runs.
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert type(model) is VanillaTransformerForConditionalGeneration
+    AutoModelForSeq2SeqLM.from_pretrained(run).save_pretrained(tmp_path / "clean")
+    assert not list((tmp_path / "clean").glob("*.py"))
+    assert "auto_map" not in (tmp_path / "clean" / "config.json").read_text()
+    publishing._stage_model(folder, tmp_path / "again", with_code=False)
+    assert "auto_map" not in (tmp_path / "again" / "config.json").read_text()
+    assert not list((tmp_path / "again").glob("*.py"))
+
+
+def save_in_every_way(source, output, **options):
+    """Load a published model and save it as its users do, each way into a folder of its own."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForSeq2SeqLM,
+        AutoTokenizer,
+        DataCollatorForSeq2Seq,
+        Seq2SeqTrainer,
+        Seq2SeqTrainingArguments,
+        pipeline,
+    )
+
+    AutoConfig.from_pretrained(source, **options).save_pretrained(f"{output}/config")
+    AutoModel.from_pretrained(source, **options).save_pretrained(f"{output}/body")
+    model = AutoModelForSeq2SeqLM.from_pretrained(source, **options)
+    model.save_pretrained(f"{output}/model")
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    tokenizer.save_pretrained(f"{output}/model")
+    translator = pipeline("translate", model=source, device="cpu", **options)
+    translator.save_pretrained(f"{output}/pipeline")
+    translator.model.save_pretrained(f"{output}/model_of_pipeline")
+    arguments = Seq2SeqTrainingArguments(
+        f"{output}/trained",
+        **{"max_steps": 1, "save_steps": 1, "report_to": "none", "use_cpu": True},
+    )
+    rows = [tokenizer("ein Hund", text_target="a dog")]
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    Seq2SeqTrainer(model, arguments, train_dataset=rows, data_collator=collator).train()
+    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj"]))
+    adapted.merge_and_unload().save_pretrained(f"{output}/merged")
+
+
+STRANGER = f"""
+import builtins, pathlib, sys
+sys.modules["vanilla_transformer"] = None
+builtins.input = sys.exit  # transformers may ask whether to run code
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+{inspect.getsource(save_in_every_way)}
+pushed, saved = sys.argv[1:]
+save_in_every_way(pushed, saved, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(saved + "/model", trust_remote_code=False)
+options = dict(trust_remote_code=True)
+for path in pathlib.Path(saved).rglob("config.json"):
+    AutoConfig.from_pretrained(path.parent, **options)
+    if path.parent.name != "config":
+        AutoModel.from_pretrained(path.parent, **options)
+        AutoModelForSeq2SeqLM.from_pretrained(path.parent, **options)
+        pipeline("translate", model=str(path.parent), tokenizer=tokenizer, **options)("ein Hund")
+"""
+
+
+def check_saved(folder, code):
+    """Check that each saved model names the given files of code, and that no others are there."""
+    saved = [path.parent for path in folder.rglob("config.json")]
+    assert len(saved) == 7
+    for path in saved:
+        assert named_code(path) == {file.name for file in path.glob("*.py")} == code
+
+
+def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_path):
+    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
+    save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
+    check_saved(tmp_path / "saved", set())
+
+
+@pytest.mark.slow
+def test_what_is_saved_without_the_package_comes_with_all_of_the_code(run, tmp_path):
+    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
+    paths = [str(tmp_path / name) for name in ("pushed", "saved")]
+    result = publishing.run_apart([sys.executable, "-P", "-c", STRANGER, *paths], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    check_saved(tmp_path / "saved", {path.name for path in remote_code.code_files()})
+
+
+# ------------------------------------------------------------------------------------- the card
+
+
+@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
+def test_card_is_complete_in_every_form(tmp_path, form):
+    card = render_card(facts(form=form))
+    assert card_problems(card, pictures(tmp_path)) == []
+    text = card.text
+    for word in ("34.4", "57.9", "6.72", "28,997 used of 29,000 read", "2 malformed", "3 left out"):
+        assert word in text
+    for word in ("20.0 minutes", SCORES["bleu_signature"], SCORES["chrf_signature"]):
+        assert word in text
+    # Our positions are computed from the mask, Marian's are not.
+    assert ("Padding belongs on the right" in text) == (form == "stock")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+        given = [{keyword.arg for keyword in call.keywords} for call in calls]
+        trusting = [names for names in given if "trust_remote_code" in names]
+        assert all("revision" in names for names in trusting)
+        assert bool(trusting) == (form == "with_code")
+    for source, translation in SENTENCES.items():
+        assert f"    source      {source}\n" in text
+        assert f"    translation {translation}\n" in text
+
+
+def test_card_says_what_was_chosen_on_validation_pairs(tmp_path):
+    content = facts()
+    content["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 1.5}
+    content["recipe"] |= {"checkpoints_to_average": 20, "length_penalty": None}
+    card = render_card(content)
+    assert card_problems(card, pictures(tmp_path)) == []
+    told = "Of the numbers tried, up to 20, this one and the length penalty 1.5 of the search have"
+    assert f"mean of the last 2 checkpoints. {told} the best BLEU on 200 validation" in card.text
+    assert "| `length_penalty` | 1.5 | 0.6 |" in card.text
+
+
+def test_languages_with_a_region_or_script_are_named_as_the_hub_allows():
+    content = facts()
+    content["recipe"] |= {"source_language": "en", "target_language": "pt_BR"}
+    card = str(render_card(content))
+    assert complaints(card) == []
+    data = ModelCard(card).data
+    assert (data.language, data.to_dict()["language_bcp47"]) == (["en", "pt"], ["pt-BR"])
+    assert "English to Portuguese (pt_BR)" in card
+    content["recipe"]["target_language"] = "zh_Hant"
+    assert "中文" in str(render_card(content))
+    assert "language_bcp47" not in str(render_card(facts()))
+
+
+def test_metadata_of_the_card_round_trips():
+    card = ModelCard(str(render_card(facts())))
+    assert card.data.language == ["de", "en"]
+    assert (card.data.license, card.data.pipeline_tag) == ("cc-by-4.0", "translation")
+    results = {(r.dataset_split, r.metric_type): r for r in card.data.eval_results}
+    assert set(results) == {("test", m) for m in ("bleu", "chrf", "exact_match", "perplexity")}
+    bleu = results["test", "bleu"]
+    assert bleu.metric_value == pytest.approx(SCORES["bleu"], abs=0.005)
+    assert bleu.metric_args == {"signature": SCORES["bleu_signature"]}
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+
+
+def test_pairs_and_initial_model_without_a_revision_have_a_card(copied):
+    """The model came from a folder, and the Hub could not be asked for the pairs."""
+    weights = {"name": "model.safetensors", "sha256": "5a" * 32}
+    data = {"revision": None, "init_from": {"revision": None, "files": [weights]}}
+    recipe = {**METRICS["recipe"], "init_from": "models/first"}
+    content = {**METRICS, "recipe": recipe, "data": {**METRICS["data"], **data}}
+    (copied / "metrics.json").write_text(json.dumps(content))
+    metrics, _ = trained_metrics(copied, None)
+    card = render_card({**metrics, "published": facts()["published"]})
+    assert f"`first` (SHA-256 of its weights `{'5a' * 32}`)" in card.text
+
+
+@pytest.mark.parametrize("form", ["native", "with_code", "stock"])
+def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
+    run, tmp_path, quick_publishing, monkeypatch, capsys, form
+):
+    """Its code loads the directory that it names, and its command gives the run's recipe."""
+    monkeypatch.chdir(run.parent)
+    directory = Path("mine")
+    more = {"with_code": form == "with_code", "run": "mine" if form == "stock" else None}
+    if form == "stock":
+        directory = export_marian("mine", tmp_path / "marian")
+    publish(directory, "user/de-en", license="mit", card_dir=tmp_path / "card", **more)
+    text = (tmp_path / "card" / "README.md").read_text()
+    assert "user/" not in text + (tmp_path / "card" / "metrics.json").read_text()
+    assert "huggingface.co" not in text
+    (command,) = re.findall(r"```bash\n(.*?)\n```", text)
+    program, *words = shlex.split(command)
+    options = cli._parser().parse_args(words)
+    assert (program, options.output_dir) == ("vanilla-transformer", "mine")
+    assert (options.vocab_size, options.train_file) == ("300", "train.jsonl")
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
+    capsys.readouterr()
+    (tmp_path / "block.py").write_text(block, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "block.py"))
+    assert f"# {' '.join(capsys.readouterr().out.split())}" == block.splitlines()[-1].rstrip()
+
+
+def test_card_in_a_folder_to_deploy_loads_that_folder(run, tmp_path, quick_publishing):
+    output = tmp_path / "deployed"
+    publish(run, "user/de-en", license="mit", with_code=True, output=output)
+    text = (output / "README.md").read_text()
+    assert 'model="deployed", trust_remote_code=True' in text
+    assert "the run that it comes from" in text
+    assert f"--output-dir {run.name}" in text
+    for path in (output / "README.md", output / "metrics.json"):  # the folder will go elsewhere
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+        assert str(run.parent) not in path.read_text(encoding="utf-8")
+
+
+def test_samples_are_escaped_in_the_card(tmp_path):
+    content = facts()
+    nasty = 'a "quoted" \\ <script>| # x\n# heading'
+    content["published"]["samples"][0] |= dict.fromkeys(
+        ("source", "reference", "translation"), nasty
+    )
+    card = render_card(content)
+    assert card_problems(card, pictures(tmp_path)) == []
+    block = re.search(r"```python\n(.*?)```", card.text, re.DOTALL).group(1)
+    strings = [n.value for n in ast.walk(ast.parse(block)) if isinstance(n, ast.Constant)]
+    assert nasty in strings
+    assert "\n# heading" not in card.text
+
+
+HOSTILE = "a|b `c` [d](javascript:e) ![f](curves.png) <h onclick=i>\n# j\n---\n```\nk: l\n```"
+
+
+def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
+    """Markup, HTML, YAML and template syntax in untrusted metrics stay plain text."""
+    content = facts(data_source=HOSTILE, data_license=HOSTILE)
+    content |= {"precision": HOSTILE, "git_commit": HOSTILE, "versions": {HOSTILE: HOSTILE}}
+    content["hardware"]["cpu"] = content["recipe"]["activation_function"] = HOSTILE
+    content["data"] |= {"files": {HOSTILE: [{"name": HOSTILE, "sha256": HOSTILE}]}}
+    content["data"]["revision"] = HOSTILE
+    content["model"] = {"activation_function": HOSTILE}
+    content["scores"][HOSTILE] = SCORES | {"bleu_signature": HOSTILE}
+    for sample in content["published"]["samples"]:
+        sample.update(dict.fromkeys(("source", "reference", "translation"), HOSTILE))
+    card = ModelCard(str(render_card(content)))
+    assert card_problems(card, pictures(tmp_path)) == []
+    assert card.data.to_dict()["license"] == "cc-by-4.0"
+    prose = re.sub(r"^    .*$", "", card.text, flags=re.M)  # samples are shown verbatim
+    prose = re.sub(r"```python\n.*?\n```", "", prose, flags=re.S)
+    told = re.sub(r"`[^`\n]*`", "", prose).replace(r"\[", "").replace(r"\]", "").replace(r"\<", "")
+    assert "javascript" in told
+    assert "](javascript" not in told
+    assert "<h" not in told
+    assert not re.search(r"^(# j|---|k: .*)$", prose, flags=re.M)
+    for table in re.findall(r"(?:^\|.*\n)+", prose, flags=re.M):
+        columns = {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
+        assert len(columns) == 1, table
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *(((name,), value) for name in METRICS for value in ([1], "1", None) if name != "samples"),
+        *((("recipe", name), 5) for name in ("source_language", "data_source", "train_file")),
+        *((("recipe", "source_language"), text) for text in ("", "d|e", "../x", "de\n# x")),
+        *((("scores", "test", name), value) for name in SCORES for value in (True, "x", math.nan)),
+        *((("scores", "test"), value) for value in ({}, 5)),
+        *((("samples",), value) for value in ({"test": [5]}, {"test": [{"source": "a"}]}, [])),
+        *((("samples", "test", 0, "source"), value) for value in ("half \ud83d", 5, None)),
+        *((("data", name), "x") for name in ("files", "train_pairs_kept")),
+        *((("scores", "test", name), None) for name in ("exact_match", "perplexity")),
+        (("scores", "test", "copy_baseline"), None),
+        *((("hardware", name), None) for name in ("gpu", "threads")),
+        *((("data", name), None) for name in ("train_pairs", "files", "shared_with_training")),
+        (("data", "files"), {"train": [{"name": "a"}]}),
+        (("hardware",), {}),
+        (("versions", "torch"), 2.13),
+        (("epochs",), math.inf),
+    ],
+)
+def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place, value):
+    content = copy.deepcopy(METRICS)
+    *outer, last = place
+    functools.reduce(lambda inner, name: inner[name], outer, content)[last] = value
+    (tmp_path / "metrics.json").write_text(json.dumps(content))
+    licenses = {"license": "mit", "data_license": "CC BY 4.0", "data_source": None}
+    try:
+        found = card_facts(tmp_path, run=None, repo_id="u/n", form="native", **licenses)
+    except RequestError:
+        return
+    for sample in found["published"]["samples"]:
+        sample["translation"] = "x"
+    found["published"]["curves"] = True
+    assert card_problems(render_card(found), pictures(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "name", [*("curves.png", "history.tsv", "metrics.json"), "tokenizer.json", "model.safetensors"]
+)
+def test_symlinks_to_outside_the_directory_are_rejected(
+    copied, tmp_path, capsys, quick_publishing, name
+):
+    """A run from someone else could link to any file of the person who publishes it."""
+    (copied / name).rename(tmp_path / "secret")
+    (copied / name).symlink_to(tmp_path / "secret")
+    line = error_of(capsys, *request(copied))
+    assert f"{copied / name} is a link to {tmp_path / 'secret'}, which lies outside" in line
+    (copied / name).unlink()
+    (tmp_path / "secret").rename(copied / "inside")
+    (copied / name).symlink_to("inside")
+    (tmp_path / "whole").symlink_to(copied)
+    assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
+
+
+def test_symlinked_files_of_a_card_or_space_are_rejected(copied, tmp_path, quick_publishing):
+    outside = tmp_path / "outside"
+    (outside / "card").mkdir(parents=True)
+    (outside / "card" / "README.md").symlink_to(outside / "notes")
+    (outside / "notes").write_text("mine")
+    with pytest.raises(ValueError, match=r"README.md is a link to .*notes, which"):
+        publish(copied, "user/de-en", license="mit", card_dir=outside / "card")
+    assert (outside / "notes").read_text() == "mine"
+    (copied / "metrics.json").rename(outside / "metrics.json")
+    (copied / "metrics.json").symlink_to(outside / "metrics.json")
+    with pytest.raises(ValueError, match=r"metrics.json is a link to"):
+        write_space(tmp_path / "space", "user/de-en", run=copied)
+
+
+def test_at_least_three_samples_are_kept_for_the_card():
+    texts = ["one", "two", "three", "four"]
+    result = dict.fromkeys(("sources", "references", "hypotheses"), texts)
+    for asked, chosen in ((0, 3), (1, 3), (4, 4), (9, 4)):
+        samples = choose_samples({"validation": {}, "test": result}, asked)
+        assert [len(of_one_set) for of_one_set in samples.values()] == [chosen]
+    assert list(choose_samples({"validation": result}, 3)) == ["validation"]
+    assert choose_samples({}, 3) == {}
+
+
+def test_each_field_of_a_sample_is_rendered_on_one_line(tmp_path):
+    texts = {"sources": [" a\n b"], "references": ["## c"], "hypotheses": [""]}
+    samples = choose_samples({"test": texts, "other": texts}, 3)
+    (sample,) = samples["test"]
+    assert sample == {"source": "a b", "reference": "## c", "translation": ""}
+    write_samples(tmp_path, samples)
+    text = (tmp_path / "samples.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# Sample translations\n\n## test\n\n{sample_text(sample)}\n\n## other")
+    assert sample_text(sample).splitlines()[1] == "    reference   ## c"
+
+
+@pytest.mark.parametrize("right", ["", "c", "d"])
+def test_card_puts_short_samples_of_all_sets_first(copied, tmp_path, quick_publishing, right):
+    """A correctly translated sample follows if none of the first three is."""
+    long = {"source": "ein " * 30, "reference": "a", "translation": "a"}
+    blank = {"source": " ", "reference": "a", "translation": "a"}
+    short = [{"source": name, "reference": name, "translation": ""} for name in "abcd"]
+    short["abcd".find(right)]["translation"] = right
+    samples = {"one": [long, blank, short[0]], "two": short[1:]}
+    (copied / "metrics.json").write_text(json.dumps({**METRICS, "samples": samples}))
+    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
+    published = json.loads((tmp_path / "card" / "metrics.json").read_text())["published"]
+    expected = ["b", "c", "a", *(["d"] if right == "d" else [])]
+    assert [sample["source"] for sample in published["samples"]] == expected
+
+
+def test_cards_example_is_a_correct_translation_if_there_is_one():
+    content = facts()
+    for sample in content["published"]["samples"][:2]:
+        sample["translation"] = "wrong"
+    last = content["published"]["samples"][2]
+    for text in (render_card(content).text, render_card(facts()).text):
+        assert "The last one is" not in text
+    assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
+    told = "The last sample is chosen differently: it is the first whose translation equals its"
+    wrong = {**last, "translation": "wrong"}
+    assert told in render_card(facts(samples=[wrong, wrong, wrong, last])).text
+    # The published form may translate otherwise than the run, which chose the last sample.
+    assert told not in render_card(facts(samples=[wrong, wrong, last, wrong])).text
+    assert told not in render_card(facts(samples=[wrong, wrong, wrong, wrong])).text
+
+
+def test_card_states_a_non_commercial_licence():
+    text = "They are for non-commercial use, and so is this model."
+    assert text not in render_card(facts()).text
+    assert text in render_card(facts(data_license="non-commercial research")).text
+    for license in ("cc-by-nc-4.0", "CC BY-NC-SA 2.0", "Non-commercial research", "noncommercial"):
+        assert is_non_commercial(license)
+    for license in ("cc-by-4.0", "Unicode-3.0", "mit", "CC BY 2.0 FR", "license of France"):
+        assert not is_non_commercial(license)
+
+
+def test_chinese_models_have_a_chinese_card(tmp_path):
+    content = facts()
+    assert "中文" not in render_card(content).text
+    content["recipe"]["source_language"] = "zh"
+    card = render_card(content)
+    assert card_problems(card, pictures(tmp_path)) == []
+    content["parameters"] = 6_809_600
+    chinese = render_card(content).text.split("## 中文说明")[1]
+    content["published"] |= {"directory": "runs/mine", "run": "runs/mine"}
+    unpushed = render_card(content).text.split("## 中文说明")[1]
+    assert "模型不在 Hub 上" not in chinese
+    assert "模型不在 Hub 上" in unpushed
+    assert 'model="runs/mine"' in unpushed
+    for word in ("中文翻译成英语", "681 万", "34.4", "28,997", "20.0 分钟"):
+        assert word in chinese
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("## Limits and bias\n", "## Limits and bias\n\n## More\n"), "an empty section 'Limits"),
+        (("(curves.png)", "(missing.png)"), "the picture missing.png"),
+        (("trained from\nscratch", "trained from None"), "the text 'None'"),
+        (("license: cc-by-4.0\n", ""), "no license in the metadata"),
+        (("license: cc-by-4.0\n", "license: cc-by-4.0\nx: y\n"), None),
+    ],
+)
+def test_incomplete_cards_are_detected(tmp_path, change, message):
+    text = str(render_card(facts()))
+    assert change[0] in text
+    card = ModelCard(text.replace(*change))
+    problems = card_problems(card, pictures(tmp_path))
+    assert problems == [] if message is None else message in "; ".join(problems)
+
+
+def test_card_lists_the_recipes_differences_from_the_paper():
+    assert paper_differences(dict.fromkeys(Recipe.__dataclass_fields__)) == []
+    assert paper_differences(vars(Recipe())) == []
+    assert paper_differences(vars(load_recipe("wmt14_ende_base"))) == []
+    big = {row["name"] for row in paper_differences(vars(load_recipe("wmt14_ende_big")))}
+    assert not {"checkpoints_to_average", "dropout"} & big
+    recipe = load_recipe("multi30k_en_de", {"dropout": "0.15"})
+    rows = {row["name"]: row for row in paper_differences(vars(recipe))}
+    assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
+    assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
+    # Time limits and intervals are not settings of the paper. max_steps is left out because the
+    # card already shows the updates that were made.
+    assert not {"seed", "max_minutes", "save_every_steps", "max_steps"} & rows.keys()
+    assert paper_differences({"length_penalty": 0.6}) == []
+    (row,) = paper_differences({}, {"activation_function": "swish"})
+    assert (row["here"], row["paper"]) == ("swish", "relu")
+    (row,) = paper_differences({"length_penalty": 1.0})
+    assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
+
+
+def test_card_compares_the_updates_with_the_papers():
+    facts = json.loads((COMMITTED[0] / "metrics.json").read_text(encoding="utf-8"))
+    for preset, papers in (("base", "100,000"), ("big", "300,000")):
+        facts["recipe"]["preset"] = preset
+        told = f"{facts['updates']:,} updates (the paper's {preset} model: {papers})"
+        assert told in str(render_card(facts))
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_shipped_recipes_name_the_licence_of_their_pairs(name):
+    recipe = load_recipe(name)
+    # Their pairs are fetched by hand or are the user's own.
+    assert recipe.data_license or name.startswith(("tatoeba", "student"))
+    own = load_recipe(name, {"train_file": "mine.jsonl"})
+    assert (own.data_license, own.data_source) == (None, None)
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
+def test_committed_cards_match_their_metrics(folder):
+    content = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    card = render_card(content)
+    assert str(card) == (folder / "README.md").read_text(encoding="utf-8")
+    assert card_problems(card, folder) == []
+    assert not re.search(r"/(home|work|tmp|root)/", json.dumps(content))
+
+
+def test_wheel_contains_the_card_templates():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    places = wheel["targets"]["wheel"]["force-include"]
+    for path in (ROOT / "model_cards").glob("*.j2"):
+        place = places[f"model_cards/{path.name}"]
+        assert place == f"vanilla_transformer/_model_cards/{path.name}"
+    assert '"_model_cards"' in (ROOT / "vanilla_transformer" / "publish" / "card.py").read_text()

@@ -1,0 +1,342 @@
+"""The demo Space: what its page computes and shows, and whether its files are complete."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from huggingface_hub import SpaceCard
+from published_runs import tiny_model
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.publish.space import publish_space, write_space
+
+pytestmark = pytest.mark.pictures
+
+ROOT = Path(__file__).parents[2]
+SPACE = ROOT / "model_cards" / "space"
+SENTENCE = "A man in an orange hat."
+SAMPLES = [
+    {"source": f"A man, {n}.", "reference": "Ein Mann.", "translation": ""} for n in range(20)
+]
+
+
+@pytest.fixture(scope="module")
+def translation():
+    """Import the Space's module `translation`."""
+    sys.path.insert(0, str(SPACE))
+    try:
+        yield importlib.import_module("translation")
+    finally:
+        sys.path.remove(str(SPACE))
+        sys.modules.pop("translation", None)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """Return a random model saved like a run; its encoder and decoder differ in depth."""
+    tokenizer = train_tokenizer([SENTENCE, "Ein Mann."] * 2, vocab_size=290, show_progress=False)
+    sizes = {"vocab_size": len(tokenizer), "encoder_layers": 3, "decoder_layers": 2}
+    model = tiny_model(**sizes, decoder_attention_heads=4)
+    with torch.no_grad():
+        # With small tied embeddings a random model repeats its last token.
+        model.model.shared.weight.normal_(std=0.3)
+    folder = tmp_path_factory.mktemp("run")
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    metrics = {"recipe": {}, "samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(translation, directory):
+    return translation.load_translator(str(directory))
+
+
+@pytest.fixture(scope="module")
+def attention(translation, translator):
+    return translation.attention_of(translator, SENTENCE, "Ein Mann.")
+
+
+# ---------------------------------------------------------------------------- model and examples
+
+
+def test_model_id_variable_takes_precedence_over_the_file(translation, tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "HERE", tmp_path)
+    monkeypatch.delenv("MODEL_ID", raising=False)
+    with pytest.raises(ValueError, match="No model is named: set the variable MODEL_ID"):
+        translation.model_name()
+    (tmp_path / "model_id").write_text("user/file\n")
+    assert translation.model_name() == "user/file"
+    monkeypatch.setenv("MODEL_ID", "user/variable")
+    assert translation.model_name() == "user/variable"
+    link = translation.markdown_link("user/name")
+    assert link == "[user/name](https://huggingface.co/user/name)"
+    assert "](" not in translation.markdown_link(str(tmp_path))
+    assert translation.example_sentences() == []
+    (tmp_path / "examples.txt").write_text("one\n\n  zwei, drei \n", encoding="utf-8")
+    assert translation.example_sentences() == ["one", "zwei, drei"]
+
+
+# --------------------------------------------------------------------------------- the translation
+
+
+def test_error_for_a_long_text_states_its_length_and_the_limit(translation, translator):
+    longest = "!" * (translation.MAX_TOKENS - 1)  # the end symbol counts too
+    assert translation.checked_sentence(translator, longest) == longest
+    count = translation.MAX_TOKENS + 1
+    with pytest.raises(ValueError, match=rf"has {count} tokens.* up to {count - 1}\."):
+        translation.checked_sentence(translator, longest + "!")
+
+
+def test_text_with_too_many_characters_is_rejected_before_tokenizing(
+    translation, translator, monkeypatch
+):
+    """A browser enforces the text box's limit, other clients may not."""
+    most = translation.MAX_CHARACTERS
+    assert translation.checked_sentence(translator, "A" + " " * (most - 1)) == "A"
+    monkeypatch.setattr(translator, "tokenizer", None)
+    for text in ("A" * (most + 1), " " * 2_000_000):
+        with pytest.raises(ValueError, match=rf"it has {len(text)} characters.* up to {most}\."):
+            translation.checked_sentence(translator, text)
+    for text, message in ((None, "nothing to"), (" \n", "nothing to"), ("A\ud83d", "holds half")):
+        with pytest.raises(ValueError, match=message):
+            translation.checked_sentence(translator, text)
+
+
+def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_path):
+    for name, model in (
+        ("learned", {"position_encoding": "learned"}),
+        ("marian", {"position_encoding": "sinusoidal"}),
+    ):
+        config = {**translator.model.config.to_dict(), **model, "max_position_embeddings": 9}
+        own = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**config))
+        for part in (own, translator.tokenizer):
+            part.save_pretrained(tmp_path / name)
+        folder = tmp_path / name
+        if name == "marian":
+            folder = export_marian(folder, tmp_path / "stock")
+        small = translation.load_translator(str(folder))
+        assert translation.checked_sentence(small, "!" * 8) == "!" * 8
+        assert translation.translations(small, "!" * 8)
+        with pytest.raises(ValueError, match=r"has 10 tokens.* up to 9\."):
+            translation.checked_sentence(small, "!" * 9)
+
+
+def test_model_with_embedded_code_uses_the_spaces_code(translation, directory, tmp_path):
+    shutil.copytree(directory, tmp_path / "coded")
+    embed_code(tmp_path / "coded")
+    shown = translation.load_translator(str(tmp_path / "coded"))
+    assert type(shown).__module__ == "vanilla_transformer.pipeline"
+    assert translation.translations(shown, SENTENCE)
+
+
+def test_translations_are_sorted_by_score(translation, translator):
+    found = translation.translations(translator, SENTENCE)
+    assert len(found) == translation.NUM_TRANSLATIONS
+    scores = [score for _, score in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)
+    assert all(score < 0 for score in scores)
+    alone = translator(SENTENCE, num_beams=translation.NUM_TRANSLATIONS)
+    assert found[0][0] == alone[0]["translation_text"]
+
+
+def test_stock_form_shows_scores_of_generate_and_the_same_attention(
+    translation, directory, translator, attention, tmp_path
+):
+    stock = translation.load_translator(str(export_marian(directory, tmp_path / "stock")))
+    assert type(stock.model).__name__ == "MarianMTModel"
+    found = translation.translations(stock, SENTENCE)
+    count = translation.NUM_TRANSLATIONS
+    inputs = stock.tokenizer(SENTENCE, return_tensors="pt")
+    options = {"num_beams": count, "num_return_sequences": count}
+    sequences = generate_ids(stock.model, *inputs.values(), **options).sequences
+    assert len(found) == count
+    for (text, score), ids in zip(found, sequences[0], strict=True):
+        ids = ids[1:][ids[1:] != stock.tokenizer.pad_token_id]
+        assert text == stock.tokenizer.decode(ids, skip_special_tokens=True)
+        with torch.inference_mode():
+            mean = stock.model(**inputs, labels=ids[None]).loss.item()
+        penalty = len(ids) ** (stock.model.generation_config.length_penalty - 1)
+        assert score == pytest.approx(-mean / penalty, rel=1e-4)
+    # It is the same model, so its attention is the same.
+    shown = translation.attention_of(stock, SENTENCE, "Ein Mann.")
+    assert shown.source_words == attention.source_words
+    for kind in translation.KINDS.values():
+        np.testing.assert_allclose(getattr(shown, kind), getattr(attention, kind), atol=1e-4)
+        assert translation.layer_names(stock, kind) == translation.layer_names(translator, kind)
+        assert translation.head_names(stock, kind) == translation.head_names(translator, kind)
+
+
+# ----------------------------------------------------------------------------------- the attention
+
+
+def test_layer_and_head_choices_match_each_attention(translation, translator, attention):
+    for kind in translation.KINDS.values():
+        layers = translation.layer_names(translator, kind)
+        heads = translation.head_names(translator, kind)
+        weights = getattr(attention, kind)
+        assert len(layers) == weights.shape[0]
+        assert heads == ["all", "mean", *map(str, range(1, weights.shape[1] + 1))]
+    assert attention.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
+    assert attention.target_words == ["Ein", "Mann", ".", "</s>"]
+
+
+def test_every_choice_has_its_own_picture(translation, attention):
+    choices = [
+        *(("cross", "1", "1"), ("cross", "2", "1"), ("cross", "2", "4"), ("cross", "2", "mean")),
+        *(("encoder", "2", "1"), ("decoder", "2", "1")),
+    ]
+    pictures = [translation.picture(attention, *choice) for choice in choices]
+    assert min(side for image in pictures for side in image.size) > 200
+    assert len({np.asarray(image).tobytes() for image in pictures}) == len(pictures)
+
+
+def test_all_heads_are_drawn_side_by_side(translation, attention):
+    one, every = (translation.picture(attention, "cross", "1", head) for head in ("1", "all"))
+    assert every.width > 1.5 * one.width
+
+
+def test_an_empty_translation_has_a_picture_too(translation, translator):
+    attention = translation.attention_of(translator, SENTENCE, "")
+    assert attention.target_words == ["</s>"]
+    assert min(translation.picture(attention, "cross", "2", "all").size) > 100
+
+
+def test_lines_sent_by_a_program_are_translated_like_sentences(translation, translator):
+    texts = ["Ein Hund.", "Two men run"]
+    found = translation.translated_lines(translator, ["Ein Hund.", " Two\nmen  run "])
+    assert found == [translation.translations(translator, text)[0][0] for text in texts]
+    assert translation.translated_lines(translator, []) == []
+    assert translation.translated_lines(translator, ["", *texts, " \n"]) == ["", *found, ""]
+    wrong = (("Ein Hund.", "list of texts"), ([1], "list of texts"))
+    for texts, message in (*wrong, (["x"] * 65, "65 texts"), (["!" * 900], "too long")):
+        with pytest.raises(ValueError, match=message):
+            translation.translated_lines(translator, texts)
+
+
+# ---------------------------------------------------------------------------------------- the page
+
+
+@pytest.fixture
+def app(translation):
+    pytest.importorskip("gradio", reason="comes with a Space")
+    sys.path.insert(0, str(SPACE))
+    try:
+        return importlib.import_module("app")
+    finally:
+        sys.path.remove(str(SPACE))
+        sys.modules.pop("app", None)
+
+
+def test_page_shows_progress_and_then_the_results(app, translation, translator):
+    steps = list(app._translating(translator)(SENTENCE, "cross", "2", "mean"))
+    assert [step[0] for step in steps] == ["Translating ...", ""]
+    _, results, best, rows, shown, image = steps[-1]
+    assert results.visible
+    assert best == rows[0][0]
+    assert len(rows) == translation.NUM_TRANSLATIONS
+    assert shown == (SENTENCE, best)  # the only state kept for a visitor
+    again = translation.picture(translation.attention_of(translator, *shown), "cross", "2", "mean")
+    assert np.array_equal(np.asarray(image), np.asarray(again))
+
+
+def test_page_shows_the_error_and_hides_old_results(app, translator):
+    words, long = "!" * 900, "!" * 2_000_000
+    for text, message in (("", "nothing to"), (words, "too long"), (long, "too long")):
+        ((said, results, *others),) = app._translating(translator)(text, "cross", "2", "mean")
+        assert message in said
+        assert not results.visible
+        assert len(others) == 4
+
+
+def test_page_has_all_controls_and_computes_nothing_on_load(app, translator):
+    blocks = app.page(translator, name="user/name", examples=["One.", "Two."])
+    components = blocks.get_config_file()["components"]
+    labels = {part["props"].get("label") for part in components}
+    assert {"Sentence", "Translation", "Attention", "Layer", "Head"} <= labels
+    assert not blocks.fns[0].targets[0][1].startswith("load")
+    assert app.page(translator, name="user/name", examples=[])
+
+
+def test_choices_redraw_the_shown_picture_and_do_nothing_before(app, translation, translator):
+    blocks = app.page(translator, name="user/name", examples=[])
+    redraws = [block for block in blocks.fns.values() if ("input" in dict(block.targets).values())]
+    assert len(redraws) == 3
+    assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
+    of_kind, *others = (block.fn for block in redraws)
+    layers, heads, image = of_kind((SENTENCE, "Ein Mann."), "encoder", "3", "all")
+    assert [len(layers.choices), len(heads.choices)] == [3, 4]
+    assert min(image.size) > 100
+    for fn in others:
+        assert min(fn((SENTENCE, "Ein Mann."), "cross", "2", "mean").size) > 100
+        assert not isinstance(fn(None, "cross", "2", "mean"), type(image))
+
+
+# --------------------------------------------------------------------------- the files of the Space
+
+
+def test_space_pins_the_tested_versions():
+    tested = set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    lines = (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line for line in lines if not line.startswith(("#", "--"))}
+    assert pinned <= tested
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    needed = project.split("\ndependencies = [")[1].split("]")[0]
+    names = {*re.findall(r'"([\w-]+)', needed), "matplotlib", "pillow"}
+    assert {line.partition("==")[0] for line in pinned} == names
+    card = yaml.safe_load((SPACE / "README.md").read_text(encoding="utf-8").split("---")[1])
+    assert f"gradio=={card['sdk_version']}" in tested
+
+
+def test_written_space_is_complete_and_contains_the_package(directory, tmp_path):
+    folder = tmp_path / "space"
+    write_space(folder, "user/name", run=directory)
+    card = SpaceCard.load(folder / "README.md")
+    assert card.data.sdk == "gradio"
+    assert card.data.models == ["user/name"]
+    assert (folder / card.data.app_file).is_file()
+    assert "{model_id}" not in card.content
+    assert (folder / "vanilla_transformer" / "visualization" / "attention.py").is_file()
+    assert (folder / "model_id").read_text() == "user/name\n"
+    examples = (folder / "examples.txt").read_text(encoding="utf-8").splitlines()
+    assert examples == [f"A man, {n}." for n in range(0, 18, 3)]
+    assert not [path for path in folder.rglob("*") if "__pycache__" in path.parts]
+    assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "examples"),
+    [
+        (None, None),
+        ({"test": {"bleu": 1.0}}, None),  # as written by `evaluate`
+        (
+            {"recipe": {}, "published": {"samples": SAMPLES[:3]}},
+            [row["source"] for row in SAMPLES[:3]],
+        ),
+    ],
+)
+def test_examples_of_a_space_are_the_published_samples_of_a_run(tmp_path, metrics, examples):
+    if metrics is not None:
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    write_space(tmp_path / "space", "user/name", run=tmp_path)
+    path = tmp_path / "space" / "examples.txt"
+    found = path.read_text(encoding="utf-8").splitlines() if path.exists() else None
+    assert found == examples
+
+
+def test_a_run_that_is_not_there_is_refused(directory, tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no metrics\.json; name a run directory"):
+        publish_space(directory, "user/name", run=tmp_path / "nowhere")

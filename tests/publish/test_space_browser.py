@@ -1,0 +1,170 @@
+"""The demo Space in a real browser. `make test-slow` runs this if Chromium is installed.
+
+    pip install -e ".[browser]"; apt-get install chromium
+    SPACE_MODEL=runs/multi30k_en_de pytest -m slow tests/publish/test_space_browser.py
+
+SPACE_MODEL names a trained model to show instead of a random one.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import tiny_config
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.space import write_space
+
+pytestmark = pytest.mark.slow
+SAMPLES = [
+    "People are fixing the roof of a house.",
+    "A man in an orange hat is riding a brown horse on the beach.",
+]
+
+
+# With a small model a message may disappear before the test can read it.
+REMEMBER_MESSAGES = """() => {
+    window.said = []
+    const message = document.querySelector('#message')
+    const note = () => window.said.push(message.innerText.trim())
+    const all = {childList: true, subtree: true, characterData: true}
+    new MutationObserver(note).observe(message, all)
+}"""
+
+SCORE = r"/-\d+\.\d+/g"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the run directory in SPACE_MODEL, or one with a random model."""
+    if os.environ.get("SPACE_MODEL"):
+        return Path(os.environ["SPACE_MODEL"]).resolve()
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(SAMPLES * 2, vocab_size=300, show_progress=False)
+    config = tiny_config(len(tokenizer), encoder_layers=2, decoder_layers=2)
+    folder = tmp_path_factory.mktemp("run")
+    model = VanillaTransformerForConditionalGeneration(config)
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    samples = [{"source": text, "reference": "", "translation": ""} for text in SAMPLES]
+    metrics = {"recipe": {}, "samples": {"test": samples}}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(run, tmp_path_factory):
+    """Start the Space and return its address."""
+    pytest.importorskip("gradio", reason="comes with a Space")
+    folder = tmp_path_factory.mktemp("served") / "space"
+    write_space(folder, "user/name", run=run)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "MODEL_ID": str(run),
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "HF_HUB_OFFLINE": "1",
+    }
+    log = folder.parent / "log"
+    with log.open("w") as output:
+        command = [sys.executable, "app.py"]
+        server = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output
+        )
+    try:
+        for _ in range(240):
+            if f":{port}" in log.read_text():
+                break
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+@pytest.fixture
+def page(address):
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright, which the extra browser installs"
+    )
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as play:
+        # Chromium's sandbox does not work as root in a container, which is a sandbox itself.
+        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page.set_default_timeout(60_000)
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.goto(address)
+        yield page
+        browser.close()
+
+
+def picture(page):
+    return page.locator("#attention img").get_attribute("src")
+
+
+def next_picture(page, before):
+    """Wait until a new picture has loaded and return its address."""
+    page.wait_for_function(
+        "before => { const image = document.querySelector('#attention img');"
+        " return image && image.src != before && image.complete && image.naturalWidth > 100 }",
+        arg=before,
+    )
+    return picture(page)
+
+
+def test_visitor_can_translate_and_view_the_attention(page):
+    sentence = page.get_by_label("Sentence")
+    sentence.wait_for()
+    assert page.locator("#attention img").count() == 0
+    page.evaluate(REMEMBER_MESSAGES)
+    sentence.fill(SAMPLES[1])
+    page.get_by_role("button", name="Translate").click()
+    page.wait_for_function("said.length > 0")
+    first = next_picture(page, "")
+    assert "Translating ..." in page.evaluate("said")
+    assert page.locator("#translation textarea").input_value()
+    page.wait_for_function(
+        f"document.querySelector('#n-best').innerText.match({SCORE})?.length == 4"
+    )
+    page.get_by_role("radio", name="Within the source").check()
+    second = next_picture(page, first)
+    page.get_by_role("radio", name="all", exact=True).check()
+    third = next_picture(page, second)
+    page.get_by_role("radio", name="1", exact=True).first.check()
+    assert len({first, second, third, next_picture(page, third)}) == 4
+    assert page.problems == []
+
+
+def test_visitor_can_click_an_example(page, run):
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    example = next(iter(metrics["samples"].values()))[0]["source"]
+    page.get_by_text(example[:20]).first.click()
+    next_picture(page, "")
+    assert page.get_by_label("Sentence").input_value()
+    assert page.problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("  ", "nothing to translate"), ("word " * 900, "too long")]
+)
+def test_visitor_sees_the_error_for_an_invalid_text(page, text, message):
+    page.get_by_label("Sentence").fill(text)
+    page.get_by_role("button", name="Translate").click()
+    page.locator("#message").get_by_text(message).wait_for()
+    assert page.locator("#attention img").count() == 0
+    assert page.problems == []

@@ -1,0 +1,327 @@
+"""Files and folders appear whole or not at all."""
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from full_disk import largest_file
+from published_runs import tiny_model, tiny_tokenizer
+from safetensors.torch import save_file
+
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.storage.atomic import (
+    check_new_folder,
+    file_written_aside,
+    files_written_aside,
+    folder_written_aside,
+    write_aside,
+    write_json,
+    write_text,
+    writing,
+)
+from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.visualization.figure import new_figure, save_figure
+
+
+class Crash(Exception):
+    """Interrupts a write."""
+
+
+def write_half(path):
+    path.write_text("half")
+    raise Crash
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_crash_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    for old in ([], ["a.json"]):
+        with pytest.raises(Crash):
+            write_aside(path, write_half)
+        assert names(tmp_path) == set(old)
+        write_text(path, "old")
+    assert path.read_text() == "old"
+
+
+def test_files_with_similar_names_are_not_touched(tmp_path):
+    for name in ("a.partial", ".a.partial", ".a.tmp", "a.tmp"):
+        (tmp_path / name).write_text("mine")
+    before = names(tmp_path)
+    write_text(tmp_path / "a", "new")
+    with folder_written_aside(tmp_path / "b") as aside:
+        aside.mkdir()
+    assert names(tmp_path) == before | {"a", "b"}
+    assert {(tmp_path / name).read_text() for name in before} == {"mine"}
+
+
+def test_written_files_have_default_permissions(tmp_path):
+    (tmp_path / "plain").write_text("x")
+    write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_writing_to_a_symlink_replaces_its_target(tmp_path, exists):
+    (tmp_path / "data").mkdir()
+    target, link = tmp_path / "data" / "scores.json", tmp_path / "latest.json"
+    if exists:
+        target.write_text("old")
+    link.symlink_to(target)
+    write_json(link, {"a": 1})
+    assert link.is_symlink()
+    assert json.loads(target.read_text()) == {"a": 1}
+    assert names(tmp_path / "data") == {"scores.json"}
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "through the pipe")
+    reader.join(timeout=30)
+    assert got == ["through the pipe"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == {"pipe"}
+
+
+def test_standard_output_is_written_to_and_not_replaced(tmp_path):
+    target = tmp_path / "out"
+    with target.open("w") as stream:
+        path = Path(f"/proc/self/fd/{stream.fileno()}")
+        before = target.stat().st_ino
+        write_text(path, "text")
+    assert target.read_text() == "text"
+    assert target.stat().st_ino == before
+
+
+def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
+    with file_written_aside(tmp_path / "translation") as aside:
+        aside.write_text("long work")
+        with files_written_aside(tmp_path, last="b") as folder:
+            (folder / "b").write_text("b")
+    assert (tmp_path / "translation").read_text() == "long work"
+    assert names(tmp_path) == {"translation", "b"}
+
+
+def test_errors_name_the_requested_file(tmp_path):
+    for path in (tmp_path / "nowhere" / "a.json", tmp_path):
+        with pytest.raises(OSError, match=r"No such file|Is a directory") as refusal:
+            write_text(path, "x")
+        assert refusal.value.filename == str(path)
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    output = tmp_path / "new" / "parents" / "out"
+    with pytest.raises(FileNotFoundError), folder_written_aside(output) as aside:
+        write_half(aside / "a")  # the folder itself was not made
+    with contextlib.suppress(Crash), folder_written_aside(output) as aside:
+        aside.mkdir()
+        write_half(aside / "a")
+    assert names(tmp_path) == set()
+    with folder_written_aside(output) as aside:
+        aside.mkdir()
+        (aside / "a").write_text("whole")
+        assert not output.exists()
+    assert (output / "a").read_text() == "whole"
+    assert names(output.parent) == {"out"}
+
+
+@pytest.mark.parametrize("name", ["link", "empty", "."])
+def test_an_empty_folder_stays_and_gets_the_files(tmp_path, monkeypatch, name):
+    """It may be a mount point or a shell's current directory, which nothing can replace."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "link").symlink_to(empty)
+    monkeypatch.chdir(empty if name == "." else tmp_path)
+    before = empty.stat().st_ino
+    with contextlib.suppress(Crash), folder_written_aside(Path(name)) as aside:
+        aside.mkdir()
+        write_half(aside / "a")
+    assert names(empty) == set()
+    with folder_written_aside(Path(name)) as aside:
+        (aside / "inside").mkdir(parents=True)
+        (aside / "inside" / "a").write_text("whole")
+        assert not (empty / "inside").exists()
+    assert (empty / "inside" / "a").read_text() == "whole"
+    assert names(empty) == {"inside"}
+    assert empty.stat().st_ino == before
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_only_a_new_or_empty_folder_is_accepted_as_output(tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    check_new_folder(output)
+    with folder_written_aside(output) as aside:
+        aside.mkdir()
+        (aside / "a").write_text("x")
+    for taken in (output, output / "a"):
+        with pytest.raises(ValueError, match="exists and is not an empty directory; name another"):
+            check_new_folder(taken)
+
+
+def test_weights_have_the_permissions_of_other_files(tmp_path):
+    with folder_written_aside(tmp_path / "out") as aside:
+        tiny_model().save_pretrained(aside)
+        os.chmod(aside / "model.safetensors", 0o600)
+    modes = {path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 1
+
+
+def test_files_of_a_folder_are_replaced_together(tmp_path):
+    for name in ("a", "b", "mine"):
+        (tmp_path / name).write_text("old")
+    left = tmp_path / ".vanilla-transformer-partial-files-killed"
+    left.mkdir()
+    with pytest.raises(Crash), files_written_aside(tmp_path, last="a") as aside:
+        write_half(aside / "a")
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"old"}
+    with files_written_aside(tmp_path, last="a") as aside:
+        for name in ("a", "b"):
+            (aside / name).write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a": "new",
+        "b": "new",
+        "mine": "old",
+    }
+
+
+def test_the_file_named_as_last_is_moved_last(tmp_path, monkeypatch):
+    replace, moved = Path.replace, []
+
+    def noted(path, target):
+        moved.append(path.name)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", noted)
+    with files_written_aside(tmp_path, last="b") as aside:
+        for name in "abc":
+            (aside / name).write_text("new")
+    assert sorted(moved) == ["a", "b", "c"]
+    assert moved[-1] == "b"
+
+
+def disk_error(number):
+    return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "make room there"), (errno.EROFS, "make that file system writable")],
+)
+def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number, remedy):
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+
+    def fail(aside):
+        aside.write_text("half")
+        raise disk_error(number)
+
+    told = rf"^{path} could not be written: {os.strerror(number)} \([\d,]+ MiB are free there\); "
+    with pytest.raises(RequestError, match=told + remedy):
+        write_aside(path, fail)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"a.json"}
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("kind", ["text", "torch", "small", "safetensors", "tokenizer", "png"])
+def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
+    tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"
+
+    def save_with_torch(content):
+        with writing(path, only_saves=True):
+            write_aside(path, lambda aside: torch.save(content, aside))
+
+    writers = {
+        "text": lambda: write_text(path, "x" * 10_000),
+        "torch": lambda: save_with_torch(tensors),
+        "small": lambda: save_with_torch({"a": 1}),
+        "safetensors": lambda: write_aside(path, lambda aside: save_file(tensors, aside)),
+        "tokenizer": lambda: write_aside(path, lambda aside: tokenizer.save(str(aside))),
+        "png": lambda: save_figure(figure, path),
+    }
+    if kind == "tokenizer":
+        tokenizer = tiny_tokenizer().backend_tokenizer
+    if kind == "png":
+        figure = new_figure(4, 4)
+        figure.subplots().plot([0, 1])
+    with (
+        pytest.raises(RequestError, match=rf"^{path} could not be written: .*ulimit -f"),
+        largest_file(500),
+    ):
+        writers[kind]()
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        KeyError("a"),
+        OSError(errno.ENOSPC, "No space left on device", "/elsewhere/of/another/file"),
+        PermissionError(errno.EACCES, "Permission denied", "b"),
+    ],
+)
+def test_other_errors_during_a_write_pass_unchanged(tmp_path, error):
+    with pytest.raises(type(error)) as caught, writing(tmp_path / "a"):
+        raise error
+    assert caught.value is error
+
+
+def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, Path.replace
+
+    def noted_sync(descriptor):
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def noted_replace(path, target):
+        done.append(("name", target.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    (tmp_path / "folder").mkdir()
+    write_text(tmp_path / "folder" / "a", "x")
+    assert done == [("sync", "a"), ("name", "a"), ("sync", "folder")]
+    done.clear()
+    with files_written_aside(tmp_path / "folder", last="b") as aside:
+        (aside / "b").write_text("x")
+    assert done == [("sync", "b"), ("name", "b"), ("sync", "folder")]
+    done.clear()
+    with folder_written_aside(tmp_path / "new") as aside:
+        (aside / "inside").mkdir(parents=True)
+        (aside / "inside" / "b").write_text("x")
+    assert set(done[:3]) == {("sync", "b"), ("sync", "inside"), ("sync", "new")}
+    assert done[3:] == [("name", "new"), ("sync", tmp_path.name)]
+
+
+def test_files_are_written_where_fsync_is_not_supported(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise disk_error(errno.EINVAL)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").read_text() == "x"
+
+
+def test_json_round_trips(tmp_path):
+    content = {"b": "\u00fcber", "a": [1, 0.5, None]}
+    write_json(tmp_path / "a.json", content)
+    assert list(read_json(tmp_path / "a.json").items()) == list(content.items())
+    assert "\u00fcber" in (tmp_path / "a.json").read_text(encoding="utf-8")
+    write_json(tmp_path / "a.json", content, sort_keys=True)
+    assert list(read_json(tmp_path / "a.json")) == ["a", "b"]
+    (tmp_path / "list.json").write_text("[1]")
+    assert read_json(tmp_path / "list.json", list) == [1]

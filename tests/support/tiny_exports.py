@@ -1,0 +1,93 @@
+"""Tiny models for the exports, one of which has learned to reverse sequences."""
+
+import pytest
+import torch
+from tiny_models import byte_tokenizer
+from written_out import perturb
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
+VOCAB_SIZE = 60
+BYTES = 260  # tokens of the tokenizer
+
+
+def make_model(seed=0, **overrides):
+    """Return a tiny model with biases and norms away from their initial values."""
+    fields = {
+        "vocab_size": VOCAB_SIZE,
+        "d_model": 24,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 50,
+    }
+    torch.manual_seed(seed)
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig(**{**fields, **overrides})
+    )
+    return perturb(model)
+
+
+def make_batch(seed=1):
+    torch.manual_seed(seed)
+    source = torch.randint(4, VOCAB_SIZE, (4, 11))
+    mask = torch.ones_like(source)
+    for row, length in enumerate((11, 7, 3, 9)):
+        source[row, length:] = 0
+        mask[row, length:] = 0
+    return source, mask, torch.randint(4, VOCAB_SIZE, (4, 8))
+
+
+SENTENCES = ["a dog", "", "two men run on the beach", "x", "a dog and a cat and a dog"]
+
+
+def taught(model):
+    """Train the model until it nearly reverses sequences, so that its outputs end."""
+    torch.manual_seed(0)  # for dropout, whatever ran before
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(150):
+        source = torch.randint(10, 50, (32, 7), generator=generator)
+        source[:, -1] = 2
+        loss = model(source, labels=source.flip(1).roll(-1, 1)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def save(folder, *, teach=False, **overrides):
+    """Write a run directory; return it, its model and its tokenizer."""
+    tokenizer = byte_tokenizer()
+    model = make_model(**{"vocab_size": BYTES, **overrides})
+    if teach:
+        taught(model)
+    model.save_pretrained(folder / "run")
+    tokenizer.save_pretrained(folder / "run")
+    return folder / "run", model, tokenizer
+
+
+def sequences(count=24):
+    """Return sources like those trained on, of two lengths, and their mask."""
+    torch.manual_seed(3)
+    source = torch.randint(10, 50, (count, 7))
+    source[:, -1] = 2
+    mask = torch.ones_like(source)
+    source[::2, -2], source[::2, -1], mask[::2, -1] = 2, 0, 0
+    return source, mask
+
+
+def batch_of(model):
+    source, mask, target = make_batch()
+    target[:, 0] = model.config.decoder_start_token_id
+    return source, mask, target
+
+
+def require(name):
+    """Skip the test if the packages of an engine are not installed."""
+    packages = {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}
+    for package in packages.get(name, []):
+        pytest.importorskip(package, reason="comes with an extra")

@@ -1,0 +1,293 @@
+"""Training arguments: what is refused, rates and optimizers, resumption."""
+
+import dataclasses
+import json
+import pickle
+
+import pytest
+import torch
+from published_runs import tiny_tokenizer
+from tiny_trainers import copy_task, make_trainer, tiny_model
+from transformers import HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments, share_of_update
+from vanilla_transformer.train.checkpoints import checkpoints
+
+
+def arguments(**settings):
+    return VanillaTransformerTrainingArguments("out", report_to="none", use_cpu=True, **settings)
+
+
+RATE = {"learning_rate": 1e-4, "learning_rate_factor": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"per_device_train_batch_size": 4}, "per_device_train_batch_size=4; batches are filled"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last=True; .* set that to None, or leav"),
+        ({"fsdp": True}, "fsdp=True; here each process holds the whole model"),
+        ({**RATE, "learning_rate_factor": 2.0}, "learning_rate_factor=2.0; it scales Eq. 3 with"),
+        ({"lr_scheduler_kwargs": {"power": 2}}, "lr_scheduler_kwargs={'power': 2}; Eq. 3 has none"),
+        ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
+        ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout needs batches by tokens"),
+        # By those that use the value.
+        ({"learning_rate_factor": -0.5}, "factor=-0.5; it must be positive"),
+        ({"warmup_steps": 0}, "warmup_steps=0; it must be positive"),
+        ({"batch_tokens": 0}, "max_tokens=0; it must be a whole number"),
+    ],
+)
+def test_arguments_without_effect_or_sense_are_refused(tmp_path, settings, said):
+    given = {"processing_class": tiny_tokenizer()}
+    with pytest.raises(ValueError, match=said):
+        make_trainer(tmp_path, given=given, **{"learning_rate_factor": 1.0, **settings}).train()
+
+
+def test_early_stopping_needs_a_single_evaluation_set(tmp_path):
+    given = {"eval_dataset": {"near": copy_task(9)}}
+    settings = {"early_stopping_patience": 1, "eval_strategy": "steps", "eval_steps": 2}
+    with pytest.raises(ValueError, match="give one evaluation set and an evaluation interval"):
+        make_trainer(tmp_path, given=given, **settings)
+
+
+# --------------------------------------------------------------------------- rates and optimizers
+
+HOSTS = [
+    {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_steps": 3},
+    {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_steps": 0, "weight_decay": 0.1},
+    {"learning_rate": 1e-2, "lr_scheduler_type": "cosine", "warmup_steps": 0.3},
+    {
+        **{"learning_rate": 1e-2, "lr_scheduler_type": "polynomial", "warmup_steps": 2},
+        **{"lr_scheduler_kwargs": {"power": 2.0}, "optim": "adamw_torch", "adam_beta2": 0.9},
+    },
+    {"learning_rate": 1e-5, "lr_scheduler_type": "constant", "optim": "adafactor"},
+    {
+        **{"learning_rate": 1e-5, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 4},
+        **{"optim": "sgd", "weight_decay": 0.1},
+    },
+]
+
+
+def prepared(trainer, updates=10):
+    """Return class and groups of the optimizer, and the rate of each update."""
+    trainer.create_optimizer_and_scheduler(num_training_steps=updates)
+    groups = [
+        {**group, "params": [id(parameter) for parameter in group["params"]]}
+        for group in trainer.optimizer.param_groups
+    ]
+    rates = []
+    for _ in range(updates):
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+    return type(trainer.optimizer), groups, rates
+
+
+@pytest.mark.parametrize("settings", HOSTS)
+def test_optimizer_and_rates_equal_those_of_seq2seq_trainer(tmp_path, settings):
+    model = tiny_model()
+    ours = make_trainer(tmp_path, model=model, **{"learning_rate_factor": 1.0, **settings})
+    papers = {"adam_beta2": 0.98, "adam_epsilon": 1e-9, "report_to": "none", "use_cpu": True}
+    stock = Seq2SeqTrainingArguments(str(tmp_path), **{**papers, **settings})
+    expected, found = prepared(Seq2SeqTrainer(model, stock)), prepared(ours)
+    assert found[2] == expected[2]
+    if "optim" in settings or "weight_decay" in settings:
+        assert found[:2] == expected[:2]
+    else:
+        assert found[0] is torch.optim.Adam
+
+
+def eq3(updates, *, factor, d_model=16, warmup=10):
+    return [factor * d_model**-0.5 * min(k**-0.5, k * warmup**-1.5) for k in range(1, updates + 1)]
+
+
+def test_defaults_are_eq3_and_the_papers_adam(tmp_path):
+    trainer = make_trainer(tmp_path)
+    kind, (group,), rates = prepared(trainer, 20)
+    assert kind is torch.optim.Adam
+    assert rates == pytest.approx(eq3(20, factor=0.1), rel=1e-14)
+    constants = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0, "initial_lr": 1.0}
+    assert {name: group[name] for name in constants} == constants
+    assert group["params"] == [id(parameter) for parameter in trainer.model.parameters()]
+
+
+@pytest.mark.parametrize("optim", [None, "adamw_torch", "adafactor"])
+def test_learning_rate_without_a_schedule_is_the_peak_of_eq3(tmp_path, optim):
+    settings = {"learning_rate": 1e-3, "learning_rate_factor": 1.0, "optim": optim}
+    _, _, rates = prepared(make_trainer(tmp_path, **settings), 30)
+    assert max(rates) == rates[10 - 1] == pytest.approx(1e-3, rel=1e-12)
+    assert rates == pytest.approx(eq3(30, factor=1e-3 * (16 * 10) ** 0.5), rel=1e-12)
+
+
+def test_warmup_may_be_a_fraction_of_the_run(tmp_path):
+    trainer = make_trainer(tmp_path, warmup_steps=0.25)
+    assert prepared(trainer, 20)[2] == pytest.approx(eq3(20, factor=0.1, warmup=5), rel=1e-14)
+
+
+def test_training_follows_the_chosen_schedule(tmp_path):
+    settings = {"learning_rate": 3e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"}
+    trainer = make_trainer(tmp_path, warmup_steps=0, max_steps=3, logging_steps=1, **settings)
+    trainer.train()
+    rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
+    assert rates == pytest.approx([3e-3, 2e-3, 1e-3])
+
+
+def test_a_given_optimizer_and_schedule_are_used(tmp_path):
+    model = tiny_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    settings = {"model": model, "learning_rate_factor": 1.0, "max_steps": 3, "logging_steps": 1}
+    trainer = make_trainer(tmp_path, given={"optimizers": (optimizer, schedule)}, **settings)
+    trainer.train()
+    rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
+    assert rates == [0.5, 0.25, 0.125]
+    assert trainer.lr_scheduler is schedule
+    constant = {"given": {"optimizers": (optimizer, None)}, "lr_scheduler_type": "constant"}
+    optimizer.param_groups[0]["lr"] = 0.5
+    assert prepared(make_trainer(tmp_path, **settings | constant), 3)[2] == [0.5] * 3
+
+
+def test_a_given_optimizer_must_fit_its_schedule(tmp_path):
+    model = tiny_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    settings = {"model": model, "learning_rate_factor": 1.0}
+    with pytest.raises(ValueError, match="a schedule without its optimizer"):
+        make_trainer(tmp_path, given={"optimizers": (None, schedule)}, **settings)
+    with pytest.raises(ValueError, match=r"lr=0\.5, which would multiply Eq\. 3; create it with"):
+        make_trainer(tmp_path, given={"optimizers": (optimizer, None)}, **settings).train()
+
+
+# ------------------------------------------------------------------------------------- resumption
+
+LINEAR = {"learning_rate": 1e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"}
+DECAY = {**LINEAR, "weight_decay": 0.1}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the directory of a one-update training; each setting is trained only once."""
+    done = {}
+
+    def train(settings):
+        if (name := str(settings)) not in done:
+            done[name] = tmp_path_factory.mktemp("trained")
+            make_trainer(done[name], max_steps=1, save_steps=1, **settings).train()
+        return done[name]
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ({}, LINEAR, r"initial_lr=0\.001; .*checkpoint-1 was trained with 1\.0"),
+        (LINEAR, {**LINEAR, "learning_rate": 1e-4}, r"initial_lr=0\.0001; .* with 0\.001"),
+        ({}, {"adam_beta2": 0.9}, r"betas=\(0\.9, 0\.9\); .* with \(0\.9, 0\.98\)"),
+        (DECAY, {**DECAY, "weight_decay": 0.2}, r"weight_decay=0\.2; .* with 0\.1"),
+        (LINEAR, DECAY, "different number of parameter groups"),
+        ({"save_only_model": True}, {}, r"holds no optimizer\.pt, because of save_only_model"),
+    ],
+)
+def test_resuming_with_other_or_no_optimizer_state_is_refused(trained, first, then, said):
+    directory = trained(first)
+    with pytest.raises(ValueError, match=said):
+        make_trainer(directory, max_steps=2, **then).train(resume_from_checkpoint=True)
+
+
+# ---------------------------------------------------------------------------------- other arguments
+
+
+@pytest.mark.parametrize("settings", [{}, HOSTS[-1]])
+def test_arguments_survive_copies_files_and_command_lines(settings, tmp_path):
+    args = arguments(**settings)
+    names = ("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "disable_tqdm")
+    values = {name: getattr(args, name) for name in names}
+    line = [f"--{name}={value}" for name, value in settings.items()]
+    parser = HfArgumentParser(VanillaTransformerTrainingArguments)
+    (parsed,) = parser.parse_args_into_dataclasses([*line, "--output_dir=out", "--use_cpu"])
+    known = json.loads(args.to_json_string())
+    rebuilt = VanillaTransformerTrainingArguments(
+        **{name: known[name] for name in (*names, "output_dir", "use_cpu")}
+    )
+    torch.save(args, tmp_path / "training_args.bin")
+    for copy in (
+        pickle.loads(pickle.dumps(args)),
+        torch.load(tmp_path / "training_args.bin", weights_only=False),
+        dataclasses.replace(args, seed=7),
+        parsed,
+        rebuilt,
+    ):
+        assert {name: getattr(copy, name) for name in names} == values
+    assert "lr_scheduler_type" in args.to_sanitized_dict()
+
+
+def test_data_seed_decides_the_order_of_batches(tmp_path):
+    orders = []
+    for seeds in ({"seed": 3}, {"seed": 4, "data_seed": 3}, {"seed": 4}):
+        trainer = make_trainer(tmp_path, **seeds)
+        trainer.get_train_dataloader()
+        orders.append(list(trainer.train_sampler))
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
+    # The learning rate is so high that the loss soon rises.
+    trainer = make_trainer(
+        tmp_path,
+        **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
+        **{"save_steps": 1, "eval_steps": 1, "eval_strategy": "steps", "max_steps": 6},
+        **{"checkpoints_to_keep": 2, "load_best_model_at_end": True},
+    )
+    trainer.train()
+    losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
+    best = losses.index(min(losses)) + 1
+    assert best < 5  # otherwise it would be among the last two anyway
+    assert list(checkpoints(tmp_path)) == [best, 5, 6]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
+
+
+def test_epoch_checkpoints_are_kept_like_scheduled_ones(tmp_path):
+    limits = {"max_steps": -1, "num_train_epochs": 3, "checkpoints_to_keep": 2}
+    trainer = make_trainer(tmp_path, train=copy_task(20), save_strategy="epoch", **limits)
+    trainer.train()
+    epoch = trainer.updates_per_epoch
+    assert list(checkpoints(tmp_path)) == [2 * epoch, 3 * epoch]
+
+
+def test_save_steps_may_be_a_fraction_of_the_run(tmp_path):
+    make_trainer(tmp_path, max_steps=4, save_steps=0.25, checkpoints_to_keep=2).train()
+    assert list(checkpoints(tmp_path)) == [3, 4]
+
+
+def test_neftune_noise_reaches_the_training(tmp_path):
+    found = []
+    for alpha in (None, 5.0):
+        settings = {"max_steps": 1, "save_strategy": "no"}
+        trainer = make_trainer(tmp_path, neftune_noise_alpha=alpha, **settings)
+        trainer.train()
+        found.append(torch.cat([p.flatten() for p in trainer.model.parameters()]))
+    assert not torch.equal(*found)
+
+
+def test_default_collator_is_the_pair_collator(tmp_path):
+    trainer = make_trainer(tmp_path, given={"data_collator": None})
+    assert trainer.data_collator([copy_task(1)[0]])["labels"].shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "processes", "advice"),
+    [
+        (3, 2, "give 2 or 4 batches, or start 1 process"),
+        (8, 16, "give 16 batches, or start 8 processes"),
+    ],
+)
+def test_indivisible_gradient_accumulation_is_refused_with_advice(batches, processes, advice):
+    message = f"gradient_accumulation: got {batches} .* among {processes} processes; {advice}\\."
+    with pytest.raises(ValueError, match=message):
+        share_of_update(batches, processes)
+
+
+@pytest.mark.parametrize(("batches", "processes", "share"), [(1, 1, 1), (8, 8, 1), (8, 2, 4)])
+def test_gradient_accumulation_is_divided_among_processes(batches, processes, share):
+    assert share_of_update(batches, processes) == share

@@ -1,0 +1,255 @@
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from command_line import error_of
+from published_runs import tiny_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.checkpoints import Progress, seal
+
+WEIGHTS = "model.safetensors"
+
+
+def tensors(seed, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return {
+        "model.shared.weight": torch.randn(5, 4).to(dtype),
+        "model.fc1.bias": torch.randn(3).to(dtype),
+        "steps": torch.tensor([seed]),
+    }
+
+
+def checkpoint(directory, state, **config):
+    directory.mkdir(exist_ok=True)
+    config = {"model_type": "vanilla_transformer", "d_model": 4} | config
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "tokenizer.json").write_text(f'{{"of": "{directory.name}"}}')
+    (directory / "optimizer.pt").write_bytes(b"not to be copied")
+    save_file(state, directory / WEIGHTS, metadata={"format": "pt"})
+    return directory
+
+
+@pytest.fixture
+def three(tmp_path):
+    return [checkpoint(tmp_path / f"checkpoint-{n}", tensors(n)) for n in (1, 2, 3)]
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def test_mean_equals_a_float64_mean_computed_by_hand(three, tmp_path):
+    output = average_checkpoints(three, tmp_path / "mean")
+    assert output == tmp_path / "mean"
+    mean = load_file(output / WEIGHTS)
+    for key in ("model.shared.weight", "model.fc1.bias"):
+        columns = zip(*(tensors(n)[key].flatten().tolist() for n in (1, 2, 3)), strict=True)
+        expected = torch.tensor([sum(column) / 3 for column in columns], dtype=torch.float64)
+        assert torch.equal(mean[key].flatten(), expected.float())
+
+
+def test_integer_tensors_come_from_the_last_checkpoint(three, tmp_path):
+    mean = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    assert mean["steps"].tolist() == [3]
+    assert mean["steps"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float64_and_keeps_its_dtype(dtype, tmp_path):
+    # 256 + 1 is 256 in bfloat16 and 2048 + 1 is 2048 in float16: sums in half precision would
+    # lose every 1 after the first term.
+    big = 256.0 if dtype == torch.bfloat16 else 2048.0
+    values = [big] + [1.0] * 7
+    directories = [
+        checkpoint(tmp_path / str(i), {"w": torch.tensor([value], dtype=dtype)})
+        for i, value in enumerate(values)
+    ]
+    mean = load_file(average_checkpoints(directories, tmp_path / "mean") / WEIGHTS)
+    assert mean["w"].dtype == dtype
+    assert mean["w"] == torch.tensor([sum(values) / 8], dtype=torch.float64).to(dtype)
+    assert mean["w"] != torch.tensor([big / 8], dtype=dtype)
+
+
+def test_config_and_tokenizer_come_from_the_last_and_other_files_stay(three, tmp_path):
+    output = tmp_path / "run"
+    (output / "checkpoints").mkdir(parents=True)
+    (output / "recipe.yaml").write_text("mine")
+    (output / "tokenizer.json").write_text("old")
+    average_checkpoints(three, output)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "checkpoints",
+        "config.json",
+        WEIGHTS,
+        "recipe.yaml",
+        "tokenizer.json",
+    ]
+    assert (output / "recipe.yaml").read_text() == "mine"
+    assert "checkpoint-3" in (output / "tokenizer.json").read_text()
+
+
+def test_the_output_may_be_one_of_the_checkpoints(three, tmp_path):
+    expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    found = load_file(average_checkpoints(three, three[0]) / WEIGHTS)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("function", ["save_file", "os.fsync", "shutil.copyfile"])
+def test_a_crash_leaves_the_old_model_whole(function, three, tmp_path, monkeypatch):
+    output = average_checkpoints(three[:1], tmp_path / "run")
+    before = contents(output)
+
+    def crash(*args, **kwargs):
+        if function == "save_file":
+            args[1].write_bytes(b"half a file")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"vanilla_transformer.train.averaging.{function}", crash)
+        with pytest.raises(KeyboardInterrupt):
+            average_checkpoints(three, output)
+    assert contents(output) == before
+    assert {path.name for path in output.iterdir()} == before.keys()
+
+
+def with_weights(**changes):
+    return lambda path: save_file(tensors(1) | changes, path / WEIGHTS, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: checkpoint(path, tensors(1), d_model=8), r"-2.*d_model=8 \(there 4\)"),
+        (lambda path: (path / "config.json").write_text('{"d'), r"-2.config\.json is not JSON"),
+        (lambda path: (path / "config.json").unlink(), r"-2 holds no .*config\.json"),
+        (lambda path: (path / WEIGHTS).unlink(), r"-2 holds no .*model\.safetensors"),
+        (lambda path: (path / WEIGHTS).write_bytes(b""), "-2.*is damaged.*leave this checkpoint"),
+        (with_weights(another=torch.zeros(5)), "-2.*another"),
+        (with_weights(**{"model.fc1.bias": torch.zeros(4)}), r"model\.fc1\.bias.*-2"),
+        (with_weights(**{"model.fc1.bias": torch.zeros(3).half()}), r"model\.fc1\.bias.*-2"),
+        (
+            with_weights(**{"model.fc1.bias": torch.tensor([1, math.nan, 1])}),
+            r"model\.fc1\.bias in .*-2.*NaN or infinity",
+        ),
+    ],
+)
+def test_what_has_no_mean_is_refused_by_name(change, message, three, tmp_path):
+    change(three[1])
+    with pytest.raises(ValueError, match=message):
+        average_checkpoints(three, tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_transformers_version_of_a_checkpoint_does_not_matter(three, tmp_path):
+    newer = checkpoint(tmp_path / "newer", tensors(4), transformers_version="5.99")
+    average_checkpoints([*three, newer], tmp_path / "mean")
+
+
+def test_mean_of_models_loads_with_the_auto_class(tmp_path):
+    models = [tiny_model(seed) for seed in (0, 1)]
+    for seed, model in enumerate(models):
+        model.save_pretrained(tmp_path / str(seed))
+    output = average_checkpoints([tmp_path / "0", tmp_path / "1"], tmp_path / "mean")
+
+    mean = AutoModelForSeq2SeqLM.from_pretrained(output)
+    first, second, found = (dict(m.named_parameters()) for m in (*models, mean))
+    for name, value in found.items():
+        assert torch.equal(value, ((first[name].double() + second[name].double()) / 2).float())
+    # The embedding table is stored once and tied as before.
+    assert mean.lm_head.weight is mean.get_input_embeddings().weight
+    assert "lm_head.weight" not in load_file(output / WEIGHTS)
+    assert mean.generation_config.to_dict() == models[1].generation_config.to_dict()
+
+
+def test_mean_has_the_format_header_and_outlives_its_checkpoints(three, tmp_path):
+    # transformers looks for this entry in the header when it loads weights.
+    from safetensors import safe_open
+
+    output = average_checkpoints(three, tmp_path / "mean")
+    with safe_open(output / WEIGHTS, framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    shutil.rmtree(three[0])
+    assert load_file(output / WEIGHTS).keys() == tensors(1).keys()
+
+
+# ----------------------------------------------------------------------- on the command line
+
+
+def sharded(directory, state):
+    """Split the weights into two files and an index, as large models are saved."""
+    (directory / WEIGHTS).unlink()
+    names = {"model.shared.weight": "model-00001-of-00002.safetensors"}
+    weight_map = {key: names.get(key, "model-00002-of-00002.safetensors") for key in state}
+    for name in set(weight_map.values()):
+        part = {key: value for key, value in state.items() if weight_map[key] == name}
+        save_file(part, directory / name, metadata={"format": "pt"})
+    index = json.dumps({"metadata": {}, "weight_map": weight_map})
+    (directory / f"{WEIGHTS}.index.json").write_text(index)
+
+
+def test_sharded_checkpoints_have_the_same_mean_in_one_file(three, tmp_path):
+    expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
+    for number in (2, 3):
+        sharded(three[number - 1], tensors(number))
+    output = average_checkpoints(three, tmp_path / "again")
+    found = load_file(output / WEIGHTS)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    assert sorted(path.name for path in output.glob("*.safetensors*")) == [WEIGHTS]
+
+
+def test_missing_tokenizer_is_logged(three, tmp_path, caplog):
+    average_checkpoints(three, tmp_path / "mean")
+    assert "checkpoint-3 holds no tokenizer" in caplog.text
+    caplog.clear()
+    (three[2] / "tokenizer_config.json").write_text("{}")
+    (three[2] / "source.spm").write_bytes(b"pieces")
+    average_checkpoints(three, tmp_path / "again")
+    assert "no tokenizer" not in caplog.text
+    assert (tmp_path / "again" / "source.spm").read_bytes() == b"pieces"
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(of_run, three, tmp_path):
+    expected = load_file(average_checkpoints(three[1:], tmp_path / "expected") / WEIGHTS)
+    folder = tmp_path / "run"
+    inside = folder / "checkpoints" if of_run else folder
+    inside.mkdir(parents=True)
+    for path in three:
+        shutil.move(path, inside / path.name)
+    if of_run:
+        for path in inside.iterdir():
+            Progress().save(path)
+            seal(path)
+    named = [str(inside / path.name) for path in three[1:]]
+    for place, words in (("last", [str(folder), "--last", "2"]), ("named", named)):
+        assert main(["average", *words, "--output", str(tmp_path / place)]) == 0
+        found = load_file(tmp_path / place / WEIGHTS)
+        assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
+    output = ("--output", tmp_path / "mean")
+    assert "holds 3 checkpoint(s), not 4" in error_of(
+        capsys, "average", tmp_path, "--last", 4, *output
+    )
+    line = error_of(capsys, "average", three[0], "--last", 1, *output)
+    assert "no checkpoints (folders checkpoint-N)" in line
+    line = error_of(capsys, "average", *three, "--last", 2, *output)
+    assert "Got --last and 3 directories" in line
+    line = error_of(capsys, "average", three[0], *output)
+    assert f"Got {three[0]} alone; give --last N" in line
+    taken = error_of(capsys, "average", *three, "--output", three[0])
+    assert "is not an empty directory" in taken
+    for path in three[1:]:
+        Progress().save(path)
+        seal(path)
+    (three[2] / "config.json").write_text('{"d_model": 8}')
+    line = error_of(capsys, "average", tmp_path, "--last", 2, *output)
+    assert f"{three[2]} is not whole" in line
+    assert not (tmp_path / "mean").exists()

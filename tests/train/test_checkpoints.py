@@ -1,0 +1,332 @@
+"""Which checkpoints are whole, kept, averaged and safe to resume from."""
+
+import errno
+import json
+import os
+import shutil
+from pickle import UnpicklingError
+
+import pytest
+import torch
+from full_disk import largest_file
+from tiny_trainers import make_trainer, tiny_model
+
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.train.checkpoints import (
+    MANIFEST,
+    PROGRESS,
+    Progress,
+    averaging_set,
+    changed_files,
+    checkpoint_written,
+    checkpoints,
+    digests,
+    is_whole,
+    last_whole_checkpoint,
+    prune,
+    seal,
+    stopped_early,
+)
+
+
+def make(directory, *steps, sealed=True):
+    for step in steps:
+        checkpoint = directory / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "model.safetensors").write_bytes(b"weights of %d" % step)
+        (checkpoint / "rng_state.pth").write_bytes(b"dice")
+        Progress().save(checkpoint)
+        if sealed:
+            seal(checkpoint)
+    return directory
+
+
+def names(paths):
+    return [int(path.name.split("-")[1]) for path in paths]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_damaged_checkpoint_is_not_whole(tmp_path, damage, caplog):
+    make(tmp_path, 3, 6)
+    weights = tmp_path / "checkpoint-6" / "model.safetensors"
+    match damage:
+        case "truncate":
+            weights.write_bytes(weights.read_bytes()[:-1])
+        case "flip":
+            weights.write_bytes(b"W" + weights.read_bytes()[1:])
+        case _:
+            weights.unlink()
+    assert not is_whole(weights.parent)
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
+    assert "checkpoint-6 is not whole" in caplog.text
+
+
+def test_folders_without_checkpoints_have_none(tmp_path):
+    assert last_whole_checkpoint(tmp_path) is None
+    assert last_whole_checkpoint(tmp_path / "nowhere") is None
+    (tmp_path / "checkpoint-best").mkdir()
+    assert checkpoints(tmp_path) == {}
+
+
+def test_checkpoints_are_ordered_by_update_not_by_name(tmp_path):
+    assert list(checkpoints(make(tmp_path, 100, 20, 3))) == [3, 20, 100]
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "stops"),
+    [
+        ([], 1, False),
+        ([3.0], 1, False),
+        ([3.0, 2.0, 2.5], 1, True),
+        ([3.0, 2.0, 2.5], 2, False),
+        ([3.0, 2.0, 2.5, 1.9], 2, False),
+        ([3.0, 2.0, 2.0, 2.0], 2, True),
+        ([3.0, 4.0, 5.0, 6.0], None, False),
+    ],
+)
+def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, stops):
+    history = [{"step": 5 * i, "eval_loss": loss} for i, loss in enumerate(losses)]
+    history += [{"step": 5 * i, "loss": 0.1} for i in range(9)]
+    assert stopped_early(history, patience) == stops
+
+
+@pytest.mark.parametrize(
+    ("steps", "broken", "count", "averaged"),
+    [
+        ((10, 20, 30, 37, 40, 43), (), 3, [30, 40, 43]),  # the scheduled ones and the last
+        ((10, 20, 30, 37, 40, 43), (), 99, [10, 20, 30, 40, 43]),
+        ((10, 20, 30), (), 2, [20, 30]),
+        ((10, 17, 20, 30), (), 2, [20, 30]),  # an interruption does not change the average
+        ((10, 30), (20,), 2, [10, 30]),
+    ],
+)
+def test_average_takes_whole_scheduled_checkpoints_and_the_last(
+    tmp_path, steps, broken, count, averaged
+):
+    make(tmp_path, *steps)
+    make(tmp_path, *broken, sealed=False)
+    assert names(averaging_set(tmp_path, every=10, count=count)) == averaged
+
+
+def test_a_mean_of_fewer_checkpoints_than_asked_for_is_noted(tmp_path, caplog):
+    make(tmp_path, 30, 40, 43)  # the run has deleted the others
+    assert len(averaging_set(tmp_path, every=10, count=3)) == 3
+    assert not caplog.text
+    assert len(averaging_set(tmp_path, every=10, count=9)) == 3
+    assert "The mean is over 3 checkpoints instead of 5: the run kept no more" in caplog.text
+
+
+def test_tokens_are_counted_beyond_what_float32_holds():
+    progress = Progress(_tokens=2**24)
+    for _ in range(3):
+        progress.count(torch.tensor(1.0))
+    assert progress.target_tokens == 2**24 + 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "broken", "newest", "keep", "kept"),
+    [
+        ((10, 20, 27, 30, 33), (), 33, 2, [20, 30, 33]),  # the scheduled ones and the newest
+        ((10, 20, 30), (), 30, 1, [20, 30]),  # an earlier one to fall back on
+        ((10, 20), (30,), 20, 5, [10, 20]),  # no later ones
+    ],
+)
+def test_pruning_keeps_what_a_run_may_need(tmp_path, steps, broken, newest, keep, kept):
+    make(tmp_path, *steps)
+    make(tmp_path, *broken, sealed=False)
+    prune(tmp_path / f"checkpoint-{newest}", every=10, keep=keep)
+    assert list(checkpoints(tmp_path)) == kept
+
+
+def test_manifest_names_every_file(tmp_path):
+    make(tmp_path, 1)
+    files = json.loads((tmp_path / "checkpoint-1" / MANIFEST).read_text())["files"]
+    assert set(files) == {"model.safetensors", "rng_state.pth", PROGRESS}
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        *("", "[]", '{"files": null}', '{"files": {}}', '{"files": {"model.safetensors": {}}}'),
+        *('{"files": {"": {"size": 0}}}', "\xff\xfe", DEEP),
+    ],
+)
+def test_broken_manifests_fall_back_to_an_earlier_checkpoint(tmp_path, manifest, caplog):
+    make(tmp_path, 3, 6, 9)
+    (tmp_path / "checkpoint-9" / MANIFEST).write_text(manifest, encoding="latin-1")
+    (tmp_path / "checkpoint-6" / MANIFEST).unlink()
+    (tmp_path / "checkpoint-6" / MANIFEST).mkdir()
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
+    assert "checkpoint-9 is not whole" in caplog.text
+    assert "checkpoint-6 is not whole" in caplog.text
+
+
+def test_manifest_with_files_outside_its_checkpoint_is_refused(tmp_path):
+    make(tmp_path, 3)
+    (tmp_path / "outside").write_text("x")
+    facts = digests(tmp_path, ["outside"])
+    for name in ("../outside", str(tmp_path / "outside")):
+        manifest = {"files": {name: facts["outside"]}}
+        (tmp_path / "checkpoint-3" / MANIFEST).write_text(json.dumps(manifest))
+        assert not is_whole(tmp_path / "checkpoint-3")
+
+
+def test_changed_files_are_named(tmp_path):
+    for name in "abcd":
+        (tmp_path / name).write_text(name)
+    recorded = digests(tmp_path, "abcd")
+    assert changed_files(tmp_path, recorded) == []
+    (tmp_path / "a").write_text("longer")
+    (tmp_path / "b").write_text("B")
+    (tmp_path / "c").unlink()
+    assert changed_files(tmp_path, recorded) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", DEEP, "{}", {"target_tokens": "5"}, {"data": 5}, {"hardware": "x"}]
+)
+def test_invalid_progress_is_refused_by_name(tmp_path, content):
+    Progress().save(tmp_path)
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((tmp_path / PROGRESS).read_text()) | content)
+    (tmp_path / PROGRESS).write_text(content)
+    with pytest.raises(RequestError, match=r"progress\.json"):
+        Progress.load(tmp_path)
+
+
+def test_progress_round_trips(tmp_path):
+    for budget in (None, 77):
+        progress = Progress(12.5, 2.0, "5eed", 8, budget, 5, "bf16", "medium", 2, {"cpu": "x"}, 9)
+        progress.save(tmp_path)
+        assert Progress.load(tmp_path) == progress
+
+
+def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
+    make(tmp_path, 10, 20, 30, 40)
+    assert len(averaging_set(tmp_path, every=10, count=3)) == 3
+    assert not caplog.text
+    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
+    (tmp_path / "checkpoint-20" / MANIFEST).unlink()
+    assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
+    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}. "
+    assert f"{told}The mean is over 2 of 3 checkpoints" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a checkpoint that a trainer wrote after three updates."""
+    directory = tmp_path_factory.mktemp("trained")
+    make_trainer(directory, max_steps=3, save_steps=3).train()
+    return directory / "checkpoint-3"
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    """Return a copy of it without a manifest, as a user may pass one."""
+    copy = tmp_path / "checkpoint-3"
+    shutil.copytree(trained, copy)
+    (copy / MANIFEST).unlink()
+    return copy
+
+
+class Evil:
+    """Creates a directory when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (os.mkdir, (self.path,))
+
+
+STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+@pytest.mark.parametrize("name", STATE)
+@pytest.mark.parametrize("form", ["zip", "legacy", "bare pickle"])
+def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, form):
+    if form == "bare pickle":
+        import pickle
+
+        (checkpoint / name).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
+    else:
+        content = {"state": Evil(tmp_path / "ran"), "param_groups": []}
+        torch.save(content, checkpoint / name, _use_new_zipfile_serialization=form == "zip")
+    trainer = make_trainer(tmp_path / "run")
+    with pytest.raises(UnpicklingError, match="weights_only"):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pickled_weights_run_no_code(checkpoint, tmp_path):
+    (checkpoint / "model.safetensors").unlink()
+    torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
+    torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
+    with pytest.raises(UnpicklingError, match="weights_only"):
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [*STATE, "trainer_state.json", "model.safetensors", PROGRESS])
+def test_a_sealed_checkpoint_that_changed_is_not_resumed_from(checkpoint, tmp_path, name):
+    seal(checkpoint)
+    content = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RequestError, match="checkpoint-3 is not whole; resume from another"):
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_weights_of_another_model_are_not_resumed_from(checkpoint, tmp_path):
+    trainer = make_trainer(tmp_path / "run", model=tiny_model(encoder_ffn_dim=64))
+    with pytest.raises(
+        RuntimeError, match=r"size mismatch for model\.encoder\.layers\.0\.feed_forward\.fc1"
+    ):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run / trained.name)
+    trainer = make_trainer(run, max_steps=6, save_steps=3)
+    with (
+        pytest.raises(RequestError, match=r"checkpoint-6 could not.*resumes from checkpoint-3"),
+        largest_file(2_000),
+    ):
+        trainer.train(resume_from_checkpoint=True)
+    assert last_whole_checkpoint(run).name == "checkpoint-3"
+    make_trainer(run, max_steps=6, save_steps=3).train(resume_from_checkpoint=True)
+    assert is_whole(run / "checkpoint-6")
+
+
+def test_write_error_without_a_whole_checkpoint_says_from_scratch(tmp_path):
+    make(tmp_path, 3, sealed=False)
+    with (
+        pytest.raises(RequestError, match=r"checkpoint-6 could not be written.*from scratch"),
+        checkpoint_written(tmp_path / "checkpoint-6"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_checkpoint_files_are_synced_before_the_manifest(tmp_path, monkeypatch):
+    make(tmp_path, 3, sealed=False)
+    done, sync = [], os.fsync
+
+    def noted(descriptor):
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    seal(tmp_path / "checkpoint-3")
+    before = done[: done.index(MANIFEST)]
+    assert {*before} == {"model.safetensors", "rng_state.pth", PROGRESS, "checkpoint-3"}
+
+
+def test_a_removed_run_directory_is_not_created_again(tmp_path):
+    trainer = make_trainer(tmp_path / "run", max_steps=3, save_steps=3)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="checkpoint-3"):
+        trainer.train()
+    assert not (tmp_path / "run").exists()

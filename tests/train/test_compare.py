@@ -1,0 +1,403 @@
+"""`compare` and `score`: sacreBLEU's significance test, the verdict, and log-probabilities."""
+
+import dataclasses
+import json
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command_line import error_of
+from pages import README
+from safetensors.torch import load_file, save_file
+from tiny_runs import tiny_recipe, write_pairs
+
+from vanilla_transformer import evaluation as ours
+from vanilla_transformer.cli import main
+from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
+from vanilla_transformer.train import comparing
+from vanilla_transformer.train.averaging import average_checkpoints
+from vanilla_transformer.train.comparing import compare_runs, run_notes
+from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train.run_scores import score_run
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of two tiny runs: the same pairs, other weights and vocabularies."""
+    folder = tmp_path_factory.mktemp("compared")
+    recipe = tiny_recipe(folder, max_steps=1)
+    for name, values in (("first", {}), ("second", {"seed": 1, "vocab_size": 270})):
+        run_recipe(load_recipe(str(recipe), values), folder / name)
+        weights = load_file(folder / name / WEIGHTS)  # so little trained, it would write nothing
+        letters = load_saved_tokenizer(folder / name).convert_tokens_to_ids(list("doghuse"))
+        torch.manual_seed(0)
+        table = torch.randn(weights["model.shared.weight"].shape)
+        table[letters] *= 4
+        weights["model.shared.weight"] = table
+        save_file(weights, folder / name / WEIGHTS, metadata={"format": "pt"})
+    return folder
+
+
+def sentences(number, errors, seed=0):
+    """Return references, and the same sentences with `errors` percent of wrong words."""
+    draw = random.Random(seed)
+    references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(number)]
+    spoilt = [[w if draw.random() * 100 >= errors else "wrong" for w in r] for r in references]
+    return [[" ".join(words) for words in texts] for texts in (references, spoilt)]
+
+
+# ------------------------------------------------------------------------------- significance
+
+
+def test_p_values_equal_a_bootstrap_over_sentences():
+    references, first = sentences(40, 20)
+    second = sentences(40, 14)[1]
+    rows, signatures = ours.paired_bootstrap(
+        [first, second], references, target_language="de", num_samples=30
+    )
+    drawn = np.random.default_rng(12345).choice(40, size=(30, 40), replace=True)
+    for key, metric in (("bleu", sacrebleu.metrics.BLEU()), ("chrf", sacrebleu.metrics.CHRF())):
+
+        def score(texts, chosen, metric=metric):
+            sides = ([side[index] for index in chosen] for side in (texts, references))
+            hypotheses, right = sides
+            return metric.corpus_score(hypotheses, [right]).score
+
+        observed = abs(score(second, range(40)) - score(first, range(40)))
+        sampled = np.array([abs(score(second, s) - score(first, s)) for s in drawn])
+        chance = (sum(sampled - sampled.mean() > observed) + 1) / 31
+        assert rows[1][f"{key}_p_value"] == pytest.approx(chance)
+        assert rows[1][key] == score(second, range(40))
+        assert rows[0] == {**rows[0], key: score(first, range(40)), f"{key}_p_value": None}
+        assert "seed:12345" in signatures[f"{key}_signature"]
+
+
+def test_equal_scores_have_no_p_value():
+    references, same = sentences(120, 20)
+    rows, _ = ours.paired_bootstrap([same, same], references, target_language="de", num_samples=5)
+    assert rows[1]["bleu_p_value"] is rows[1]["chrf_p_value"] is None
+    said = ours.verdict(("A", "B"), rows, 120)
+    assert said.startswith("There is no difference between B and A that 120 sentences can show")
+
+
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "number", "said"),
+    [
+        ((1.23, 0.002), (0.8, 0.01), 500, "B is better than A: +1.2 BLEU (p = 0.002), +0.8 chrF"),
+        ((-1.2, 0.002), (-0.8, 0.01), 500, "B is worse than A: -1.2 BLEU (p = 0.002)"),
+        ((0.1, 0.4), (0.1, 0.06), 500, "There is no difference between B and A that 500"),
+        ((1.2, 0.002), (0.1, 0.3), 500, "B is better than A by BLEU alone: +1.2 BLEU"),
+        ((0.1, 0.3), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.1 BLEU"),
+        ((0.0, None), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.0 BLEU, -0.8"),
+        ((1.2, 0.002), (-0.8, 0.01), 500, "BLEU and chrF contradict each other on B and A"),
+        ((1.2, 0.002), (0.8, 0.01), 99, "99 sentence(s) are too few to tell B from A: +1.2 BLEU"),
+    ],
+)
+def test_the_verdict_needs_both_scores_and_enough_sentences(bleu, chrf, number, said):
+    base = {"bleu": 30.0, "chrf": 50.0, "bleu_p_value": None, "chrf_p_value": None}
+    row = {"bleu": 30 + bleu[0], "chrf": 50 + chrf[0]}
+    row |= {"bleu_p_value": bleu[1], "chrf_p_value": chrf[1]}
+    assert ours.verdict(("A", "B"), (base, row), number).startswith(said)
+
+
+def test_most_different_sentences_come_first_and_equal_ones_never():
+    references = ["one two three", "four five six", "seven eight", "nine"]
+    first = ["one two three", "four five", "seven eight", "nine"]
+    second = ["x", "four five six", "seven eight", "nine"]
+    found = ours.most_different([first, second], references)
+    assert [index for index, _ in found] == [0, 1]
+    assert found[0][1][0] == 100 > found[0][1][1]
+    assert found[1][1][1] == sacrebleu.sentence_chrf("four five six", ["four five six"]).score
+    assert len(ours.most_different([first, second], references, count=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("systems", "said"), [([["a"]], "two or more"), ([["a"], ["a", "b"]], "1")]
+)
+def test_incomparable_systems_are_refused(systems, said):
+    with pytest.raises(ValueError, match=said):
+        ours.paired_bootstrap(systems, ["a"], target_language="de")
+
+
+# ------------------------------------------------------------------------------------ compare
+
+
+def test_compared_runs_have_the_scores_of_evaluate(folder):
+    names = [str(folder / "first"), str(folder / "second")]
+    comparison = compare_runs(names)
+    test_set = comparison["test_sets"]["test"]
+    for name, run, row in zip(names, comparison["runs"], test_set["scores"], strict=True):
+        expected = score_run(name)["test"]
+        for key in ("bleu", "chrf", "perplexity"):
+            assert row[key] == pytest.approx(expected[key], rel=1e-5)
+        assert run["name"] == name
+        assert (
+            run["parameters"]
+            == json.loads((folder / name / "metrics.json").read_text())["parameters"]
+        )
+        weights = folder / name / WEIGHTS
+        assert run["megabytes"] == weights.stat().st_size / 1e6
+        assert row["sentences_per_second"] > 0
+    assert test_set["num_sentences"] == 10
+    assert not test_set["same_tokens"]
+
+
+def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
+    calls, clock = [], iter(range(1000))
+    monkeypatch.setattr(comparing.time, "perf_counter", lambda: next(clock))
+
+    class Run(comparing._Run):
+        def translate(self, sources, batch_tokens):
+            calls.append((self.name, len(sources)))
+            return [f"{self.name} {source}" for source in sources]
+
+    runs = [Run(name, None, {}, None, None, 4) for name in "ABC"]
+    sources = [str(number) for number in range(300)]
+    comparing._translate_by_turns(runs, sources, "", 4096, False)
+    turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]
+    assert calls == [*((n, 2) for n in "ABC"), *((n, size) for names, size in turns for n in names)]
+    for run in runs:
+        assert run.translations == [f"{run.name} {source}" for source in sources]
+        assert run.seconds == 3
+
+
+def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    page = tmp_path / "page.md"
+    test = write_pairs(tmp_path / "test.jsonl", 12, 5)
+    command = ["compare", "first", "second", "--test-file", test, "--output", str(page)]
+    assert main([*command, "--num-beams", "2"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    differ = "first and second: vocab_size: 280 -> 270; seed: 0 -> 1."
+    assert lines[:3] == [differ, "", "test, 12 sentences"]
+    assert f"- {differ}" in page.read_text(encoding="utf-8")
+    lines = lines[2:]
+    assert lines[1].split()[:4] == ["BLEU", "p", "chrF", "p"]
+    assert [line.split()[0] for line in lines[2:4]] == ["first", "second"]
+    assert len({len(line) for line in lines[1:4]}) == 1
+    assert "12 sentence(s) are too few to tell second from first" in printed
+    assert "perplexities, which are per token, cannot be compared" in printed
+    text = page.read_text(encoding="utf-8")
+    assert "\n| first | " in text
+    assert "- 12 sentence(s) are too few" in text
+    assert len(re.findall("^    reference ", text, re.MULTILINE)) > 3
+    assert len(re.findall("^    reference ", printed, re.MULTILINE)) == 3
+    for signature in re.findall(r"^(?:BLEU|chrF): (.*)$", printed, re.MULTILINE):
+        assert signature in text
+
+
+def test_a_run_is_no_better_than_itself(folder, tmp_path):
+    shutil.copytree(folder / "first", tmp_path / "copy")
+    (tmp_path / "copy" / "recipe.yaml").unlink()  # then tested like the first run
+    test_set = compare_runs([folder / "first", tmp_path / "copy"])["test_sets"]["test"]
+    assert test_set["same_tokens"]
+    assert test_set["differences"] == []
+    assert test_set["scores"][1]["bleu_p_value"] is None
+
+
+def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "first", tmp_path / "run")
+    config = tmp_path / "run" / "generation_config.json"
+    shipped = {**json.loads(config.read_text()), "length_penalty": 1.5, "early_stopping": True}
+    config.write_text(json.dumps(shipped), encoding="utf-8")
+    checkpoint = next((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
+    average_checkpoints([checkpoint], tmp_path / "mean")
+    monkeypatch.chdir(checkpoint.parent)
+    average_checkpoints([checkpoint.name], tmp_path / "from inside")
+    for name in ("mean", "from inside"):
+        assert json.loads((tmp_path / name / "generation_config.json").read_text()) == shipped
+    same, other = (
+        compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
+    )
+    assert run_notes(same) == run_notes(other) == []  # greedy search has no other settings
+    for run in (*same["runs"], *other["runs"]):
+        run["num_beams"] = 4
+    assert run_notes(same) == []
+    (note,) = run_notes(other)
+    assert "length_penalty 1.5 -> 0.6; early_stopping True -> False" in note
+    other["runs"][1]["num_beams"] = 1
+    (note,) = run_notes(other)
+    assert note.endswith("which by itself changes scores: num_beams 4 -> 1.")
+
+
+def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
+    pairs = Path(write_pairs(tmp_path / "pairs.jsonl", 60, 9))
+    recipe = tiny_recipe(tmp_path, max_steps=1)
+    values = {"train_file": str(pairs), "held_out_pairs": 3}
+    none = dict.fromkeys(("validation_file", "test_file"))
+    recipe = dataclasses.replace(load_recipe(str(recipe), values), **none)
+    run_recipe(recipe, tmp_path / "run")
+    assert score_run(tmp_path / "run")["test"]["num_sentences"] == 3
+    capsys.readouterr()  # what the run has logged
+    columns = ("--source-column", "de", "--target-column", "en")
+    line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
+    assert "Got source_column, target_column. This would hold out other pairs" in line
+    pairs.unlink()
+    line = error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
+    assert f"held out of {pairs}, which is gone or has changed" in line
+
+
+def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(folder / "second", other)
+    recipe = (other / "recipe.yaml").read_text(encoding="utf-8")
+    test = write_pairs(tmp_path / "test.jsonl", 10, 7)
+    (other / "recipe.yaml").write_text(
+        recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
+    )
+    line = error_of(capsys, "compare", folder / "first", other)
+    assert f"The test pairs of {folder / 'first'} and {other} differ; give --test-file" in line
+    assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
+    Path(test).unlink()
+    line = error_of(capsys, "compare", folder / "first", other)
+    assert f"The pairs that the recipe of {other} names cannot be read: test_file: got" in line
+    assert line.rstrip().endswith("Give --test-file.")
+    recipe = recipe.replace("source_language: de", "source_language: en")
+    recipe = recipe.replace("target_language: en", "target_language: de")
+    (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    assert "translates de-en and" in error_of(capsys, "compare", folder / "first", other)
+    assert "give two or more" in error_of(capsys, "compare", folder / "first")
+    nowhere = tmp_path / "no" / "page.md"
+    line = error_of(capsys, "compare", folder / "first", other, "--output", nowhere)
+    assert "page.md cannot be written" in line
+
+
+@pytest.mark.parametrize("words", [("compare", "second"), ("evaluate",)])
+def test_strict_refuses_malformed_test_pairs_by_line(folder, monkeypatch, capsys, words):
+    monkeypatch.chdir(folder)
+    Path("malformed.jsonl").write_text("nonsense\n", encoding="utf-8")
+    line = error_of(capsys, *words, "first", "--test-file", "malformed.jsonl", "--strict")
+    assert "malformed.jsonl:1: not JSON" in line
+
+
+# -------------------------------------------------------------------------------------- score
+
+
+def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsys, monkeypatch):
+    texts = {"de": ["", "ein Hund", "alt und Haus", "Haus", " ", "Haus " * 5000]}
+    texts["en"] = ["a", "a dog", "old and house", "house", "old", "house"]
+    for language, lines in texts.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / f"pairs.{language}").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vanilla_transformer.evaluation.likelihood.WINDOW", 2)
+
+    def scores(*options):
+        assert main(["score", str(folder / "first"), *options]) == 0
+        return capsys.readouterr()
+
+    found = scores("pairs.de,pairs.en")
+    lines = found.out.split("\n")
+    assert [bool(line) for line in lines] == [False, True, True, True, False, False, False]
+    assert "Invalid pairs: 3; first pairs.de:1 and pairs.en:1" in found.err
+    model = load_saved_model(folder / "first")
+    tokenizer = load_saved_tokenizer(folder / "first")
+    pairs = list(zip(*texts.values(), strict=True))[1:4]
+    expected = list(ours.log_probabilities(model, tokenizer, pairs))
+    printed = [float(line) for line in lines[1:4]]
+    assert printed == pytest.approx([one.log_probability for one in expected], abs=1e-5)
+    (tmp_path / "long.de").write_text("Hund\n" + "Haus " * 5000)
+    (tmp_path / "long.en").write_text("dog\nhouse")
+    assert "Invalid pairs: 1; first pair 2: Input 2 has" in scores("long.de,long.en").err
+    means = [float(line) for line in scores("pairs.de,pairs.en", "--per-token").out.split()]
+    expected = [one.log_probability / one.target_tokens for one in expected]
+    assert means == pytest.approx(expected, abs=1e-5)
+    rows = [json.dumps({"de": de, "en": en}) for de, en in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert [float(line) for line in scores("pairs.jsonl").out.split()] == pytest.approx(printed)
+    assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
+
+
+def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, capsys):
+    pairs = [("ein Hund", "a dog"), ("Haus", "house")]
+    (tmp_path / "pairs.jsonl").write_text(
+        "\n".join(json.dumps({"de": de, "en": en}) for de, en in pairs), encoding="utf-8"
+    )
+    lines = ["no\tEnglish\tGerman", *(f"{n}\t{en}\t{de}" for n, (de, en) in enumerate(pairs))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    columns = ["--source-column", "German", "--target-column", "English"]
+
+    def printed(command, file, *options):
+        file = str(tmp_path / file)
+        runs = [str(folder / "first")] + [str(folder / "second")] * (command == "compare")
+        test = [file] if command == "score" else ["--test-file", file]
+        assert main([command, *runs, *test, *options]) == 0
+        return capsys.readouterr().out
+
+    for command in ("score", "evaluate"):
+        assert printed(command, "pairs.tsv", *columns) == printed(command, "pairs.jsonl")
+    assert "house" in printed("compare", "pairs.tsv", *columns)
+    line = error_of(capsys, "score", folder / "first", tmp_path / "pairs.tsv", *columns[:2])
+    assert "give both columns" in line
+    with pytest.raises(ValueError, match="Got d_model; a test has the options pair, test_file"):
+        score_run(folder / "first", d_model=4)
+
+
+@pytest.mark.parametrize("page", ["help", "README"])
+def test_documented_filter_command_keeps_likely_pairs(page, tmp_path):
+    text = README
+    if page == "help":
+        text = _SCORE_EXAMPLE.replace("\\\n", "\n")
+    command = re.search(r"paste - [^}]*}'", text)[0]
+    files = {"scores": "\n-2.5\n-3.5\n-1\n"}
+    files |= {"pairs.en": "a\nb\nc\nd e\n", "pairs.de": "A\nB\nC\nD E\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    subprocess.run(["bash", "-euc", f"cat scores | {command}"], cwd=tmp_path, check=True)
+    assert (tmp_path / "kept.en").read_text() == "b\nd e\n"
+    assert (tmp_path / "kept.de").read_text() == "B\nD E\n"
+
+
+def test_unscorable_pairs_give_a_one_line_error(folder, tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 2, 3)
+    assert "give --pair" in error_of(capsys, "score", tmp_path / "model", pairs)
+
+
+# -------------------------------------------------------------------- evaluate: more than scores
+
+
+def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, capsys):
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
+    rows = [{"de": "ein\tHund", "en": "a \\ dog\nx"}, {"de": "Haus", "en": "house"}]
+    test = tmp_path / "test.jsonl"
+    test.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    table = tmp_path / "texts.tsv"
+    command = ["evaluate", str(folder / "first"), "--test-file", str(test)]
+    assert main([*command, "--bleu", "moses,compound", "--output", str(table)]) == 0
+    printed = capsys.readouterr().out
+    assert "tokenized_bleu compound_bleu" in printed
+    assert "tokenized_BLEU: nrefs:1|case:lc" in printed
+    assert "|compounds:split" in printed
+    heading, *lines = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    assert heading.split("\t") == ["source", "hypothesis", "reference", "test_set"]
+    result = score_run(folder / "first", test_file=str(test), with_texts=True)["test"]
+    for line, row, hypothesis in zip(lines, rows, result["hypotheses"], strict=True):
+        cells = [
+            re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], "\\"), c)
+            for c in line.split("\t")
+        ]
+        assert cells == [row["de"], hypothesis, row["en"], "test"]
+    texts = tmp_path / "texts.jsonl"  # which the same test pairs can be read from
+    assert main([*command, "--output", str(texts)]) == 0
+    names = {"source_column": "source", "target_column": "reference"}
+    again = score_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
+    for side in ("sources", "references", "hypotheses"):
+        assert again[side] == result[side]
+
+
+def test_unknown_kind_of_bleu_is_refused_before_translation(folder, capsys):
+    line = error_of(capsys, "evaluate", folder / "first", "--bleu", "moses,wmt")
+    assert "'wmt'; choose one of moses, compound" in line

@@ -1,0 +1,177 @@
+"""Fine-tuning a model of the Hub, by the README's own blocks, with a Hub on loopback."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hub_server import HubServer, Repository
+from pages import README
+from published_runs import named_code
+from tiny_models import tiny_config
+from transformers import AutoModelForSeq2SeqLM, pipeline
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.publish.remote_code import embed_code
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = "examples/pytorch/translation/run_translation.py"
+PAIRS = [("3 hours", "3 Stunden"), ("20 minutes", "20 Minuten")] * 4
+
+
+def block(name):
+    return re.search(rf"<!-- block: {name}\b.*?-->\n```\w+\n(.*?)```", README, re.DOTALL).group(1)
+
+
+@pytest.fixture
+def hub():
+    server = HubServer({"token": "user"})
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """Return a directory with a random model, as its author has it before publishing."""
+    torch.manual_seed(0)
+    texts = [text for pair in PAIRS for text in pair]
+    tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
+    config = tiny_config(len(tokenizer))
+    folder = tmp_path_factory.mktemp("author")
+    model = VanillaTransformerForConditionalGeneration(config)
+    model.generation_config.num_beams = 4  # as a run saves it
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    return folder
+
+
+def published(hub, directory):
+    """Publish a directory as the model user/demo-en-de, with its code, and return the commit."""
+    with_code = shutil.copytree(directory, directory.with_name("with_code"), dirs_exist_ok=True)
+    embed_code(with_code)
+    hub.repositories["model", "user/demo-en-de"] = repository = Repository()
+    files = {path.name: path.read_bytes() for path in with_code.iterdir()}
+    return repository.commit("main", files, "Publish")
+
+
+def environment(hub, folder, **variables):
+    """Return the environment of a user who is logged in and has an empty cache."""
+    return os.environ | {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": "token",
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",  # the server has no Xet storage
+        **variables,
+    }
+
+
+def run(hub, folder, *command, **variables):
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(hub, folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
+    """Run the blocks from `from_pretrained` to `push_to_hub`, then load what was pushed."""
+    published(hub, directory)
+    before = dict(hub.repositories["model", "user/demo-en-de"].commits)
+    code = block("finetune") + block("finetune_lora") + "print(model.device.type)\n"
+    assert run(hub, tmp_path, sys.executable, "-c", code).endswith("cpu\n")
+    tuned, lora = (set(hub.files(f"user/{name}")) for name in ("demo-finetuned", "demo-lora"))
+    assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= tuned
+    assert {"adapter_model.safetensors", "adapter_config.json"} <= lora
+    assert "model.safetensors" not in lora
+    assert not [name for name in tuned | lora if name.endswith((".bin", ".pt", ".pth", ".py"))]
+    adapter = json.loads(hub.files("user/demo-lora")["adapter_config.json"])
+    assert adapter["base_model_name_or_path"] == "user/demo-en-de"
+    assert hub.repositories["model", "user/demo-en-de"].commits == before
+    new, old = pulled(hub, "user/demo-finetuned", tmp_path / "tuned"), load(directory)
+    assert named_code(tmp_path / "tuned") == set()
+    pairs = zip(new.parameters(), old.parameters(), strict=True)
+    assert not all(torch.equal(tuned, before) for tuned, before in pairs)
+    assert new.generation_config.num_beams == old.generation_config.num_beams == 4
+    translator = pipeline("translate", model=str(tmp_path / "tuned"))
+    assert "translation_text" in translator("3 hours", max_new_tokens=4)[0]
+
+
+def load(folder):
+    return AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+
+def pulled(hub, repo_id, folder):
+    """Copy a repository of the Hub into a new folder, and load it from there."""
+    folder.mkdir()
+    for name, content in hub.files(repo_id).items():
+        data = content if isinstance(content, bytes) else hub.storage[content[1]]
+        (folder / name).write_bytes(data)
+    return load(folder)
+
+
+def example_checkout():
+    root = os.environ.get("HF_TESTS_ROOT")
+    return Path(root).resolve() if root and (Path(root) / EXAMPLE).is_file() else None
+
+
+# The example would load this metric from the Hub.
+METRIC = """
+import datasets
+import evaluate
+import sacrebleu
+
+
+class Metric(evaluate.Metric):
+    def _info(self):
+        text = datasets.Value("string")
+        features = datasets.Features({"predictions": text, "references": datasets.Sequence(text)})
+        return evaluate.MetricInfo(description="", citation="", features=features)
+
+    def _compute(self, predictions, references):
+        columns = [list(column) for column in zip(*references)]
+        return {"score": sacrebleu.corpus_bleu(predictions, columns).score}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT holds no {EXAMPLE}")
+def test_block_finetune_example(hub, directory, tmp_path):
+    """Run Hugging Face's own example with remote code, without this package."""
+    commit = published(hub, directory)
+    reader = tmp_path / "reader"
+    (reader / "sacrebleu").mkdir(parents=True)
+    (reader / "sacrebleu" / "sacrebleu.py").write_text(METRIC, encoding="utf-8")
+    (reader / "transformers").symlink_to(example_checkout())
+    lines = [json.dumps({"translation": {"en": en, "de": de}}) for en, de in PAIRS]
+    for name in ("train", "valid"):
+        (reader / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    # A directory earlier on the path hides the package that this test runs with.
+    hidden = tmp_path / "hidden" / "vanilla_transformer"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('not on this machine')\n")
+    command = block("finetune_example").replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    small = "--num_train_epochs 1 --generation_max_length 20 --report_to none"
+    run(
+        hub,
+        reader,
+        *("bash", "-euc", f"{command.rstrip()} {small}"),
+        COMMIT=commit,
+        PYTHONPATH=str(hidden.parent),
+    )
+    results = json.loads((reader / "runs" / "example" / "eval_results.json").read_text())
+    assert results["eval_samples"] == len(PAIRS)
+    assert results["eval_bleu"] >= 0
+    assert (reader / "runs" / "example" / "model.safetensors").is_file()
+    assert "pipeline.py" in named_code(reader / "runs" / "example")

@@ -1,0 +1,959 @@
+"""Run directories: trained from a recipe, complete, resumable, and locked against other runs."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import datasets
+import huggingface_hub
+import pytest
+import torch
+from full_disk import largest_file
+from safetensors.torch import load_file
+from tiny_runs import WORDS, tiny_recipe, write_pairs
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.evaluation import corpus_scores
+from vanilla_transformer.publish import card
+from vanilla_transformer.recipes.data import TextPairs
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.run_files import HOLDER, LOCK
+from vanilla_transformer.storage.saved_model import load_saved_tokenizer
+from vanilla_transformer.train import report, run_directory, select_checkpoints
+from vanilla_transformer.train import run as runs
+from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
+from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train.run_directory import check_output, check_shared, training_lock
+from vanilla_transformer.train.run_scores import score_run
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+RUN_DIRECTORY = {
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
+    *("metrics.json", "curves.png", "samples.md", "attention.png", "history.tsv"),
+    *("hypotheses.validation.txt", "hypotheses.test.txt"),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    recipe = load_recipe(str(tiny_recipe(folder, evaluate_every_steps=3)))
+    return recipe, folder / "run", run_recipe(recipe, folder / "run")
+
+
+def refuse_to_train(*args, **kwargs):
+    raise AssertionError("there was nothing left to train")
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """Return recipe, directory and metrics of a copied complete run that a test may damage."""
+    recipe, run, metrics = finished
+    shutil.copytree(run, tmp_path / "run")
+    return recipe, tmp_path / "run", metrics
+
+
+@pytest.fixture
+def unfinished(copied, monkeypatch):
+    """Return the same for a run that has done all updates but was killed before the end."""
+    recipe, run, metrics = copied
+    (run / "metrics.json").unlink()
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    return recipe, run, metrics
+
+
+def test_run_directory_holds_exactly_the_documented_files(finished):
+    _, run, _ = finished
+    assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
+
+
+def test_run_directory_loads_with_auto_classes(finished):
+    _, run, _ = finished
+    model, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(run),
+        AutoTokenizer.from_pretrained(run),
+    )
+    output = model.generate(**tokenizer("ein Hund", return_tensors="pt"), max_new_tokens=5)
+    assert output.shape[1] > 1
+    assert len(tokenizer) == model.config.vocab_size
+
+
+def test_model_is_the_mean_of_the_last_checkpoints(finished, tmp_path):
+    _, run, metrics = finished
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
+    folders = [run / "checkpoints" / name for name in metrics["averaged_checkpoints"]]
+    average_checkpoints(folders, tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    assert weights == (run / "model.safetensors").read_bytes()
+
+
+def test_metrics_describe_scores_data_versions_and_hardware(finished):
+    recipe, run, metrics = finished
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == metrics
+    assert set(metrics["scores"]) == {"validation", "test"}
+    for scores in metrics["scores"].values():
+        assert math.isfinite(scores["perplexity"])
+        assert "tok:13a" in scores["bleu_signature"]
+        assert scores["num_sentences"] == 10
+    model = AutoModelForSeq2SeqLM.from_pretrained(run)
+    assert metrics["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+    assert (metrics["updates"], metrics["seed"], metrics["devices"]) == (9, 0, 1)
+    assert metrics["target_tokens"] > 0
+    assert metrics["target_tokens_per_second"] > 0
+    assert metrics["training_minutes"] > 0
+    data = dict(metrics["data"])
+    files = data.pop("files")
+    assert data == {
+        **{"train_pairs": 120, "train_pairs_kept": 120, "validation_pairs": 10},
+        "shared_with_training": {"test": 1},
+        **{"train_malformed": 0, "train_empty": 0, "train_too_long": 0},
+        **{"train_duplicates": 5, "train_copies": 0, "train_odd_ratios": 0, "held_out_pairs": 0},
+    }
+    digest = hashlib.sha256((run.parent / "train.jsonl").read_bytes()).hexdigest()
+    assert files["train"] == [{"name": "train.jsonl", "sha256": digest}]
+    assert set(files) == {"train", "validation", "test"}
+    assert {"torch", "transformers", "python"} <= set(metrics["versions"])
+    assert metrics["hardware"]["cores"] > 0
+    assert metrics["recipe"] == dataclasses.asdict(recipe)
+
+
+def test_samples_show_source_reference_and_translation(finished):
+    _, run, _ = finished
+    text = (run / "samples.md").read_text(encoding="utf-8")
+    assert text.count("    source ") == text.count("    translation ") == 10
+    samples = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["samples"]
+    assert {name: len(chosen) for name, chosen in samples.items()} == {"test": 10}
+    for sample in samples["test"]:
+        assert f"    reference   {sample['reference']}\n" in text
+        assert sample["reference"] == " ".join(WORDS[word] for word in sample["source"].split())
+
+
+def test_all_translations_and_the_whole_log_are_kept(finished):
+    _, run, metrics = finished
+    assert metrics["hypotheses"] == {
+        name: f"hypotheses.{name}.txt" for name in ("validation", "test")
+    }
+    for name, file in metrics["hypotheses"].items():
+        pairs = (run.parent / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        references = [json.loads(line)["translation"]["en"] for line in pairs]
+        hypotheses = (run / file).read_text(encoding="utf-8").splitlines()
+        assert len(hypotheses) == len(references) == 10
+        scores = corpus_scores(hypotheses, references, target_language="en")
+        assert scores["chrf"] == pytest.approx(metrics["scores"][name]["chrf"], abs=1e-6)
+    rows = (run / "history.tsv").read_text(encoding="utf-8").splitlines()
+    names, *rows = [row.split("\t") for row in rows]
+    state = run / "checkpoints" / "checkpoint-9" / "trainer_state.json"
+    history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
+    assert {"loss", "eval_loss", "eval_training_loss", "eval_bleu", "learning_rate"} <= {*names}
+    for entry in history:
+        (row,) = [row for row in rows if row[0] == str(entry["step"])]
+        kept = {name: float(text) for name, text in zip(names, row, strict=True) if text}
+        assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
+
+
+def test_log_is_reported_under_the_name_of_the_run(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)), {"report_to": "wandb"})
+    args = runs.training_arguments(recipe, tmp_path / "run" / "checkpoints")
+    assert (args.report_to, args.run_name) == (["wandb"], "run")
+
+
+def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert score_run(tmp_path / "run") == metrics["scores"]
+    assert list(metrics["samples"]) == ["validation"]
+
+
+def test_same_command_again_does_nothing(finished, monkeypatch):
+    recipe, run, metrics = finished
+    monkeypatch.setattr(runs, "training_pairs", refuse_to_train)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert run_recipe(recipe, run) == metrics
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
+    recipe, run, metrics = unfinished
+    weights = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").unlink()
+    monkeypatch.setattr(runs, "train_tokenizer", refuse_to_train)
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_metrics_name_the_machine_that_trained(unfinished, monkeypatch):
+    recipe, run, metrics = unfinished
+    monkeypatch.setattr(report, "hardware", lambda: {"cpu": "another", "cores": 1})
+    other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
+    monkeypatch.setattr(runs, "resolve_precision", lambda _: other)
+    again = run_recipe(recipe, run)
+    for name in ("hardware", "precision", "devices"):
+        assert again[name] == metrics[name]
+
+
+def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
+    recipe, run, metrics = unfinished
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert "begin at update 6, before the end of warm-up at 10" in caplog.text
+    caplog.clear()
+    last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), run)
+    assert last["averaged_checkpoints"] == ["checkpoint-9"]
+    assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
+    assert last["scores"] != metrics["scores"]
+    assert "may translate better" not in caplog.text
+
+
+@pytest.mark.parametrize(("split", "warns"), [("train", True), ("test", False)])
+def test_scores_of_training_pairs_give_a_warning(split, warns, finished, caplog):
+    recipe, run, _ = finished
+    file = getattr(recipe, f"{split}_file")
+    score_run(run, test_file=file)
+    assert (f"was trained on {file}, which makes the scores too high" in caplog.text) == warns
+
+
+@pytest.mark.parametrize(("last", "warns"), [(2.0, True), (2.2, False)])
+def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, finished, caplog):
+    recipe, _, _ = finished
+    history = [{"eval_perplexity": 1.0}, {"eval_perplexity": last}, {"loss": 1.0}]
+    results = {"validation": {"perplexity": 2.3}}
+    runs._warn_of_poor_mean(recipe, recipe.warmup_steps, history, results)
+    found = "mean with perplexity 2.30 on the validation pairs, and the last evaluation in training"
+    assert (f"{found} found 2.00; the last one alone may" in caplog.text) == warns
+    assert bool(caplog.records) == warns
+
+
+def test_generation_config_has_the_search_used_for_evaluation(unfinished):
+    recipe, run, _ = unfinished
+    before = GenerationConfig.from_pretrained(run)
+    assert (before.num_beams, before.length_penalty, before.early_stopping) == (1, None, None)
+    changes = {"num_beams": 2, "length_penalty": 1.3, "stop_search_early": True}
+    metrics = run_recipe(dataclasses.replace(recipe, **changes), run)
+    search = GenerationConfig.from_pretrained(run)
+    found = (search.num_beams, search.length_penalty, search.early_stopping)
+    assert found == (2, 1.3, True)
+    search.num_beams, search.length_penalty, search.early_stopping = 1, None, None
+    assert search == before
+    assert metrics["scores"]["test"] == score_run(run)["test"]
+
+
+def finished_anew(unfinished, monkeypatch, translations, **changes):
+    """Finish the run, replacing the translations on which the choices are based.
+
+    Args:
+        translations: a function of the embedding weights, the sources and the search options.
+        changes: changes to the recipe.
+    """
+    recipe, run, _ = unfinished
+
+    def stand_in(model, tokenizer, sources, **search):
+        return translations(model.state_dict()["model.shared.weight"].clone(), sources, search)
+
+    monkeypatch.setattr(select_checkpoints, "translate", stand_in)
+    recipe = dataclasses.replace(recipe, choose_on_validation=True, num_beams=2, **changes)
+    return run_recipe(recipe, run)
+
+
+def word_for_word(sources, wrong):
+    """Return correct translations, except for the first `wrong` ones."""
+    right = [" ".join(WORDS[word] for word in source.split()) for source in sources]
+    return ["nothing at all like that"] * wrong + right[wrong:]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_average_and_length_penalty_are_chosen_on_validation_pairs(
+    unfinished, monkeypatch, tmp_path, caplog, early
+):
+    """With the rule for ending a search that the model is published with."""
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    _, run, before = unfinished
+    folders = [run / "checkpoints" / name for name in ("checkpoint-6", "checkpoint-9")]
+    means = [mean_of_weights(folders[-count:])["model.shared.weight"] for count in (1, 2)]
+    searched = []
+
+    def translations(weight, sources, search):
+        (count,) = [1 + i for i, mean in enumerate(means) if torch.equal(weight, mean)]
+        searched.append((count, search))
+        # The last checkpoint alone and a penalty of 1 have the fewest wrong translations.
+        wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2}[search.get("length_penalty")]
+        return word_for_word(sources, wrong)
+
+    changes = {"length_penalty": 1.3, "stop_search_early": early}
+    metrics = finished_anew(unfinished, monkeypatch, translations, **changes)
+    search = {"num_beams": 2, "early_stopping": early}
+    beams = [(1, {**search, "length_penalty": each}) for each in (1.3, 0.6, 1.0)]
+    assert searched == [(2, {"num_beams": 1}), (1, {"num_beams": 1}), *beams]
+    chosen = metrics["chosen_on_validation"]
+    assert (chosen["pairs"], chosen["length_penalty"]) == (10, 1.0)
+    assert chosen["averaged"] == 1
+    assert chosen["greedy_bleu"].keys() == {"1", "2"}
+    assert chosen["beam_bleu"]["1"] == max(chosen["beam_bleu"].values()) < 100
+    assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
+    average_checkpoints(folders[-1:], tmp_path / "last")
+    weights = (tmp_path / "last" / "model.safetensors").read_bytes()
+    assert weights == (run / "model.safetensors").read_bytes()
+    assert GenerationConfig.from_pretrained(run).length_penalty == 1.0
+    best = "10 validation pairs, the mean of 1 checkpoint(s) is best. Greedy BLEU by number: 1: "
+    assert best in caplog.text
+    assert "length penalty 1 is best. BLEU with 2 beams by penalty: 0.6: " in caplog.text
+    assert "warm-up" not in caplog.text
+    assert before["scores"]["test"]["copy_baseline"] == metrics["scores"]["test"]["copy_baseline"]
+
+
+@pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])
+def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped):
+    _, run, _ = unfinished
+    searched = []
+
+    def translations(weight, sources, search):
+        searched.append((weight, search["num_beams"]))
+        return word_for_word(sources, 2)
+
+    metrics = finished_anew(unfinished, monkeypatch, translations, length_penalty=penalty)
+    mean = load_file(run / "model.safetensors")["model.shared.weight"]
+    assert all(torch.equal(weight, mean) for weight, beams in searched if beams == 2)
+    assert any(not torch.equal(weight, mean) for weight, _ in searched)
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
+    assert GenerationConfig.from_pretrained(run).length_penalty == shipped
+    assert metrics["chosen_on_validation"]["beam_bleu"].keys() >= {"0.6", "1"}
+
+
+def test_choosing_needs_validation_pairs_and_beams(tmp_path):
+    values = {"choose_on_validation": "true", "max_steps": 3}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
+    metrics = run_recipe(recipe, tmp_path / "one_beam")
+    assert metrics["chosen_on_validation"].keys() == {"pairs", "averaged", "greedy_bleu"}
+    (tmp_path / "one_beam" / "metrics.json").unlink()
+    (tmp_path / "one_beam" / "tokenizer.json").write_text("damaged")
+    again = run_recipe(recipe, tmp_path / "one_beam")
+    assert again["chosen_on_validation"] == metrics["chosen_on_validation"]
+    recipe = dataclasses.replace(recipe, validation_file=None)
+    assert "chosen_on_validation" not in run_recipe(recipe, tmp_path / "no_validation")
+
+
+def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
+    recipe, run, _ = finished
+    asked = []
+
+    def translations(model, tokenizer, sources, **search):
+        asked.append(sources)
+        return sources
+
+    monkeypatch.setattr(select_checkpoints, "translate", translations)
+    texts = [f"Das ist der Satz {i}" for i in range(1014)]
+    checkpoint = run / "checkpoints" / "checkpoint-9"
+    result = select_checkpoints.choose_on_validation_pairs(
+        recipe, [checkpoint], load_saved_tokenizer(run), TextPairs(texts, texts)
+    )
+    assert asked == [texts[:1000:5]]
+    assert result == {"pairs": 200, "averaged": 1, "greedy_bleu": {"1": 100.0}}
+
+
+def test_failure_to_draw_a_picture_does_not_fail_the_run(unfinished, monkeypatch, caplog):
+    recipe, run, metrics = unfinished
+    for name in ("curves.png", "attention.png"):
+        (run / name).unlink()
+
+    def crash(*args, **kwargs):
+        raise MemoryError("a picture of 36,450 x 36,450 pixels")
+
+    for name in ("visualization.plot_attention", "train.report.plot_training_curves"):
+        monkeypatch.setattr(f"vanilla_transformer.{name}", crash)
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    for name in ("curves.png", "attention.png"):
+        assert f"{name} could not be drawn (a picture of 36,450 x 36,450 pixels)" in caplog.text
+
+
+def test_extended_run_equals_one_long_run(copied, tmp_path):
+    recipe, run, _ = copied
+    longer = dataclasses.replace(recipe, max_steps=12)
+    assert run_recipe(longer, run)["updates"] == 12
+    at_once = dataclasses.replace(longer, evaluate_every_steps=0)
+    run_recipe(at_once, tmp_path / "at_once")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "at_once")]
+    assert weights[0] == weights[1]
+
+
+def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path, monkeypatch):
+    values = {"early_stopping_patience": 1, "evaluate_every_steps": 2}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
+    rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    monkeypatch.setattr(
+        runs.VanillaTransformerTrainer, "_plain_loss", lambda trainer, loader: next(rising)
+    )
+    # Each evaluation takes two losses: on the validation pairs and on training pairs.
+    run = tmp_path / "run"
+    assert run_recipe(recipe, run)["updates"] == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        (run / "metrics.json").unlink()
+        assert run_recipe(recipe, run)["updates"] == 4
+        longer = dataclasses.replace(recipe, max_steps=12)
+        assert run_recipe(longer, run)["updates"] == 4
+    patient = dataclasses.replace(recipe, early_stopping_patience=2)
+    assert run_recipe(patient, run)["updates"] == 6
+    with pytest.raises(RequestError, match="early_stopping_patience=1 and no eval_loss"):
+        run_recipe(dataclasses.replace(recipe, evaluate_every_steps=0), tmp_path / "other")
+
+
+def test_run_of_another_or_shorter_recipe_is_rejected(finished):
+    recipe, run, _ = finished
+    before = (run / "recipe.yaml").read_text(encoding="utf-8")
+    for changes, options, message in (
+        ({"max_steps": 5}, {}, "this run has done 9 updates"),
+        (
+            {"dropout": 0.3, "batch_tokens": 512, "num_beams": 2},
+            {},
+            r"\(dropout: not set -> 0\.3; batch_tokens: 256 -> 512\)",
+        ),
+        ({}, {"resume": False}, "holds a run already"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            run_recipe(dataclasses.replace(recipe, **changes), run, **options)
+    assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
+
+
+def test_directory_that_holds_no_run_is_rejected(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)))
+    with pytest.raises(ValueError, match="not empty and holds no run"):
+        run_recipe(recipe, tmp_path)
+    with pytest.raises(NotADirectoryError, match=r"train\.jsonl"):
+        run_recipe(recipe, tmp_path / "train.jsonl" / "demo")
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"train_file": "away.jsonl"}, "train_file: got 'away.jsonl'"),
+        ({"test_file": "train.jsonl,away.de"}, "test_file: got 'away.de'"),
+        ({"train_file": "none", "dataset": "train.jsonl"}, "got the file .*which has no splits"),
+        ({"train_file": "none"}, "names no training pairs; give --train-file"),
+        ({"pair": "en-fr"}, "no usable pair: .*no 'fr'"),
+        ({"source_language": "none"}, "names no languages; give --pair"),
+        (
+            {"validation_file": "none", "test_file": "none", "held_out_pairs": "500"},
+            "got 500 pairs to hold out",
+        ),
+    ],
+)
+def test_unusable_pairs_leave_no_directory_behind(tmp_path, monkeypatch, values, message):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(str(tiny_recipe(tmp_path)), values)
+    with pytest.raises(RequestError, match=message):
+        run_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"without a whole checkpoint .* \(max_steps: 1 -> 2\)"):
+        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"another recipe \(seed: 0 -> 7\)"):
+        run_recipe(dataclasses.replace(recipe, seed=7), tmp_path / "run")
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
+    overrides = {"max_steps": 2, "precision": precision, "held_out_pairs": 0}
+    metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
+    assert metrics["scores"] == metrics["samples"] == {}
+    assert metrics["precision"] == precision
+    told, begun = "there will be no scores", f"Computing in {precision} (precision: {precision})"
+    assert caplog.text.index(told) < caplog.text.index(begun)
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    path = tiny_recipe(tmp_path, validation_file="null", test_file="null")
+    recipe = load_recipe(str(path), {"max_steps": 2})
+    metrics = run_recipe(recipe, tmp_path / "run")
+    facts, count = metrics["data"], 120 // 20
+    assert facts["held_out_pairs"] == facts["validation_pairs"] == count
+    assert (facts["train_pairs"], facts["train_pairs_kept"]) == (120, 120 - 2 * count)
+    assert [metrics["scores"][name]["num_sentences"] for name in ("validation", "test")] == [6, 6]
+    assert f"Held out {count} pairs for validation and as many for test" in caplog.text
+    assert score_run(tmp_path / "run")["test"]["bleu"] == metrics["scores"]["test"]["bleu"]
+    longer = run_recipe(dataclasses.replace(recipe, max_steps=3), tmp_path / "run")
+    assert longer["data"] == facts
+    for value in (0, 5):
+        with pytest.raises(RequestError, match=f"held_out_pairs: not set -> {value}"):
+            run_recipe(dataclasses.replace(recipe, held_out_pairs=value), tmp_path / "run")
+
+
+def test_bad_pairs_are_reported_and_left_out_with_clean(tmp_path, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    with open(tmp_path / "train.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"de": "gleich", "en": "gleich"}\n' * 2 + '{"de": "", "en": "x"}\n')
+    kept = {}
+    for clean in (False, True):
+        chosen = dataclasses.replace(recipe, clean=clean)
+        facts = run_recipe(chosen, tmp_path / f"run-{clean}")["data"]
+        assert (facts["train_pairs"], facts["train_malformed"], facts["train_empty"]) == (122, 1, 1)
+        assert (facts["train_copies"], facts["train_odd_ratios"]) == (1, 0)
+        assert facts["train_duplicates"] >= 1
+        kept[clean] = facts["train_pairs_kept"]
+    assert kept == {False: 122, True: 122 - 1 - facts["train_duplicates"]}
+    assert "122 pairs read, 1 malformed lines (1 with an empty side)" in caplog.text
+    assert "--clean leaves out" in caplog.text
+
+
+@pytest.mark.parametrize("given", ["validation_file", "test_file"])
+def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, given):
+    other = {"validation_file", "test_file"} - {given}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **dict.fromkeys(other, "null"), max_steps=1)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert metrics["data"]["held_out_pairs"] == 0
+    assert metrics["data"]["train_pairs_kept"] == 120
+    assert list(metrics["scores"]) == [given.removesuffix("_file")]
+
+
+def test_generated_test_sets_are_scored_separately_and_by_kind(tmp_path):
+    path = str(tiny_recipe(tmp_path, train_file="null", validation_file="null", test_file="null"))
+    overrides = {"generated": "cldr", "generated_pairs": 200, "generated_test_pairs": 12}
+    overrides |= {"max_steps": 1, "vocab_size": 300}
+    metrics = run_recipe(load_recipe(path, overrides), tmp_path / "run")
+    assert set(metrics["scores"]) == {"validation", "test_values", "test_combinations"}
+    for scores in metrics["scores"].values():
+        assert scores["by_kind"]
+        assert "exact_match" in scores["copy_baseline"]
+    # A file replaces the generated validation pairs alone.
+    overrides["validation_file"] = str(tmp_path / "validation.jsonl")
+    metrics = run_recipe(load_recipe(path, overrides), tmp_path / "another")
+    assert set(metrics["data"]["files"]) == {"validation"}
+    assert metrics["data"]["validation_pairs"] == 10
+    assert "by_kind" not in metrics["scores"]["validation"]
+    assert metrics["scores"]["test_values"]["by_kind"]
+
+
+class Hub:
+    """Stand-in for a changing data set on the Hub that records what is fetched."""
+
+    def __init__(self, monkeypatch):
+        self.sha, self.fetched = "0ld", []
+        monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
+
+    def dataset_info(self, name, *, revision):
+        return types.SimpleNamespace(sha=self.sha)
+
+    def load_dataset(self, name, config, *, split, revision, streaming):
+        self.fetched.append((name, split, revision, streaming))
+        rows = [{"translation": {"de": f"Hund {n}", "en": f"dog {n}"}} for n in range(40)]
+        pairs = datasets.Dataset.from_list(rows)
+        return pairs.to_iterable_dataset() if streaming else pairs
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch, streaming):
+    hub = Hub(monkeypatch)
+    nothing = {"train_file": "null", "validation_file": "null", "dataset": "someone/pairs"}
+    path = str(tiny_recipe(tmp_path, **nothing, max_steps=1, streaming=streaming))
+    # A shared cache would hide what is fetched.
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    metrics = run_recipe(load_recipe(path), tmp_path / "run")
+    assert metrics["data"]["revision"] == "0ld"
+    assert set(metrics["data"]["files"]) == {"test"}
+    splits = [("someone/pairs", split, "0ld", streaming) for split in ("train", "validation")]
+    assert hub.fetched == splits
+    hub.sha, hub.fetched[:] = "n3w", []
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "another")
+    metrics = run_recipe(load_recipe(path, {"max_steps": 2}), tmp_path / "run")
+    assert metrics["data"]["revision"] == "0ld"
+    assert hub.fetched == splits
+    evaluated = load_recipe(path, {"test_file": "none", "max_steps": 2})
+    text = dataclasses.replace(evaluated).to_yaml()
+    (tmp_path / "run" / "recipe.yaml").write_text(text)
+    score_run(tmp_path / "run")
+    assert hub.fetched[-1] == ("someone/pairs", "test", "0ld", streaming)
+    run_recipe(load_recipe(path), tmp_path / "fresh")
+    assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
+
+
+@pytest.mark.parametrize("message", ['Unknown split "x".', "Bad split: x. Available splits: []"])
+def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, message):
+    hub = Hub(monkeypatch)
+    load = hub.load_dataset
+
+    def load_training(name, config, *, split, **options):
+        if split != "train":
+            raise ValueError(message)
+        return load(name, config, split=split, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_training)
+    files = {"train_file": "null", "validation_file": "null", "test_file": "null"}
+    path = tiny_recipe(tmp_path, **files, dataset="someone/pairs", max_steps=1)
+    metrics = run_recipe(load_recipe(str(path)), tmp_path / "run")
+    assert set(metrics["scores"]) == {"validation", "test"}
+
+
+def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
+    (tmp_path / "pairs").mkdir()
+    train = Path(write_pairs(tmp_path / "pairs" / "train.jsonl", 120, 7))
+    files = {"train_file": "null", "validation_file": "null", "test_file": "null"}
+    path = tiny_recipe(tmp_path, **files, dataset=str(tmp_path / "pairs"), max_steps=1)
+    recipe = load_recipe(str(path))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    (told,) = metrics["data"]["files"]["dataset"]
+    assert told == {"name": "train.jsonl", "sha256": hashlib.sha256(train.read_bytes()).hexdigest()}
+    assert score_run(tmp_path / "run")["test"]["num_sentences"] > 0
+    train.write_text(train.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
+        score_run(tmp_path / "run")
+    with pytest.raises(RequestError, match=r"pairs changed since \S*run began with it"):
+        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
+
+
+def test_every_file_of_a_folder_is_read_and_none_may_be_replaced(tmp_path, capsys):
+    """The names of its files make no splits, and hidden files are no pairs."""
+    pairs, run = tmp_path / "pairs", tmp_path / "run"
+    (pairs / ".git").mkdir(parents=True)
+    (pairs / ".git" / "HEAD").write_text("main")
+    for name, seed in (("europarl.jsonl", 7), ("news-test.jsonl", 8)):
+        write_pairs(pairs / name, 60, seed)
+    files = {"train_file": str(pairs), "validation_file": "null", "test_file": "null"}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **files, held_out_pairs=5, max_steps=1)))
+    metrics = run_recipe(recipe, run)
+    names = [file["name"] for file in metrics["data"]["files"]["train"]]
+    assert names == ["europarl.jsonl", "news-test.jsonl"]
+    assert metrics["data"]["train_pairs"] == 120
+    (pairs / ".git" / "HEAD").write_text("another")
+    assert score_run(run)["test"]["num_sentences"] == 5
+    before = (pairs / names[0]).read_bytes()
+    assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
+    assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
+    assert (pairs / names[0]).read_bytes() == before
+
+
+def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    train = tmp_path / "train.jsonl"
+    before = train.read_bytes()
+    metrics = run_recipe(recipe, tmp_path / "run")
+    write_pairs(train, 120, 7)
+    for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete and incomplete
+        with pytest.raises(
+            ValueError, match=r"^\S*train\.jsonl changed since \S*run began with it"
+        ):
+            run_recipe(chosen, tmp_path / "run")
+    train.write_bytes(before)
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+    train.unlink()  # a missing file is no change: the complete run does not need it
+    assert run_recipe(recipe, tmp_path / "run") == metrics
+
+
+def test_tokenizer_is_relearned_if_pairs_change_before_training(tmp_path, monkeypatch):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(recipe, tmp_path / "run")
+    old = (tmp_path / "run" / "tokenizer.json").read_bytes()
+    pairs = ({"translation": {"de": f"Katze{n}", "en": f"cat{n}"}} for n in range(120))
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    run_recipe(recipe, tmp_path / "run")
+    run_recipe(recipe, tmp_path / "fresh")
+    new = (tmp_path / "run" / "tokenizer.json").read_bytes()
+    assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
+
+
+def test_unreadable_test_pairs_are_rejected_before_training(tmp_path, monkeypatch):
+    recipe = load_recipe(str(tiny_recipe(tmp_path)))
+    (tmp_path / "test.jsonl").write_text("nonsense\n")
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    with pytest.raises(ValueError, match=r"test\.jsonl:1: not JSON"):
+        run_recipe(recipe, tmp_path / "run")
+
+
+def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
+    _, run, metrics = finished
+    assert score_run(run)["test"] == metrics["scores"]["test"]
+    shuffled = write_pairs(tmp_path / "other.jsonl", 4, 9)
+    assert score_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
+    with pytest.raises(ValueError, match="holds no trained model"):
+        score_run(tmp_path)
+
+
+def test_seed_determines_the_weights(finished, tmp_path):
+    recipe, run, _ = finished
+    run_recipe(dataclasses.replace(recipe, seed=1), tmp_path / "other")
+    first, second = (
+        AutoModelForSeq2SeqLM.from_pretrained(path).state_dict()
+        for path in (run, tmp_path / "other")
+    )
+    name = "model.encoder.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(first[name], second[name])
+
+
+def test_recipe_may_change_if_nothing_was_trained(tmp_path, monkeypatch):
+    """A first attempt that failed before training does not constrain the next one."""
+    path = str(tiny_recipe(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(load_recipe(path, {"vocab_size": 270}), tmp_path / "run")
+    metrics = run_recipe(load_recipe(path, {"max_steps": 1}), tmp_path / "run")
+    assert metrics["vocabulary"] == 280
+
+
+def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
+    """Its values would otherwise be those of `evaluate` and `compare` from then on."""
+    recipe, run, metrics = copied
+    before = (run / "recipe.yaml").read_text(encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+        with pytest.raises(AssertionError):
+            run_recipe(dataclasses.replace(recipe, max_steps=20, num_samples=1), run)
+    assert run_recipe(recipe, run) == metrics
+    assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
+
+
+def test_model_without_a_recipe_is_evaluated_with_its_own_beams(finished, tmp_path, monkeypatch):
+    _, run, _ = finished
+    model = shutil.copytree(run, tmp_path / "model", ignore=shutil.ignore_patterns("recipe.yaml"))
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 3, 3)
+    beams = []
+
+    def stop(*arguments, num_beams, **options):
+        beams.append(num_beams)
+        raise InterruptedError
+
+    monkeypatch.setattr("vanilla_transformer.train.run_scores.score_test_set", stop)
+    for given in ({}, {"num_beams": 3}):
+        with pytest.raises(InterruptedError):
+            score_run(model, pair="de-en", test_file=pairs, **given)
+    assert beams == [None, 3]
+
+
+def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished, tmp_path):
+    recipe, run, metrics = unfinished
+    before = {path.name for path in (run / "checkpoints").iterdir()}
+    with training_lock(run):
+        told = rf"by process {os.getpid()} on {platform.node()} since 20..-..-.. "
+        with pytest.raises(RequestError, match=f"{run} is being trained already, {told}"):
+            run_recipe(recipe, run)
+        (run / HOLDER).write_text("[]")
+        with pytest.raises(RequestError, match="is being trained already, by another process;"):
+            run_recipe(recipe, run)
+        score_run(run)  # evaluation needs no lock
+    assert {path.name for path in (run / "checkpoints").iterdir()} == before
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert {path.name for path in (run / "checkpoints").iterdir()} == before
+    with training_lock(run):  # a complete run is not trained, so it needs no lock
+        assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_killed_process_leaves_no_lock(unfinished):
+    recipe, run, metrics = unfinished
+    code = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1)"
+    program = [sys.executable, "-uc", f"{code}; sys.stdin.read()", str(run / LOCK)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(program, **pipes) as holder:
+        try:
+            holder.stdout.readline()
+            with pytest.raises(RequestError, match="is being trained already"):
+                run_recipe(recipe, run)
+        finally:
+            holder.kill()
+    assert (run / LOCK).exists()
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_training_lock_leaves_no_files_behind(tmp_path):
+    with training_lock(tmp_path / "new" / "run"):
+        pass
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "run").mkdir()
+    with training_lock(tmp_path / "run"):
+        copy = tmp_path / "killed"
+        shutil.copytree(tmp_path / "run", copy)
+    assert not list((tmp_path / "run").iterdir())
+    # What an immediately killed process leaves behind does not count as someone's run.
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    run_directory.check_ours(recipe, copy)
+    (copy / "checkpoints" / "notes.txt").write_text("mine")
+    with pytest.raises(RequestError, match="is not empty and holds no run"):
+        run_directory.check_ours(recipe, copy)
+
+
+def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
+    def refuse(lock, timeout):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(run_directory.FileLock, "acquire", refuse)
+    with training_lock(tmp_path / "run"):
+        assert (tmp_path / "run" / HOLDER).exists()
+    assert "run has no locks; start no second training there" in caplog.text
+
+
+def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplog):
+    recipe, run, metrics = copied
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    names = ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json")
+    before = {name: (run / name).read_bytes() for name in names}
+    for name in names:
+        (run / name).unlink()
+        assert run_directory.completed(recipe, run) is None
+        assert f"{run / name} is gone; averaging and evaluation are repeated" in caplog.text
+        if name != names[-1]:
+            (run / name).write_bytes(before[name])
+    (run / "config.json").unlink()
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert {name: (run / name).read_bytes() for name in names} == before
+    shutil.rmtree(run / "checkpoints")
+    (run / "config.json").unlink()
+    with pytest.raises(RequestError, match=r"config\.json in it changed after that or is gone"):
+        run_recipe(recipe, run)
+
+
+def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkeypatch):
+    recipe, run, metrics = copied
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
+    path = run / "model.safetensors"
+    whole = path.read_bytes()
+    for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
+        path.write_bytes(changed)
+        with pytest.raises(
+            RequestError, match=r"but model\.safetensors in it changed.*delete it to restore"
+        ):
+            run_recipe(recipe, run)
+        assert path.read_bytes() == changed
+    path.unlink()  # as the message says
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "checkpoints/data.json"])
+def test_damaged_record_of_a_run_is_named(copied, name):
+    recipe, run, _ = copied
+    (run / name).write_text("[")
+    with pytest.raises(RequestError, match=f"{name} is not JSON"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
+
+
+def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished):
+    recipe, run, metrics = unfinished
+    path = run / "tokenizer.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500])
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+    assert path.read_bytes() == whole
+
+
+def test_broken_checkpoint_is_named_and_left_out_of_the_average(unfinished, caplog):
+    recipe, run, _ = unfinished
+    (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
+    metrics = run_recipe(recipe, run)
+    assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
+    assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
+
+
+def test_run_removed_during_training_ends_with_a_one_line_error(copied, monkeypatch):
+    recipe, run, _ = copied
+    monkeypatch.setattr(
+        runs.VanillaTransformerTrainer, "train", lambda *args, **kwargs: shutil.rmtree(run)
+    )
+    with pytest.raises(RequestError, match="was removed or damaged after the training"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
+    assert not run.exists()
+
+
+def test_run_ended_by_a_full_disk_is_finished_on_restart(unfinished):
+    recipe, run, metrics = unfinished
+    weights = (run / "model.safetensors").read_bytes()
+    with (
+        pytest.raises(RequestError, match=rf"^{run}/model\.safetensors could not be written: "),
+        largest_file(len(weights) // 2),
+    ):
+        run_recipe(recipe, run)
+    assert (run / "model.safetensors").read_bytes() == weights
+    assert not list(run.rglob(".vanilla*"))
+    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
+
+
+def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
+    _, run, _ = copied
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    (tmp_path / "link.json").symlink_to(run / "metrics.json")
+    (run / "scores.json").write_text("{}")
+    for path in (*before, tmp_path / "link.json"):
+        with pytest.raises(RequestError, match=rf"{path.name} is a file .* give another name"):
+            check_output(path, sources=())
+    test_file = run.parent / "test.jsonl"
+    write_pairs(test_file, 3, 3)
+    with pytest.raises(RequestError, match=r"test\.jsonl is a file of a run, a model or its pairs"):
+        check_output(test_file, sources=(run / ".." / "test.jsonl",))
+    for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
+        check_output(path, sources=(run.parent / "a.jsonl",))
+    recipe = load_recipe(str(run / "recipe.yaml"))
+    for path in (run / "metrics.json", recipe.test_file):
+        assert main(["evaluate", str(run), "--output", str(path)]) == 2
+        assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
+    with_comma = tmp_path / "pairs, 2.jsonl"
+    write_pairs(with_comma, 3, 3)
+    arguments = ["--test-file", str(with_comma), "--output", str(with_comma)]
+    assert main(["evaluate", str(run), *arguments]) == 2
+    assert "pairs, 2.jsonl is a file of a run, a model or its pairs" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_scores_may_be_written_next_to_a_model_that_is_not_a_run(copied, tmp_path):
+    _, run, _ = copied
+    model = tmp_path / "average"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(run / name, model / name)
+    check_output(model / "metrics.json", sources=())
+    (model / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
+    check_output(model / "metrics.json", sources=())
+    checkpoint = run / "checkpoints" / "checkpoint-9"
+    (checkpoint / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
+    check_output(checkpoint / "metrics.json", sources=())
+    with pytest.raises(RequestError, match=r"config\.json is a file"):
+        check_output(model / "config.json", sources=())
+
+
+def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"does not see the first process's training in .* all machines share"
+    ):
+        check_shared(tmp_path)
+    with training_lock(tmp_path):
+        check_shared(tmp_path)
+
+
+def test_test_pairs_in_the_training_data_are_reported(tmp_path, caplog):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    lines = Path(recipe.train_file).read_text(encoding="utf-8").splitlines()[:4]
+    with Path(recipe.test_file).open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    metrics = run_recipe(recipe, tmp_path / "run")
+    shared = metrics["data"]["shared_with_training"]
+    assert shared["test"] >= 4
+    assert f"{shared['test']} of 14 test pairs are training pairs too" in caplog.text
+    published = {"repo": "a/b", "license": "mit", "data_license": "mine"}
+    rows = dict(card._data_rows({**metrics, "published": {**published, "data_source": "me"}}))
+    assert rows["Pairs for test"] == f"14, of which {shared['test']} are training pairs too"

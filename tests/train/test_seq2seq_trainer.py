@@ -1,0 +1,285 @@
+"""What Seq2SeqTrainer can do, our trainer does too: each feature beside the stock trainer."""
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from published_runs import tiny_tokenizer
+from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.train.trainer import (
+    TrainingInterrupted,
+    VanillaTransformerTrainer,
+    VanillaTransformerTrainingArguments,
+)
+
+# The same updates with both trainers: batches by number, a schedule and an optimizer by name.
+SETTINGS = {
+    "max_steps": 4,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "learning_rate": 0.1,
+    "lr_scheduler_type": "linear",
+    "optim": "sgd",  # Adam would divide rounding errors by themselves
+    "warmup_steps": 0,
+    "per_device_train_batch_size": 4,
+    "max_grad_norm": 1.0,
+}
+
+
+class FirstCollator:
+    """Makes batches of (input_ids, labels) in columns that only it knows."""
+
+    def __call__(self, rows):
+        width = max(len(row["question"]) for row in rows)
+        ids = torch.tensor([row["question"] + [0] * (width - len(row["question"])) for row in rows])
+        return {
+            "input_ids": ids,
+            "attention_mask": (ids != 0).long(),
+            "labels": ids.where(ids != 0, -100),
+        }
+
+
+def both(directory, *, model=None, given=None, **settings):
+    """Return a stock trainer and ours with equal models, data and settings."""
+    settings = SETTINGS | settings
+    ours = VanillaTransformerTrainingArguments(
+        str(directory / "ours"), batch_tokens=None, **settings
+    )
+    same = {name: getattr(ours, name) for name in ("adam_beta2", "adam_epsilon")}
+    stock = Seq2SeqTrainingArguments(str(directory / "stock"), **settings, **same)
+    collator = PairCollator(pad_token_id=0, vocab_size=VOCAB)
+    given = {
+        "train_dataset": copy_task(40),
+        "eval_dataset": copy_task(13, seed=5),
+        "data_collator": collator,
+        **(given or {}),
+    }
+    return [
+        trainer(tiny_model(dropout=0.0, **(model or {})), args, **given)
+        for trainer, args in ((Seq2SeqTrainer, stock), (VanillaTransformerTrainer, ours))
+    ]
+
+
+def train_both(directory, **options):
+    trainers = both(directory, **options)
+    for trainer in trainers:
+        trainer.train()
+    stock, ours = trainers
+    for name in weights(stock):
+        # Ours computes attention and products on a CPU in another order.
+        assert torch.allclose(weights(ours)[name], weights(stock)[name], atol=2e-5), name
+    losses = [
+        [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        for trainer in trainers
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    return trainers
+
+
+def token_accuracy(prediction):
+    predicted = prediction.predictions
+    if isinstance(predicted, tuple):
+        predicted = predicted[0]
+    predicted = predicted.argmax(-1) if predicted.ndim == 3 else predicted
+    seen = prediction.label_ids != -100
+    return {"accuracy": float((predicted[seen] == prediction.label_ids[seen]).mean()), "bleu": 7.5}
+
+
+def test_batches_of_a_number_of_pairs_give_the_stock_updates(tmp_path):
+    train_both(tmp_path, gradient_accumulation_steps=2)
+
+
+def test_batches_of_a_number_of_pairs_resume_exactly(tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 2}
+    whole = both(tmp_path / "whole", **settings)[1]
+    whole.train()
+    stop = At(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        both(tmp_path / "part", given={"callbacks": [stop]}, **settings)[1].train()
+    resumed = both(tmp_path / "part", **settings)[1]
+    torch.manual_seed(99)  # what the new process did before must not matter
+    resumed.train(resume_from_checkpoint=True)
+    assert_equal(weights(resumed), weights(whole))
+
+
+def test_a_log_shows_the_figures_of_compute_metrics_and_of_every_set(tmp_path, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    both(tmp_path, given={"compute_metrics": token_accuracy})[1].evaluate()
+    assert "validation perplexity" in caplog.text
+    assert "eval_accuracy 0." in caplog.text
+    both(tmp_path, given={"eval_dataset": {"near": copy_task(9)}})[1].evaluate()
+    assert "eval_near_perplexity" in caplog.text
+
+
+def test_compute_metrics_sees_the_stock_predictions(tmp_path):
+    def keep(prediction):
+        kept.append(prediction)
+        return token_accuracy(prediction)
+
+    kept = []
+    stock, ours = both(tmp_path, given={"compute_metrics": keep})
+    expected, metrics = stock.evaluate(), ours.evaluate()
+    assert metrics["eval_accuracy"] == expected["eval_accuracy"]
+    for one, other in zip(kept[0].predictions, kept[1].predictions, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(kept[0].label_ids, kept[1].label_ids)
+    # Loss and perplexity stay those of the whole set by tokens.
+    plain = both(tmp_path)[1].evaluate()
+    for name in ("eval_loss", "eval_perplexity", "eval_training_loss"):
+        assert metrics[name] == plain[name], name
+
+
+def test_figures_of_compute_metrics_win_over_the_greedy_bleu(tmp_path, monkeypatch):
+    given = {"compute_metrics": token_accuracy}
+    _, ours = both(tmp_path, given=given)
+    ours.validation_pairs = [("a", "b")]
+    monkeypatch.setattr(ours, "_greedy_bleu", lambda: 12.5)
+    assert ours.evaluate()["eval_bleu"] == 7.5
+
+
+def test_predict_returns_the_stock_predictions(tmp_path):
+    expected, found = (trainer.predict(copy_task(9, seed=1)) for trainer in both(tmp_path))
+    for one, other in zip(expected.predictions, found.predictions, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(found.label_ids, expected.label_ids)
+    assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
+
+
+def test_compute_loss_func_replaces_the_loss(tmp_path):
+    def twice(outputs, labels, num_items_in_batch=None):
+        loss = torch.nn.functional.cross_entropy(
+            outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum"
+        )
+        return 2 * loss / num_items_in_batch
+
+    tokenizer = tiny_tokenizer()
+    collator = DataCollatorForSeq2Seq(tokenizer, model=tiny_model())
+    given = {"compute_loss_func": twice, "data_collator": collator}
+    stock, ours = train_both(tmp_path, given=given)
+    metrics = ours.evaluate()
+    assert metrics["eval_loss"] == pytest.approx(stock.evaluate()["eval_loss"], rel=1e-5)
+    # The perplexity stays the model's own.
+    assert metrics["eval_perplexity"] < math.exp(0.6 * metrics["eval_loss"])
+
+
+@pytest.mark.parametrize("collates_with_model", [True, False])
+def test_label_smoothing_factor_replaces_the_models_loss(tmp_path, collates_with_model):
+    tokenizer = tiny_tokenizer()
+    whole = DataCollatorForSeq2Seq(tokenizer, model=tiny_model())
+    settings = {"label_smoothing_factor": 0.2, "model": {"label_smoothing": 0.0}}
+    stock, ours = both(tmp_path, given={"data_collator": whole}, **settings)
+    if not collates_with_model:
+        ours.data_collator = DataCollatorForSeq2Seq(tokenizer)
+    stock.train()
+    ours.train()
+    for name, expected in weights(stock).items():
+        assert torch.allclose(weights(ours)[name], expected, atol=2e-5), name
+    metrics = ours.evaluate()
+    assert metrics["eval_loss"] == pytest.approx(stock.evaluate()["eval_loss"], rel=1e-5)
+    assert math.log(metrics["eval_perplexity"]) != pytest.approx(metrics["eval_loss"], rel=1e-3)
+
+
+def test_several_evaluation_sets_have_figures_of_their_own(tmp_path):
+    sets = {"near": copy_task(9), "far": copy_task(9, seed=1)}
+    settings = {
+        **{"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2},
+        **{"load_best_model_at_end": True, "metric_for_best_model": "eval_far_loss"},
+    }
+    _, ours = both(tmp_path, given={"eval_dataset": sets}, **settings)
+    ours.train()
+    metrics = ours.evaluate()
+    for name, data in sets.items():
+        assert metrics[f"eval_{name}_loss"] == ours.evaluate(data)["eval_loss"]
+        loss = metrics[f"eval_{name}_loss"]
+        assert metrics[f"eval_{name}_perplexity"] == pytest.approx(math.exp(loss))
+    assert ours.state.best_metric == metrics["eval_far_loss"]
+
+
+def test_predictions_of_generate_equal_the_stock_ones(tmp_path):
+    seen = []
+
+    def keep(prediction):
+        seen.append(prediction.predictions)
+        return {"bleu": 1.0}
+
+    settings = {"predict_with_generate": True, "generation_num_beams": 2}
+    trainers = both(tmp_path, given={"compute_metrics": keep}, **settings)
+    metrics = [trainer.evaluate(max_length=9) for trainer in trainers]
+    np.testing.assert_array_equal(*seen)
+    assert metrics[1]["eval_bleu"] == 1.0
+    stock, ours = (trainer.predict(copy_task(5), num_beams=1) for trainer in trainers)
+    np.testing.assert_array_equal(ours.predictions, stock.predictions)
+    np.testing.assert_array_equal(ours.label_ids, stock.label_ids)
+
+
+def test_predictions_are_as_wide_as_the_longest_and_keep_the_papers_limit(tmp_path):
+    """Source + 50, in the second batch too: Seq2SeqTrainer then has set a length of 20."""
+    data = copy_task(12)
+    for trainer in both(tmp_path, predict_with_generate=True, per_device_eval_batch_size=6):
+        for _ in range(2):
+            # With </s> suppressed, only the limit ends a translation.
+            found = trainer.predict(data, suppress_tokens=[0, 1, 2, 3]).predictions
+            lengths = [(row > 3).sum() for row in found]
+            widest = [max(data[batch]["source_length"]) for batch in (slice(6), slice(6, 12))]
+            assert lengths == [width + 50 for width in widest for _ in range(6)]
+            assert found.shape[1] == 1 + 50 + max(widest)
+
+
+def test_data_sets_of_others_and_their_collators_train(tmp_path):
+    """Columns without lengths, padded by transformers, in batches by tokens."""
+    rows = [{"input_ids": row["input_ids"], "labels": row["labels"]} for row in copy_task(40)]
+    data = Dataset.from_list(
+        [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
+    )
+    collator = DataCollatorForSeq2Seq(tiny_tokenizer(), model=tiny_model())
+    found = []
+    for train, given in (
+        (copy_task(40), {}),
+        (data.add_column("x", ["?"] * 40), {"data_collator": collator}),
+    ):
+        trainer = make_trainer(tmp_path, train=train, given=given, max_steps=3, save_strategy="no")
+        trainer.train()
+        found.append((weights(trainer), trainer.evaluate()["eval_loss"]))
+    assert_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_columns_that_only_the_collator_knows_train_in_batches_by_number(tmp_path, streams, caplog):
+    data = Dataset.from_list([{"question": row["input_ids"]} for row in copy_task(40)])
+    train = data.to_iterable_dataset() if streams else data
+    given = {"train_dataset": train, "eval_dataset": data, "data_collator": FirstCollator()}
+    settings = {"remove_unused_columns": False, "dataloader_pin_memory": False}
+    stock, ours = train_both(tmp_path, given=given, **settings)
+    assert ours.evaluate()["eval_loss"] == pytest.approx(stock.evaluate()["eval_loss"], rel=1e-5)
+    ours.args.batch_tokens, ours.args.max_steps = 100, 1
+    ours.train()
+    assert "a batch has 4 examples, whatever batch_tokens is" in caplog.text
+
+
+def test_model_init_and_save_total_limit(tmp_path):
+    args = VanillaTransformerTrainingArguments(
+        str(tmp_path),
+        **{"max_steps": 3, "save_steps": 1, "save_total_limit": 2, "use_cpu": True},
+        **{"report_to": "none", "batch_tokens": 150, "warmup_steps": 2},
+    )
+    trainer = VanillaTransformerTrainer(
+        args=args, model_init=lambda: tiny_model(), train_dataset=copy_task(40)
+    )
+    trainer.train()
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-3"}
+
+
+def test_evaluation_in_bfloat16_is_the_stock_one(tmp_path):
+    expected, found = (trainer.evaluate() for trainer in both(tmp_path, bf16_full_eval=True))
+    assert found["eval_loss"] == expected["eval_loss"]

@@ -1,0 +1,589 @@
+"""The trainer: batches, loss, settings, and resumption after signals and kills."""
+
+import ast
+import json
+import logging
+import math
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+from copies import copy_of_this_process
+from datasets import Dataset
+from published_runs import tiny_tokenizer
+from safetensors.torch import load_file, save_file
+from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.train import eta
+from vanilla_transformer.train import trainer as trainer_module
+from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
+from vanilla_transformer.train.trainer import (
+    TrainingInterrupted,
+    VanillaTransformerTrainingArguments,
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Train 12 updates, about two and a half epochs, without interruption."""
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    trainer = make_trainer(directory)
+    trainer.train()
+    return directory, weights(trainer)
+
+
+@pytest.mark.parametrize(
+    ("step", "signum"), [(2, signal.SIGTERM), (7, signal.SIGINT), (10, signal.SIGTERM)]
+)
+def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
+    tmp_path, uninterrupted, step, signum
+):
+    handler = signal.getsignal(signum)
+    first = make_trainer(tmp_path, callbacks=[At(step, lambda: os.kill(os.getpid(), signum))])
+    with pytest.raises(TrainingInterrupted, match="same command again") as caught:
+        first.train()
+    assert caught.value.signum == signum
+    # Our callback may run after the one that checks the flag.
+    assert caught.value.checkpoint.name in (f"checkpoint-{step}", f"checkpoint-{step + 1}")
+    assert signal.getsignal(signum) is handler
+    second = make_trainer(tmp_path, model=tiny_model(d_model=16))
+    torch.manual_seed(99)  # what the new process did before must not matter
+    second.train(resume_from_checkpoint=True)
+    assert_equal(weights(second), uninterrupted[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bf16": True},
+        {
+            **{"learning_rate": 1e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"},
+            **{"weight_decay": 0.1},
+        },
+    ],
+)
+def test_repeated_and_interrupted_trainings_are_bit_identical(tmp_path, settings):
+    """On one machine with the same versions and numbers of threads and processes."""
+    settings = {"max_steps": 4, "save_steps": 4, "warmup_steps": 3, **settings}
+    runs = []
+    for name in ("first", "second"):
+        runs.append(make_trainer(tmp_path / name, **settings))
+        runs[-1].train()
+    interrupt = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        make_trainer(tmp_path / "third", callbacks=[interrupt], **settings).train()
+    runs.append(make_trainer(tmp_path / "third", **settings))
+    torch.manual_seed(99)  # what the new process did before must not matter
+    runs[-1].train(resume_from_checkpoint=True)
+    for trainer in runs[1:]:
+        assert_equal(weights(trainer), weights(runs[0]))
+
+
+def test_signal_tests_do_resume_within_an_epoch(uninterrupted):
+    trainer = make_trainer(uninterrupted[0])
+    trainer.get_train_dataloader()
+    updates = math.ceil(len(trainer.train_sampler) / 2)
+    assert 12 > updates > 2
+    assert 7 % updates != 0
+
+
+def train_and_die_while_saving(directory):
+    """Train until the second checkpoint, half of which is written."""
+    save = torch.save
+
+    def save_half(thing, path, *args, **kwargs):
+        save(thing, path, *args, **kwargs)
+        if "checkpoint-8" in str(path) and str(path).endswith("optimizer.pt"):
+            os.truncate(path, 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.save = save_half
+    make_trainer(directory).train()
+
+
+def test_training_killed_while_saving_resumes_from_the_last_checkpoint(tmp_path, uninterrupted):
+    killed = copy_of_this_process(train_and_die_while_saving, tmp_path)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert list(checkpoints(tmp_path)) == [4, 8]
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-4"
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert_equal(weights(second), uninterrupted[1])
+
+
+def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkeypatch):
+    """Otherwise the training would begin again, and remove the later checkpoints."""
+    make_trainer(tmp_path, max_steps=4).train()
+    checkpoint = tmp_path / "checkpoint-4"
+    modes = {path.stat().st_mode for path in checkpoint.glob("*.*") if path.suffix != ".pt"}
+    assert len(modes) == 1  # who may read the config may read the weights
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("vanilla_transformer.train.checkpoints.sha256", refuse)
+    with pytest.raises(PermissionError):
+        last_whole_checkpoint(tmp_path)
+
+
+def test_signal_in_an_epoch_saves_once_and_evaluates_nothing(tmp_path):
+    """If evaluation and checkpoints go by epochs."""
+    sealed, evaluated = [], []
+    interrupt = At(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    by_epoch = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    trainer = make_trainer(tmp_path, callbacks=[interrupt], **by_epoch)
+    seal, evaluate = trainer_module.seal, trainer.evaluate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "seal", lambda path: sealed.append(path.name) or seal(path))
+        patch.setattr(trainer, "evaluate", lambda *a, **k: evaluated.append(1) or evaluate(*a, **k))
+        with pytest.raises(TrainingInterrupted):
+            trainer.train()
+    assert len(sealed) == len(set(sealed)) == 2
+    assert len(evaluated) == 1  # at the end of the first epoch
+
+
+@pytest.mark.parametrize(("end", "warned"), [(2, False), ([3, 2], False), (1, True)])
+def test_targets_that_end_otherwise_than_the_model_are_noted(tmp_path, caplog, end, warned):
+    make_trainer(tmp_path, model=tiny_model(eos_token_id=end))
+    assert ("ends with id 2, but the model's eos_token_id is 1" in caplog.text) == warned
+
+
+def test_evaluation_frequency_does_not_change_the_weights(tmp_path, uninterrupted):
+    trainer = make_trainer(tmp_path, eval_strategy="steps", eval_steps=3)
+    trainer.train()
+    assert_equal(weights(trainer), uninterrupted[1])
+
+
+def test_defaults_are_the_papers(tmp_path):
+    args = VanillaTransformerTrainingArguments(output_dir=str(tmp_path))
+    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (args.warmup_steps, args.learning_rate_factor) == (4000, 1.0)
+    assert (args.max_grad_norm, args.weight_decay, args.label_smoothing_factor) == (0, 0, 0)
+
+
+def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path):
+    trainer = make_trainer(tmp_path)
+    metrics = trainer.evaluate()
+    nats, tokens = 0.0, 0
+    trainer.model.eval()
+    for row in trainer.eval_dataset:
+        ids = torch.tensor([row["input_ids"]])
+        labels = torch.tensor(row["labels"])
+        logits = trainer.model(input_ids=ids, labels=labels[None]).logits[0].double()
+        nats += F.cross_entropy(logits, labels, reduction="sum").item()
+        tokens += len(labels)
+    assert metrics["eval_loss"] == pytest.approx(nats / tokens, rel=1e-5)
+    # With so few training pairs all are used, so an evaluation on them has the same loss.
+    of_training = trainer.evaluate(trainer.train_dataset)
+    assert metrics["eval_training_loss"] == pytest.approx(of_training["eval_loss"], rel=1e-6)
+    assert metrics["eval_training_loss"] != metrics["eval_loss"]
+    assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+def test_training_loss_is_estimated_on_pairs_from_the_whole_training_set(tmp_path):
+    """As for a set that was joined from two sources, one after the other."""
+    halves = copy_task(2).select([0] * 200 + [1] * 200)
+    trainer = make_trainer(tmp_path, train=halves)
+    expected = trainer.evaluate(halves)["eval_loss"]
+    assert trainer.evaluate()["eval_training_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_accumulated_gradient_equals_that_of_one_large_batch(tmp_path, smoothing):
+    def gradient(batches):
+        trainer = make_trainer(tmp_path, model=tiny_model(dropout=0.0, label_smoothing=smoothing))
+        trainer.optimizer = trainer.create_optimizer()
+        collated = iter([trainer.data_collator(batch) for batch in batches])
+        samples, num_items = trainer.get_batch_samples(collated, len(batches), torch.device("cpu"))
+        trainer.current_gradient_accumulation_steps = len(samples)
+        loss = sum(trainer.training_step(trainer.model, batch, num_items) for batch in samples)
+        return loss, torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+
+    rows = list(copy_task(12).select_columns(["input_ids", "labels"]))
+    loss, whole = gradient([rows])
+    loss_of_parts, parts = gradient([rows[:2], rows[2:7], rows[7:]])
+    assert loss_of_parts.item() == pytest.approx(loss.item(), rel=1e-6)
+    assert (whole - parts).abs().max() <= 1e-6 * whole.abs().max()
+
+
+def test_target_token_count_excludes_padding(tmp_path):
+    data = copy_task(100)
+    trainer = make_trainer(tmp_path, train=data)
+    trainer.get_train_dataloader()
+    updates = math.ceil(len(trainer.train_sampler) / 2)
+    trainer = make_trainer(tmp_path, train=data, max_steps=updates, save_steps=updates)
+    trainer.train()
+    assert trainer.progress.target_tokens == sum(data["target_length"])
+    saved = json.loads((tmp_path / f"checkpoint-{updates}" / "progress.json").read_text())
+    assert saved["target_tokens"] == sum(data["target_length"])
+
+
+def test_checkpoints_do_not_contain_the_cpu_settings(uninterrupted):
+    directory, _ = uninterrupted
+    checkpoint = directory / "checkpoint-12"
+    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(checkpoint)
+    assert reloaded.config._attn_implementation == tiny_model().config._attn_implementation
+    assert "eager" not in (checkpoint / "config.json").read_text()
+
+
+def test_training_does_not_change_the_saved_generation_config(tmp_path, uninterrupted):
+    tiny_model().save_pretrained(tmp_path)
+    fresh = (tmp_path / "generation_config.json").read_text()
+    trained = (uninterrupted[0] / "checkpoint-12" / "generation_config.json").read_text()
+    assert json.loads(trained) == json.loads(fresh)
+
+
+def test_cpu_settings_are_restored_after_training(tmp_path):
+    seen = []
+
+    def look():
+        seen.append((trainer.model.config._attn_implementation,))
+        seen[-1] += (torch.get_float32_matmul_precision(),)
+        raise RuntimeError("on purpose")
+
+    model = tiny_model()
+    model.set_attn_implementation("sdpa")
+    before = torch.get_float32_matmul_precision()
+    trainer = make_trainer(tmp_path, model=model, max_steps=1, callbacks=[At(1, look)])
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer.train()
+    assert seen == [("eager", trainer.progress.matmul_precision)]
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monkeypatch):
+    seen = []
+    look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
+    choice = "vanilla_transformer.train.trainer.fast_float32_products"
+    monkeypatch.setattr(choice, lambda: "highest")
+    make_trainer(tmp_path, callbacks=[look], max_steps=4).train()
+    monkeypatch.setattr(choice, lambda: pytest.fail("chosen again"))
+    look.step = 8
+    make_trainer(tmp_path, callbacks=[look], max_steps=8).train(resume_from_checkpoint=True)
+    assert seen == ["highest", "highest"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gradient_accumulation_steps": 3}, r"got 3 as batches in an update \(.* with 2\."),
+        ({"batch_tokens": 120}, "got 120 as batch_tokens; .* trained with 150"),
+        ({"seed": 5}, "got 5 as seed of the order of the batches; .* trained with 42"),
+        ({"bf16": True}, "got bf16 as precision; .* trained with fp32"),
+        ({"train": copy_task(100, seed=3)}, "as fingerprint of the training pairs; "),
+    ],
+)
+def test_resuming_with_other_updates_is_refused(uninterrupted, change, message):
+    """The batches before the checkpoint are skipped, so they must be the same."""
+    with pytest.raises(ValueError, match=message):
+        make_trainer(uninterrupted[0], **change).train(resume_from_checkpoint=True)
+
+
+def test_only_the_training_itself_counts_as_its_time(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, max_steps=2, save_strategy="no")
+    trainer.evaluate()
+    assert trainer.progress.evaluation_seconds == 0
+    trainer.train()
+    tokens, seconds = trainer.progress.target_tokens, trainer.progress.seconds
+    assert 0 < seconds < 600
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 7200)
+    assert trainer.progress.seconds == seconds
+    trainer.train()  # anew, from the first update
+    assert trainer.progress.target_tokens == tokens
+    assert trainer.progress.seconds < 600
+
+
+def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
+    given = {"validation_pairs": [("a", "b")], "target_language": "de"}
+    given["processing_class"] = tiny_tokenizer()
+    trainer = make_trainer(tmp_path, given=given)
+    monkeypatch.setattr(trainer, "_greedy_bleu", lambda: 12.5)
+    other = copy_task(9, seed=3)
+    assert trainer.evaluate()["eval_bleu"] == 12.5
+    for metrics in (
+        trainer.predict(other).metrics,
+        trainer.evaluate(other, metric_key_prefix="test"),
+        trainer.evaluate(other),
+        trainer.evaluate({"other": other}),
+    ):
+        assert not [name for name in metrics if "bleu" in name or "training_loss" in name]
+
+
+def test_validation_pairs_may_be_a_data_set_and_need_language_and_tokenizer(tmp_path):
+    pairs = Dataset.from_dict({"source": ["a", "b"], "target": ["c", "d"]})
+    needed = {"target_language": "de", "processing_class": tiny_tokenizer()}
+    trainer = make_trainer(tmp_path, given={**needed, "validation_pairs": pairs})
+    assert trainer.validation_pairs == [("a", "c"), ("b", "d")]
+    for name in needed:
+        given = {**needed, name: None, "validation_pairs": pairs}
+        with pytest.raises(ValueError, match="got validation_pairs; give target_language"):
+            make_trainer(tmp_path, given=given)
+
+
+def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(VanillaTransformerTrainingArguments, "n_gpu", property(lambda s: s._n_gpu))
+    set_devices = VanillaTransformerTrainingArguments.__post_init__
+
+    def with_two(args):
+        set_devices(args)
+        args._n_gpu = 2
+
+    monkeypatch.setattr(VanillaTransformerTrainingArguments, "__post_init__", with_two)
+    assert make_trainer(tmp_path).args.n_gpu == 1
+    assert "one of 2 GPUs; to use all of them, start with accelerate launch" in caplog.text
+
+
+def test_labels_are_checked_against_the_target_vocabulary(tmp_path):
+    sizes = {"decoder_vocab_size": VOCAB - 10, "share_encoder_decoder_embeddings": False}
+    trainer = make_trainer(tmp_path, model=tiny_model(**sizes))
+    assert trainer.data_collator([{"input_ids": [VOCAB - 1], "labels": [4]}])
+    with pytest.raises(ValueError, match=f"token id {VOCAB - 10} in labels"):
+        trainer.data_collator([{"input_ids": [4], "labels": [VOCAB - 10]}])
+
+
+def test_resumption_does_not_warn_about_tied_tensors(tmp_path, caplog, monkeypatch):
+    make_trainer(tmp_path, max_steps=4).train()
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.INFO):
+        make_trainer(tmp_path, max_steps=8).train(resume_from_checkpoint=True)
+    assert "missing keys" not in caplog.text
+    assert f"Resuming from {tmp_path / 'checkpoint-4'}." in caplog.text
+
+
+class Stock(Seq2SeqTrainer):
+    """transformers' trainer on the same pairs."""
+
+    def __init__(self, directory, **options):
+        args = Seq2SeqTrainingArguments(str(directory), report_to="none", use_cpu=True, **options)
+        collator = PairCollator(pad_token_id=0, vocab_size=VOCAB, target_vocab_size=VOCAB)
+        sets = {"train_dataset": copy_task(100), "eval_dataset": copy_task(30, seed=5)}
+        super().__init__(tiny_model(), args, data_collator=collator, **sets)
+
+
+def figures(printed):
+    """Return the names of the figures in each dictionary that was printed."""
+    found = [ast.literal_eval(line) for line in re.findall(r"^.*?({.*})", printed, re.MULTILINE)]
+    return [{"loss", "eval_loss", "train_loss", "epoch"} & names.keys() for names in found]
+
+
+@pytest.mark.parametrize("disable_tqdm", [None, True])
+def test_without_a_log_training_and_evaluation_show_what_a_stock_trainer_shows(
+    tmp_path, capfd, disable_tqdm
+):
+    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "eval_strategy": "steps"}
+    options |= {"eval_steps": 2, "disable_tqdm": disable_tqdm}
+    shown = []
+    for make in (Stock, make_trainer):
+        trainer = make(tmp_path, **options)
+        trainer.train()
+        trained = capfd.readouterr()
+        trainer.evaluate()
+        evaluated = capfd.readouterr()
+        bars = ("2/2" in trained.err, re.search(r"(\d+)/\1 ", evaluated.err) is not None)
+        shown.append((figures(trained.out), figures(evaluated.out), bars))
+    stock, ours = shown
+    assert ours == stock
+    assert {"loss", "epoch"} in stock[0]
+    assert stock[2] == (not disable_tqdm, not disable_tqdm)
+
+
+def test_a_handler_that_drops_the_lines_leaves_the_printing_to_transformers(tmp_path, capfd):
+    package = logging.getLogger("vanilla_transformer")
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    for handler in (logging.NullHandler(), logging.StreamHandler()):
+        handler.setLevel(logging.WARNING if type(handler) is logging.StreamHandler else 0)
+        package.handlers = [handler]
+        make_trainer(tmp_path, max_steps=1, logging_steps=1, save_strategy="no").train()
+        assert {"loss", "epoch"} in figures(capfd.readouterr().out)
+
+
+def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": None}
+    trainer = make_trainer(tmp_path, **options)
+    trainer.train()
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+    assert caplog.text.count("update 1 of 2: loss") == 1
+    assert caplog.text.count("validation perplexity") == 1
+    assert capfd.readouterr() == ("", "")  # no bar either: it is no terminal
+
+
+CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
+
+
+def at_one_update_a_second(trainer, monkeypatch):
+    """Make the training's clock advance one second per update."""
+    clock = property(lambda progress: float(trainer.state.global_step))
+    monkeypatch.setattr(Progress, "seconds", clock)
+    monkeypatch.setattr(eta, "KNOWN_AFTER", 3)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("limits", "end"),
+    [
+        ({"max_steps": 12}, 12),
+        ({"max_steps": 12, "max_minutes": 9 / 60}, 9),
+        ({"max_steps": 12, "max_minutes": 1}, 12),
+    ],
+)
+def test_log_describes_the_training_and_predicts_its_end(
+    limits, end, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
+    at_one_update_a_second(trainer, monkeypatch).train()
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    each = trainer.updates_per_epoch
+    assert f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch" in caplog.text
+    assert f"ends after 12 updates ({12 / each:.1f} epochs)" in caplog.text
+    minutes = limits.get("max_minutes")
+    assert (f" or {minutes or 0:g} minutes" in caplog.text) == (minutes is not None)
+    predicted = re.findall(r"(?:expected|end) at [^,]+, after update (\d+)", caplog.text)
+    assert len(predicted) > 1
+    assert {int(update) for update in predicted} == {end}
+    assert trainer.state.global_step == end
+
+
+def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    trainer = make_trainer(tmp_path, disable_tqdm=False, save_strategy="no", max_minutes=8 / 60)
+    at_one_update_a_second(trainer, monkeypatch).train()
+    shown = capfd.readouterr().err
+    assert "0/12" in shown
+    assert "8/8" in shown
+
+
+@pytest.mark.parametrize(
+    ("limits", "warns"),
+    [
+        ({"max_steps": 2}, True),
+        ({"max_steps": 3}, False),
+        ({"max_steps": -1, "num_train_epochs": 0.2}, True),
+        ({"max_steps": -1, "num_train_epochs": 1}, False),
+        ({"max_steps": 2, **CONSTANT}, False),  # no warm-up
+        ({"max_steps": 100, "max_minutes": 6 / 60, "warmup_steps": 10}, True),
+        ({"max_steps": 100, "max_minutes": 13 / 60, "warmup_steps": 10}, False),
+    ],
+)
+def test_training_that_ends_within_the_warmup_gives_a_warning(
+    limits, warns, tmp_path, monkeypatch, caplog
+):
+    settings = {"save_strategy": "no", "warmup_steps": 2, **limits}
+    trainer = at_one_update_a_second(make_trainer(tmp_path, **settings), monkeypatch)
+    trainer.train()
+    assert caplog.text.count(f"and warm-up takes {settings['warmup_steps']}:") == warns
+
+
+def test_checkpoint_lacking_a_tensor_is_rejected(tmp_path):
+    make_trainer(tmp_path, max_steps=4).train()
+    path = tmp_path / "checkpoint-4" / "model.safetensors"
+    tensors = load_file(path)
+    tensors.pop("model.encoder.layers.0.self_attn.q_proj.bias")
+    save_file(tensors, path, metadata={"format": "pt"})
+    (path.parent / "manifest.json").unlink()  # as a user may pass one
+    with pytest.raises(ValueError, match=r"differ in 1 tensors, such as .*q_proj\.bias"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(path.parent))
+
+
+@pytest.mark.parametrize(("max_grad_norm", "passes"), [(0.0, 3), (1.0, 12)])
+def test_gradient_norm_is_computed_only_when_logged_or_clipped(
+    tmp_path, monkeypatch, max_grad_norm, passes
+):
+    trainer = make_trainer(tmp_path, max_grad_norm=max_grad_norm)
+    taken, clip = [], trainer.accelerator.clip_grad_norm_
+    monkeypatch.setattr(
+        trainer.accelerator, "clip_grad_norm_", lambda *a, **k: taken.append(1) or clip(*a, **k)
+    )
+    trainer.train()
+    assert len(taken) == passes  # 12 updates, every fourth is logged
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [entry["grad_norm"] > 0 for entry in logged] == [True] * 3
+
+
+def test_time_limit_ends_training_with_a_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=10_000, max_minutes=1e-9)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-1"
+
+
+def test_timed_checkpoints_are_replaced_and_scheduled_ones_kept(tmp_path):
+    trainer = make_trainer(tmp_path, save_every_minutes=1e-9, max_steps=11, checkpoints_to_keep=2)
+    trainer.train()
+    assert list(checkpoints(tmp_path)) == [4, 8, 11]
+
+
+def test_non_finite_loss_ends_the_run(tmp_path):
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.shared.weight.fill_(math.nan)
+    trainer = make_trainer(tmp_path, model=model, logging_steps=1, disable_tqdm=False)
+    handlers = [*logging.getLogger("vanilla_transformer").handlers]
+    with pytest.raises(ValueError, match="lower learning_rate_factor"):
+        trainer.train()
+    # Nothing of the training goes on: its clock, its bar, and log lines above it.
+    assert not trainer.progress.is_running
+    assert trainer.eta._bar is None
+    assert logging.getLogger("vanilla_transformer").handlers == handlers
+
+
+def test_empty_data_sets_are_refused_by_name(tmp_path):
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(ValueError, match="of one or more pairs"):
+        trainer.evaluate(copy_task(4, seed=1).select([]))
+
+
+def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
+    losses = []
+    for bf16 in (False, True):
+        model = tiny_model(dropout=0.0)
+        directory = tmp_path / str(bf16)
+        trainer = make_trainer(directory, model=model, bf16=bf16, save_steps=12)
+        first = trainer.evaluate()["eval_loss"]
+        trainer.train()
+        losses.append(trainer.evaluate()["eval_loss"])
+    assert losses[0] < first - 0.1
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
+    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(
+        directory / "checkpoint-12"
+    )
+    assert reloaded.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("fpu avx2", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 amx_tile", "bf16")],
+)
+def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, expected):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(
+        "vanilla_transformer.storage.environment.processor_facts", lambda: {"flags": flags}
+    )
+    assert resolve_precision("auto") == expected
+    assert [resolve_precision(name) for name in ("fp32", "bf16")] == ["fp32", "bf16"]
+
+
+def test_seed_determines_the_order_of_batches(tmp_path):
+    orders = []
+    for seed in (3, 3, 4):
+        trainer = make_trainer(tmp_path, seed=seed)
+        trainer.get_train_dataloader()
+        orders.append(list(trainer.train_sampler))
+    assert orders[0] == orders[1] != orders[2]

@@ -1,0 +1,61 @@
+"""The benchmark of decoding runs, and its results can be read."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import interleave as turns
+import pytest
+from noted_turns import noting
+
+from vanilla_transformer.convert.exporters.marian import to_marian
+
+SCRIPT = Path(__file__).parents[2] / "training/benchmarks/decoding.py"
+
+
+@pytest.mark.slow
+def test_script_writes_a_table_and_records_the_machine(tmp_path):
+    output = tmp_path / "results" / "decoding.json"
+    options = ["--size", "tiny", "--batch-sizes", "1", "3", "--rounds", "2", "--output", output]
+    command = [sys.executable, SCRIPT, *options]
+    done = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True)
+    results = json.loads(output.read_text())
+    (table,) = results["tables"]
+    assert table["columns"][0] == "Contender"
+    rows = {row[0]: row[1:] for row in table["rows"]}
+    assert rows["MarianMTModel.generate"][1] == rows["MarianMTModel.generate"][3] == 1
+    assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    assert {"hardware", "versions", "commit", "date", "settings"} <= set(results)
+    assert "| ours |" in done.stdout
+
+
+def test_both_implementations_give_the_same_tokens():
+    """The ratio compares the same work: equal hypotheses, all of full length."""
+    script = runpy.run_path(str(SCRIPT))
+    model = script["random_model"]("tiny").double()
+    mine = script["ours"](model)(5)
+    assert mine == script["host"](to_marian(model))(5)
+    assert {len(tokens) for tokens in mine} == {script["NEW_TOKENS"]}
+
+
+def test_contenders_take_turns_in_separate_processes(tmp_path):
+    log = tmp_path / "log"
+    builders = {name: (noting, (log, name)) for name in "abc"}
+    with turns.processes(builders) as running:
+        answers = turns.take_turns(running, 1, rounds=2)
+        assert log.read_text().split() == ["a1", "b1", "c1", "b1", "c1", "a1"]
+        workers = [{turn.output for turn in answers[name]} for name in "abc"]
+        assert [len(of_one) for of_one in workers] == [1, 1, 1]
+        assert len(set.union(*workers) | {os.getpid()}) == 4
+        for answer in answers["a"]:
+            assert 0 <= answer.seconds < 60
+            assert 0 <= answer.own_mib < answer.peak_mib
+        with pytest.raises(RuntimeError, match="The process of b ended"):
+            running["b"]("end")
+        assert running["c"](2).output in workers[2]
+    for worker in set.union(*workers):
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)

@@ -1,0 +1,406 @@
+"""The experiments of training/paper: their base class, and each of them at its tiny size."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import attention
+import figures
+import numpy as np
+import pytest
+import table_3
+import torch
+from experiment import Experiment, _listed
+from pages import BLOCK
+from safetensors.torch import load_file
+from tiny_models import tiny_config
+from torch.nn import LayerNorm, RMSNorm
+
+import vanilla_transformer
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
+from vanilla_transformer.train.markdown import markdown_table
+from vanilla_transformer.visualization.figure import new_figure
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+ROOT = Path(__file__).parents[2]
+
+
+class Squares(Experiment):
+    """Squares of two numbers; the second one fails at first."""
+
+    name, title = "squares", "Squares"
+    sizes = {"tiny": {"numbers": (2, 3)}}
+    measured = []
+    broken = False
+
+    def about(self, settings):
+        return f"Squares of {len(settings['numbers'])} numbers."
+
+    def findings(self, rows, settings):
+        yield f"The largest is {max(facts['square'] for facts in rows.values())}."
+
+    def rows(self, settings):
+        return [str(number) for number in settings["numbers"]]
+
+    def measure(self, row, settings):
+        if self.broken:
+            raise KeyboardInterrupt
+        self.measured.append(row)
+        return {"square": int(row) ** 2}
+
+    def tables(self, rows, settings):
+        cells = [[name, facts["square"]] for name, facts in rows.items()]
+        return {"All of them": (["Number", "Square"], cells)}
+
+    def draw(self, rows, settings):
+        figure = new_figure(2, 2)
+        figure.subplots().plot([facts["square"] for facts in rows.values()])
+        return figure
+
+
+@pytest.fixture
+def squares(tmp_path, monkeypatch):
+    monkeypatch.setattr(Squares, "measured", [])
+    return lambda *arguments: Squares().main(
+        ["--size", "tiny", "--results", str(tmp_path), *arguments]
+    )
+
+
+@pytest.fixture
+def refusal(squares, capsys):
+    """Return a function that runs the command and returns what it was refused with."""
+
+    def refused(*arguments):
+        with pytest.raises(SystemExit):
+            squares(*arguments)
+        return capsys.readouterr().err
+
+    return refused
+
+
+def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_path, monkeypatch):
+    squares("--rows", "3")
+    assert (tmp_path / "squares.tiny.png").is_file()
+    monkeypatch.setattr(Squares, "broken", True)
+    with pytest.raises(KeyboardInterrupt):
+        squares()
+    results = json.loads((tmp_path / "squares.tiny.json").read_text(encoding="utf-8"))
+    assert list(results["rows"]) == ["3"]
+    monkeypatch.setattr(Squares, "broken", False)
+    squares()
+    results = json.loads((tmp_path / "squares.tiny.json").read_text(encoding="utf-8"))
+    assert list(results["rows"]) == ["2", "3"]
+    assert Squares.measured == ["3", "2"]
+    assert {"commit", "date", "hardware", "seconds"} <= results["rows"]["2"]["provenance"].keys()
+    page = (tmp_path / "squares.tiny.md").read_text(encoding="utf-8")
+    assert "|---:|---:|\n| 2 | 4 |\n| 3 | 9 |" in page
+    assert "\n\nSquares of 2 numbers.\n\nThis is a trial of the script" in page
+    assert "\n\n- The largest is 9.\n\n" in page
+    assert "python tests/test_experiments.py --size tiny" in page
+
+
+def test_only_columns_of_numbers_are_aligned_to_the_right():
+    rows = [["a", "+0.1", "", "3 h"], ["2", "4.5 (1)", "", "none"]]
+    assert markdown_table(["A", "B", "C", "D"], rows, right=True)[1] == "|---|---:|---|---|"
+    assert markdown_table(["A", "B"], [], right=True)[1] == "|---|---|"
+
+
+def test_a_page_names_the_rows_of_each_origin():
+    order = ["a", "b", "c", "d", "e", "f", "g"]
+    assert _listed(["a", "c", "d", "e", "f"], order) == "a, c to f"
+    assert _listed(["a", "b", "c", "e", "g"], order) == "a, b, c, e, g"
+
+
+def test_changed_settings_and_unknown_rows_are_refused(squares, refusal, monkeypatch):
+    squares()
+    assert "got 5; there are 2, 3" in refusal("--rows", "2,5")
+    monkeypatch.setattr(Squares, "sizes", {"tiny": {"numbers": (2, 3, 4)}})
+    assert "was measured with other settings" in refusal()
+
+
+def test_figures_take_a_text_file_for_each_side(tmp_path):
+    experiment, run = figures.Figures(), tmp_path / "run"
+    experiment.options = argparse.Namespace(run=run, test_file="test.en,test.de")
+    model = {"model": run / "model.safetensors"}
+    assert experiment.files() == model | {"test": Path("test.en"), "test target": Path("test.de")}
+    experiment.options.test_file = None
+    assert experiment.files() == model | {"test": None}
+
+
+def test_a_request_that_cannot_be_measured_ends_in_one_line(refusal, monkeypatch):
+    def measure(self, row, settings):
+        raise RequestError("--train-file is missing; give a file.")
+
+    monkeypatch.setattr(Squares, "measure", measure)
+    assert refusal().endswith("error: --train-file is missing; give a file.\n")
+
+
+def test_rows_measured_on_other_files_are_refused(squares, refusal, tmp_path, monkeypatch):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb")
+    monkeypatch.setattr(Squares, "files", lambda self: {"train": path, "validation": None})
+    squares("--rows", "3")
+    path.write_text("a\tc")
+    squares("--rows", "")  # draws what there is
+    assert "was measured with another train file; give that one" in refusal()
+    assert "another train file" in refusal("--rows", "3")  # also if nothing is left to measure
+    path.unlink()
+    assert f"there is no train file {path}" in refusal("--rows", "3")
+    monkeypatch.setattr(Squares, "files", lambda self: {"train": None, "validation": None})
+    squares("--rows", "3")  # none is given, and none is needed
+
+
+# --------------------------------------------------------------------------- variants of the model
+
+
+def tiny_model(**config):
+    torch.manual_seed(0)
+    config = tiny_config(50, **{"encoder_layers": 2, "decoder_layers": 2, **config})
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def run_tiny(experiment, tmp_path, *arguments):
+    """Run an experiment at its tiny size; return the rows of its results, and its page."""
+    places = ["--results", str(tmp_path / "results")]
+    if arguments[:1] != ("--run",):
+        places += ["--runs", str(tmp_path / "runs")]
+    experiment.main(["--size", "tiny", *places, *arguments])
+    path = tmp_path / "results" / f"{experiment.name}.tiny.json"
+    assert path.with_suffix(".png").is_file()
+    results = json.loads(path.read_text(encoding="utf-8"))
+    return results["rows"], path.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_attention_formulas_follow_the_paper():
+    """Compare scaled attention with the package's own, and additive attention with a loop."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    mask = torch.zeros(2, 1, 5, 5).masked_fill(torch.ones(5, 5).triu(1) == 1, -1e9)
+    module = torch.nn.Module().eval()
+    module.v = torch.randn(3, 4, generator=generator)
+    inputs = (module, query, key, value, mask)
+    assert attention.KINDS["scaled dot-product"] is eager_attention_forward
+    unscaled = attention.dot_product(*inputs, scaling=0.5)
+    assert torch.equal(unscaled[1], eager_attention_forward(*inputs, scaling=1.0)[1])
+    heads, weights = attention.additive(*inputs, scaling=0.5)
+    for b, h, t in np.ndindex(2, 3, 5):
+        scores = [
+            sum(module.v[h, i] * math.tanh(query[b, h, t, i] + key[b, h, j, i]) for i in range(4))
+            for j in range(t + 1)
+        ]
+        expected = torch.stack(scores).softmax(0)
+        assert torch.allclose(weights[b, h, t, : t + 1], expected, atol=1e-6)
+        assert torch.allclose(heads[b, t, h], expected @ value[b, h, : t + 1], atol=1e-5)
+
+
+def run_block(wanted, names):
+    """Run a block of the page with the names that earlier ones have defined."""
+    page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
+    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == wanted]
+    exec(block, names)
+    return names
+
+
+def test_block_subclass(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run_block("subclass", {"vt": vanilla_transformer, "torch": torch})
+    model = found["model"].eval()
+    norms = [type(child) for child in model.modules() if isinstance(child, (RMSNorm, LayerNorm))]
+    assert norms == [RMSNorm] * (6 * 2 + 6 * 3)
+    saved = load_file("runs/rms/model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in saved.items())
+    ids = torch.tensor([[5, 6, 2]])
+    searched = vanilla_transformer.beam_search(model, ids, max_new_tokens=4)
+    translated = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=4)
+    assert torch.equal(translated.sequences[..., 1:], searched.sequences)
+
+
+def test_block_change_one_formula():
+    """Compare the page's formula, which has no scale, with the package's own at scale 1."""
+    found = run_block("change_one_formula", {})
+    model = found["model"].eval()
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
+    logits = model(**inputs).logits
+    model.set_attn_implementation("eager")
+    assert not torch.allclose(model(**inputs).logits, logits, atol=1e-3)
+    for module in model.modules():
+        if hasattr(module, "scaling"):
+            module.scaling = 1.0
+    assert torch.allclose(model(**inputs).logits, logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["of the page", "dot-product", "additive"])
+def test_changed_formulas_stay_finite_in_float16(kind):
+    formula = run_block("change_one_formula", {})["dot_product"]
+    formula = attention.KINDS.get(kind, formula)
+    module = torch.nn.Module().eval()
+    module.v = torch.full((1, 4), -9.0, dtype=torch.float16)
+    query = torch.full((1, 1, 2, 4), 3.0, dtype=torch.float16)
+    mask = torch.full((1, 1, 2, 2), torch.finfo(torch.float16).min, dtype=torch.float16)
+    out, _ = formula(module, query, -query, query, mask, 1.0)
+    assert out.dtype == torch.float16
+    assert out.isfinite().all()
+
+
+def test_scores_and_gradients_follow_the_papers_footnote():
+    """Scores have variance d_k, or 1 if scaled; the gradient sums the softmax's Jacobian."""
+    for d_k in (16, 256):
+        dot = attention.scores_and_gradients("dot-product", 64, d_k)
+        scaled = attention.scores_and_gradients("scaled dot-product", 64, d_k)
+        assert dot["variance"] == pytest.approx(d_k, rel=0.1)
+        assert scaled["variance"] == pytest.approx(1, rel=0.1)
+        assert dot["gradient"] < scaled["gradient"]
+    scores = torch.randn(6, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(0), scores)
+    weights = scores.softmax(0)
+    assert jacobian.abs().sum() == pytest.approx((2 * weights * (1 - weights)).sum())
+
+
+def test_attention_cost_counts_memory_kept_for_backward():
+    """Repeats do not change it; additive attention keeps (B, T, L, d_k)."""
+    once, often = (attention.cost("additive", 8, 16, repeats) for repeats in (1, 5))
+    assert once["megabytes"] == often["megabytes"] >= round(8 * 8 * 8 * 16 * 4 / 1e6, 2)
+    assert attention.cost("scaled dot-product", 8, 16, 1)["megabytes"] < once["megabytes"]
+
+
+@pytest.mark.parametrize(
+    ("perplexities", "verdict"),
+    [((10.0, 10.4), "as"), ((10.4, 10.0), "as"), ((10.6, 10.0), "differs"), ((9, 10), "differs")],
+)
+def test_verdicts_on_the_claims_of_section_3_2_1(perplexities, verdict):
+    names = [f"trained {kind} d_k=8" for kind in ("dot-product", "additive")]
+    rows = {name: {"perplexity": p} for name, p in zip(names, perplexities, strict=True)}
+    settings = {"d_k": [4], "trained_d_k": [8, 128]}
+    ((claim, figures, found),) = attention.claims(rows, settings)
+    assert claim == "for small d_k the two perform similarly"
+    assert f"dot-product {perplexities[0]:.2f}" in figures
+    assert found.startswith(verdict)
+    failed = {names[0]: {"failed": "diverged"}, names[1]: {"perplexity": 9.0}}
+    large = {name.replace("=8", "=128"): facts for name, facts in failed.items()}
+    ((claim, _, found),) = attention.claims(large, settings)
+    assert (claim[:16], found) == ("for larger d_k a", "as in the paper")
+
+
+def test_attention_experiment_trains_other_formulas(tmp_path):
+    rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
+    assert rows["trained additive d_k=4"]["perplexity"] > 1
+    assert "| additive | 4 |" in page
+    run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "additive d_k=4,dot-product d_k=4")
+
+
+def test_table_3_sizes_are_the_papers_scaled_down():
+    assert set(table_3.PAPER) == set(table_3.PRESETS)
+    base = table_3.scaled("base", 4, 2)
+    assert (base["d_model"], base["encoder_ffn_dim"], base["decoder_layers"]) == (128, 512, 3)
+    assert table_3.scaled("B_dk16", 4, 2) == {**base, "d_k": 4}
+    assert table_3.scaled("C_N8", 4, 2)["encoder_layers"] == 4
+    big = table_3.scaled("big", 4, 2)
+    assert (big["d_model"], big["decoder_ffn_dim"], big["dropout"]) == (256, 1024, 0.3)
+    settings = {"width": 4, "depth": 2}
+    assert table_3.changed("C_ff4096", settings) == "d_ff 1024"
+    assert table_3.changed("big", settings) == "d 256, d_ff 1024, h 16, P_drop 0.3"
+
+
+@pytest.mark.parametrize("row", table_3.OF_READERS)
+def test_table_3_variants_change_what_their_names_say(row):
+    change = table_3.OF_READERS[row]
+    model = tiny_model(**(change if isinstance(change, dict) else {}))
+    if callable(change):
+        change(model)
+    model.eval()
+    generator = torch.Generator().manual_seed(1)
+    source, target = torch.randint(4, 50, (2, 2, 6), generator=generator)
+    loss = model.train()(input_ids=source, labels=target).loss
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.eval()
+    states = model(input_ids=source, labels=target).logits
+    ours = tiny_model().eval()(input_ids=source, labels=target).logits
+    assert row == "no scale" or not torch.allclose(states, ours, atol=1e-3)
+
+    reverse = model(input_ids=source.flip(1), labels=target).logits
+    assert torch.allclose(states, reverse, atol=1e-5) == (row == "no positions")
+    other = target.clone()
+    other[:, -2] = 7  # read by the last position alone
+    seen = model(input_ids=source, labels=other).logits[:, :-1]
+    assert torch.allclose(states[:, :-1], seen, atol=1e-5) == (row != "no causal mask")
+    names = " ".join(name for name, _ in model.named_parameters())
+    assert ("feed_forward" in names) == (row != "no feed-forward network")
+    norms = sum(isinstance(module, torch.nn.LayerNorm) for module in model.modules())
+    expected = {"no norm": 0, "BatchNorm": 0, "no feed-forward network": 6, "norm first": 12}
+    assert norms == expected.get(row, 10)
+    if row == "no scale":
+        assert model.config._attn_implementation == "dot-product"
+    if row == "no residual":
+        layer = model.model.encoder.layers[0]
+        x = torch.randn(1, 3, 16)
+        assert torch.equal(layer.residual(x, torch.zeros_like, torch.nn.Identity()), x * 0)
+
+
+NO_BF16 = {"hardware": {"instructions": ["avx2"]}}
+
+
+def test_verdicts_of_table_3():
+    seeds = {
+        f"base {n}": {"perplexity": p, "bleu": 30.0, "parameters": 1, "provenance": NO_BF16}
+        for n, p in enumerate((9, 10, 11))
+    }
+    base = table_3.base_of(seeds)
+    assert base["spread"] == pytest.approx(np.std(np.log([9, 10, 11]), ddof=1))
+
+    def verdict(row, perplexity):
+        return table_3.compared(row, table_3.distance({"perplexity": perplexity}, base))[-1]
+
+    assert verdict("A_h1", 15) == "as in the paper"
+    assert verdict("A_h1", 10.5) == "not distinguishable"
+    assert verdict("A_h1", 7) == "differs from the paper"
+    assert verdict("C_d1024", 7) == "as in the paper"
+    assert verdict("E_learned", 10) == "not distinguishable, as in the paper"
+    assert verdict("E_learned", 15) == "differs from the paper"
+    alone = table_3.base_of({"base 0": seeds["base 0"]})  # one seed has no spread
+    assert table_3.distance({"perplexity": 100}, alone) is None
+    assert table_3.compared("A_h1", None) == ["worse", ""]
+    assert table_3.figures(alone) == ["9.00", "30.0"]
+    origin = {"hardware": {"instructions": ["avx2", "avx512_bf16"]}}
+    failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0, "provenance": origin}
+    assert table_3.distance(failed, base) == 1
+    assert table_3.base_of({**seeds, "base 3": failed}) == base
+    settings = {"width": 4, "depth": 2, "values": {"max_steps": 1}}
+    rows = {**seeds, "A_h1": failed, "no norm": failed, "big": {**failed, "provenance": NO_BF16}}
+    page = table_3.Table3().tables(rows, settings)
+    assert all("none: the training diverged" in str(cells) for _, cells in page.values())
+    assert [row[5] for row in page["The paper's rows"][1]] == ["", "bf16", "float32"]
+    old_gpu = {"precision": "fp32", "provenance": {"hardware": {"gpu": "Tesla P100"}}}
+    assert table_3.product_format(old_gpu) == "float32"
+    assert list(table_3.Table3().findings(rows, settings)) == [
+        "The format of base's seeds is float32.",
+        "**As in the paper**: A_h1.",
+        "**Differs from the paper**: big.",
+        "Readers' changes, **worse**: no norm.",
+    ]
+    table_3.Table3().draw({**seeds, "A_h1": failed}, settings)
+
+
+def test_table_3_trains_a_row_of_each_kind(tmp_path):
+    rows, page = run_tiny(
+        table_3.Table3(), tmp_path, "--rows", "base 0,base 1,D_dropout0.0,BatchNorm"
+    )
+    assert rows["base 0"]["perplexity"] != rows["base 1"]["perplexity"]
+    assert "| D_dropout0.0 | P_drop 0.0 |" in page
+    assert not list((tmp_path / "runs").glob("*/*"))
+
+
+def test_measures_of_attention_heads():
+    """Measure a head on the previous position, one on its own, and one with even weights."""
+    previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)
+    previous[0, 0] = 1
+    special = np.array([False, False, False, True])
+    found = figures.measures(np.stack([previous, itself, even])[None], special)[0] / 4
+    assert found[0] == pytest.approx([0, 0.75, 0.75, 0.25, 0, 0])
+    assert found[1] == pytest.approx([0, 0, 0, 1, 0, 0.25])
+    assert found[2] == pytest.approx([math.log(4), 1.25, 3 / 16, 0.25, 3 / 16, 0.25])
