@@ -309,7 +309,7 @@ def test_mutation_rows_quote_existing_code_and_name_existing_tests():
         for test in row.tests.split():
             file, _, name = test.partition("::")
             name = name.partition("[")[0]
-            source = Path(__file__).with_name(file).read_text(encoding="utf-8")
+            source = (Path(__file__).parent / file).read_text(encoding="utf-8")
             assert not name or f"def {name}(" in source, test
 
 

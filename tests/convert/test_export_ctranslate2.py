@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from tiny_exports import VOCAB_SIZE, batch_of, save, sequences
+from tiny_exports import BYTES, batch_of, save, sequences
 from tiny_models import byte_tokenizer, word_level
 from transformers import AutoTokenizer
 
@@ -31,7 +31,7 @@ VARIANTS = {
     "epsilon": {"layer_norm_eps": 1e-2},
     "narrow_keys": {"d_k": 5},
     "wide_keys": {"d_k": 11, "d_v": 7, "encoder_attention_heads": 2},
-    "spare_rows": {"vocab_size": VOCAB_SIZE + 4},
+    "spare_rows": {"vocab_size": BYTES + 4},
     "final_norm": {"final_norm": True},
     "offset": {"position_offset": 2, "lm_head_bias": True},
     "two_tables": {"share_encoder_decoder_embeddings": False},
@@ -188,8 +188,8 @@ def test_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
 
 
 def test_tokens_without_a_row_of_the_model_are_refused(tmp_path):
-    run, *_ = save(tmp_path, vocab_size=VOCAB_SIZE - 1)
-    with pytest.raises(ValueError, match=f"has id {VOCAB_SIZE - 1} .* ends at {VOCAB_SIZE - 2}"):
+    run, *_ = save(tmp_path, vocab_size=BYTES - 1)
+    with pytest.raises(ValueError, match=f"has id {BYTES - 1} .* ends at {BYTES - 2}"):
         export_ctranslate2(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tiny_exports import VOCAB_SIZE, batch_of, save, sequences
+from tiny_exports import BYTES, batch_of, save, sequences
 
 onnx = pytest.importorskip("onnx", reason="comes with the extra export")
 pytest.importorskip("onnxruntime", reason="comes with the extra export")
@@ -46,9 +46,9 @@ def test_logits_are_equal_at_any_length(exported):
     engine = OnnxEngine(output)
     for batch, source_length, target_length in ((1, 1, 1), (3, 40, 2), (2, 7, 30)):
         torch.manual_seed(batch)
-        source = torch.randint(4, VOCAB_SIZE, (batch, source_length))
+        source = torch.randint(4, BYTES, (batch, source_length))
         mask = torch.ones_like(source)
-        target = torch.randint(4, VOCAB_SIZE, (batch, target_length))
+        target = torch.randint(4, BYTES, (batch, target_length))
         expected = logits_of(model, source, mask, target)
         found = logits_of(engine, source, mask, target)
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
