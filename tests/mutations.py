@@ -815,13 +815,13 @@ MUTATIONS = [
         "evaluation/likelihood.py",
         "attention_mask=mask.to(device),",
         "attention_mask=None,",
-        "train/test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
+        "evaluation/test_likelihood.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/likelihood.py",
         "found[index] = Likelihood(",
         "found[batch[0]] = Likelihood(",
-        "train/test_compare.py::test_log_probabilities_equal_a_loop_over_tokens",
+        "evaluation/test_likelihood.py::test_log_probabilities_equal_a_loop_over_tokens",
     ),
     Mutation(
         "evaluation/significance.py",
