@@ -3,8 +3,6 @@
 import functools
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,7 @@ from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import generation_option
 from vanilla_transformer.cli import convert as cli_convert
 from vanilla_transformer.cli import main
-from vanilla_transformer.convert.engines import ENCODER, ENGINES, load_engine
-
-VOCAB_SIZE = 260  # of the tokenizer
+from vanilla_transformer.convert.engines import load_engine
 
 
 def export(name, run, output):
@@ -151,51 +147,6 @@ def test_block_translate_engine(exports, documented_code):
     documented_code("translate_engine")
 
 
-def benchmark(script, runs, folder, pairs, *names):
-    """Run a script of the benchmarks for contenders of these names; return its results."""
-    (folder / "test.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
-    path = Path(__file__).parents[2] / "training" / "benchmarks" / script
-    command = [sys.executable, path, *runs, "--test-file", folder / "test.jsonl"]
-    command += ["--pair", "en-de", "--rounds", "1", "--output", folder / "results.json"]
-    subprocess.run([*map(str, command), "--only", *names], check=True, timeout=300)
-    return json.loads((folder / "results.json").read_text())
-
-
-@pytest.mark.slow
-def test_benchmark_compares_engines(exports, tmp_path):
-    _, run, *_ = exports("ctranslate2")
-    pairs = [{"en": text or "y", "de": text[::-1] or "y"} for text in SENTENCES]
-    names = ["generate", "ours, early stopping", "CTranslate2 int8"]
-    (table,) = benchmark("engines.py", [run], tmp_path, pairs, *names)["tables"]
-    assert [row[0] for row in table["rows"]] == names
-    for row in table["rows"]:
-        speed, _, bleu, _, peak, own = row[1:]
-        assert speed > 0
-        assert 0 <= bleu <= 100
-        assert 0 < own < peak
-
-
-@pytest.mark.slow
-def test_benchmark_compares_a_teacher_with_students(tmp_path):
-    require("ctranslate2")
-    runs = [save(tmp_path / name, seed=seed)[0] for seed, name in enumerate("abc")]
-    for run in runs:
-        (run / "metrics.json").write_text('{"parameters": 1234567}')
-    names = ["PyTorch", "CTranslate2 int8"]
-    results = benchmark(
-        "students.py", runs, tmp_path, [{"en": "two men", "de": "zwei"}] * 3, *names
-    )
-    rows = results["tables"][0]["rows"]
-    assert [row[:2] for row in rows] == [[m, n] for m in ("teacher", "student") for n in names]
-    for parameters, _size, beams, speed, bleu, seeds in (row[2:] for row in rows):
-        assert (parameters, beams) == (1.23, 1)
-        assert speed > 0
-        assert 0 <= bleu <= 100
-        assert seeds.count(",") in (0, 1)
-    assert rows[1][3] < rows[0][3]  # MB of int8 and of float32
-    assert "<svg" in (tmp_path / results["picture"]).read_text()
-
-
 def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
     assert main(command) == 2
@@ -205,22 +156,6 @@ def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "invalid choice: 'int4'" in error
     assert "did you mean" not in error
-
-
-@pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
-def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys, name):
-    run, *_ = save(tmp_path)
-    package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}[name]
-    for module in [package, *(other for other in sys.modules if other.startswith(f"{package}."))]:
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"vanilla_transformer.convert.exporters.{name}", raising=False)
-    assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
-    assert "pip install '.[export]'" in capsys.readouterr().err
-    for file in (ENGINES[name], ENCODER):
-        (run / file).touch()
-    (tmp_path / "text").touch()
-    assert main(["translate", str(run), str(tmp_path / "text"), "--engine", name]) == 2
-    assert "pip install '.[export]'" in capsys.readouterr().err
 
 
 def test_command_offers_the_exporters_quantizations():

@@ -186,18 +186,6 @@ def test_the_best_checkpoint_of_a_folder_is_taken(tmp_path):
         assert (model.model.encoder.layers[0].self_attn.q_proj.bias == rank).all()
 
 
-def test_missing_files_are_refused_by_name(tmp_path):
-    folder = save_directory(tmp_path / "joey", make_state(), settings())
-    with pytest.raises(ValueError, match=r"holds no other\.ckpt"):
-        import_joeynmt(folder, checkpoint="other.ckpt")
-    with pytest.raises(ValueError, match=r"config\.yaml; name a model directory"):
-        import_joeynmt(tmp_path)
-    (folder / "trg_vocab.txt").unlink()
-    with pytest.raises(ValueError, match=r"trg_vocab\.txt"):
-        import_joeynmt(folder)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["joey"]
-
-
 def test_block_import_joeynmt(documented_command, tmp_path):
     (tmp_path / "models").mkdir()
     save_directory(tmp_path / "models" / "iwslt14", make_state(), settings())

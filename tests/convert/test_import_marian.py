@@ -210,20 +210,6 @@ def test_kept_marian_tokenizer_works(tmp_path):
     assert kept.decode(ids, skip_special_tokens=True) == "the dogs sleep"
 
 
-def test_mixed_precision_checkpoints_load_in_the_highest_precision(tmp_path):
-    marian = make_marian()
-    tensors = {name: tensor.clone() for name, tensor in marian.state_dict().items()}
-    halves = {name: tensor.half() for name, tensor in tensors.items() if "encoder.layers" in name}
-    marian.save_pretrained(tmp_path / "marian")
-    (tmp_path / "marian" / "model.safetensors").unlink()
-    # The first tensors are in half precision, the rest in single.
-    torch.save({**halves, **tensors, **halves}, tmp_path / "marian" / "pytorch_model.bin")
-    ours = import_marian(tmp_path / "marian").model
-    names = "model.decoder.layers.1.fc1.bias", "model.decoder.layers.1.feed_forward.fc1.bias"
-    assert torch.equal(ours.state_dict()[names[1]], tensors[names[0]])
-    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
-
-
 def test_block_import_marian(documented_command):
     make_marian().save_pretrained("opus-mt-en-de")
     documented_command("import_marian")

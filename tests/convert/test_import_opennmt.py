@@ -140,12 +140,6 @@ def test_vocabularies_that_do_not_fit_are_refused(tmp_path, vocab, message):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pt"]
 
 
-def test_torch_files_of_other_content_are_refused(tmp_path):
-    torch.save({"model": {}}, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match="it holds no generator, opt, vocab"):
-        import_opennmt(tmp_path / "a.pt")
-
-
 def test_block_import_opennmt(documented_command, tmp_path):
     save_checkpoint(tmp_path / "model_step_100000.pt", *make_state())
     documented_command("import_opennmt")

@@ -271,15 +271,6 @@ def test_labels_begin_with_no_start_symbol_even_if_it_is_the_end_symbol(tmp_path
     assert target_ids(imported.model, without_start, ["w4", ""]) == [[4, 3], [3]]
 
 
-def test_modules_and_programs_are_refused_without_running_them(tmp_path):
-    torch.save(make_model(), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"nothing in it was run .*save only the state_dict"):
-        import_torch(tmp_path / "model.pt", **GIVEN)
-    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
-    with pytest.raises(ValueError, match=r"nothing in it was run .*TorchScript"):
-        import_torch(tmp_path / "model.pt", **GIVEN)
-
-
 def test_block_import_torch(documented_command, tmp_path):
     save(make_model(nhead=8), tmp_path / "transformer.pt")
     for name, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):

@@ -6,18 +6,14 @@ import re
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import serving
 import torch
-from interleave import Answer
 from tiny_exports import SENTENCES, require, save
 
 from vanilla_transformer import translate
-from vanilla_transformer.recipes.data import TextPairs
-from vanilla_transformer.recipes.recipe import make_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGE = serving.PAGE.read_text(encoding="utf-8")
@@ -47,11 +43,6 @@ def test_these_tests_run_every_block_of_the_page():
     blocks = re.findall(r"(?:<!-- block: (\w+).*-->\n)?```(?:bash|python)\n", PAGE)
     names = (*serving.CONTENDERS, "load", "export", *ENDPOINT)
     assert sorted(blocks) == sorted(f"serve_{name}" for name in names)
-
-
-def test_benchmark_copies_the_run_without_its_checkpoints(saved):
-    assert (saved[0] / "runs/mine/model.safetensors").is_file()
-    assert not (saved[0] / "runs/mine/checkpoints").exists()
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -118,35 +109,6 @@ def test_blocks_of_exports_translate_every_sentence(saved, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     serving.write_files(tmp_path, saved[0] / "run", names=(name,))
     assert len(serving.prepared(name, tmp_path)(SENTENCES)) == len(SENTENCES)
-
-
-@contextmanager
-def in_this_process(builders):
-    """Replace `processes`, which test_decoding_benchmark.py tests, by calls in this process."""
-
-    def contender(build, arguments):
-        run = build(*arguments)
-        return lambda task: Answer(run(task), 1.0, 1.0, 1.0)
-
-    yield {name: contender(*builder) for name, builder in builders.items()}
-
-
-def test_benchmark_measures_the_blocks_of_the_page(saved, tmp_path, monkeypatch, capsys):
-    """The benchmark uses the sentences of the run's own test set."""
-    run = saved[0] / "run"
-    references = [text or "-" for text in SENTENCES]
-    sets = {"test": TextPairs(SENTENCES, references)}
-    recipe = make_recipe({"pair": "en-de"})
-    monkeypatch.setattr(serving, "recipe_and_test_sets", lambda *run: (recipe, sets))
-    monkeypatch.chdir(tmp_path)
-    words = ["--only", "batches", "--rounds", "1", "--output", "serving.json"]
-    monkeypatch.setattr(sys, "argv", ["serving.py", str(run), *words])
-    monkeypatch.setattr(serving, "processes", in_this_process)
-    serving.main()
-    results = json.loads((tmp_path / "serving.json").read_text())
-    assert results["data"] == f"test, {len(SENTENCES)} sentences"
-    assert [row[0] for row in results["tables"][0]["rows"]] == ["batches"]
-    assert capsys.readouterr().out.count("| batches |") == 1
 
 
 def test_blocks_of_the_endpoint(saved):
