@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from published_runs import METRICS, SENTENCES, named_code, tiny_model, tiny_toke
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.cli import parser as cli
-from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.data.dataset import load_pairs, tokenize_pairs
 from vanilla_transformer.publish import publishing, space
 from vanilla_transformer.publish.hub import hub_errors, push_folder
@@ -28,7 +26,6 @@ from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainingArguments,
 )
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 REPO = "user/de-en"
 # Packages that a machine with only torch and transformers does not have.
@@ -216,22 +213,6 @@ def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
     assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
 
 
-@pytest.mark.parametrize("form", ["native", "stock"])
-def test_code_on_the_card_prints_what_the_card_says(
-    hub, run, tmp_path, capsys, quick_publishing, form
-):
-    arguments = [run] if form == "native" else [export_marian(run, tmp_path / "out"), "--run", run]
-    name = f"user/{form}"  # transformers caches the commit of a name
-    more = ["--repo", name, "--license", "cc-by-4.0", "--push", "--token", TOKEN]
-    published([*arguments, *more], capsys)
-    card = hub.files(name)["README.md"].decode()
-    block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
-    *_, said = block.splitlines()
-    (tmp_path / "block.py").write_text(block, encoding="utf-8")
-    runpy.run_path(str(tmp_path / "block.py"))
-    assert " ".join(["#", *capsys.readouterr().out.split()]) == " ".join(said.split())
-
-
 def training(tmp_path, monkeypatch, *, updates=2, **settings):
     """Return our trainer on three pairs, which pushes to REPO."""
     import datasets
@@ -407,15 +388,6 @@ def test_private_repository_stays_private(hub, folder):
     assert "new" not in hub.repositories["model", REPO].branches
 
 
-def test_unreachable_hub_is_a_clear_error(hub, folder, monkeypatch):
-    hub.close()
-    with pytest.raises(ValueError, match="the push to user/de-en failed"):
-        push_folder(folder, REPO, token=TOKEN, message="one")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match=r"the push to user/de-en failed, .*offline mode"):
-        push_folder(folder, REPO, token=TOKEN, message="one")
-
-
 def test_token_is_sent_only_to_the_hub_and_written_to_no_file(hub, folder, caplog, capfd, tmp_path):
     caplog.set_level("DEBUG")
     push_folder(folder, REPO, token=TOKEN, message="one")
@@ -529,12 +501,6 @@ def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text
     assert hub.repositories == {}
-
-
-@pytest.mark.parametrize("option", [["--license", "mit"], ["--revision", "v1"], ["--with-code"]])
-def test_model_options_are_refused_with_space(run, capsys, option):
-    text = published([run, "--repo", REPO, "--space", *option], capsys, code=2)
-    assert f"got {option[0]} with --space" in text
 
 
 def test_broken_space_is_not_pushed(hub, run, capsys, monkeypatch):

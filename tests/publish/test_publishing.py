@@ -3,14 +3,12 @@
 import ast
 import copy
 import functools
-import inspect
 import json
 import math
 import re
 import runpy
 import shlex
 import shutil
-import sys
 import tomllib
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from command_line import error_of as error_of_command
 from hub_server import complaints
 from huggingface_hub import ModelCard
 from pages import README, in_clone
-from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, tiny_model, write_run
+from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, write_run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
@@ -29,26 +27,24 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.publish import publishing, remote_code
+from vanilla_transformer.publish import publishing
 from vanilla_transformer.publish.card import (
     card_facts,
     is_non_commercial,
     paper_differences,
     render_card,
-    trained_metrics,
 )
 from vanilla_transformer.publish.publishing import publish
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.reading import sha256
-from vanilla_transformer.train.report import choose_samples, sample_text, write_samples
+from vanilla_transformer.train.report import choose_samples
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
 CARD = {"README.md", "metrics.json", "curves.png", "history.tsv"}
 CARD |= {f"attention-{number}.png" for number in (1, 2, 3)}
-CODE = {"configuration_vanilla_transformer.py", "loss.py", "modeling_vanilla_transformer.py"}
 COMMITTED = [path.parent for path in in_clone("model_cards/*/metrics.json")]
 
 
@@ -216,14 +212,6 @@ def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_
     assert "generation_config.json changed after" in error_of(capsys, *request(copied))
 
 
-def test_a_second_run_is_rejected(run, copied, capsys):
-    path = copied / "metrics.json"
-    metrics = json.loads(path.read_text())
-    metrics["recipe"]["dropout"] = 0.3
-    path.write_text(json.dumps(metrics))
-    assert "is itself a run, other than" in error_of(capsys, *request(copied, "--run", run))
-
-
 def test_model_with_other_outputs_in_a_clean_process_is_rejected(
     run, quick_publishing, monkeypatch
 ):
@@ -293,23 +281,6 @@ def test_what_cannot_be_published_is_rejected(copied, capsys, change, words, mes
     if change is not None:
         change(copied)
     assert message in error_of(capsys, *request(copied, *words))
-
-
-def test_model_needs_a_licence(run, capsys):
-    assert "got no licence; give the model's" in error_of(capsys, run, "--repo", "user/de-en")
-
-
-def test_imported_models_get_the_hint_to_use_push_to_hub_first(tmp_path, capsys):
-    """The hint comes first, even if tokenizer files, a licence or scores are missing too."""
-    tiny_model().save_pretrained(tmp_path)
-    scores = {"test": SCORES}
-    for metrics in (None, scores):
-        if metrics:
-            (tmp_path / "metrics.json").write_text(json.dumps(metrics))
-        line = error_of(capsys, tmp_path, "--repo", "user/de-en")
-        assert (
-            "was imported, or trained by another program, has none: push it with model.push" in line
-        )
 
 
 def test_card_overwrites_the_metrics_of_no_model(copied, capsys):
@@ -411,22 +382,6 @@ def test_misplaced_arguments_are_not_echoed(capsys, words, message):
 # ------------------------------------------------------------------------------------- the code
 
 
-def imported_siblings(path):
-    """Return the sibling modules that a file imports anywhere, found in its syntax tree."""
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1}
-
-
-def test_embedded_code_is_exactly_what_the_classes_import():
-    names = {path.stem for path in remote_code.code_files()}
-    package = ROOT / "vanilla_transformer"
-    reached = set().union(*(imported_siblings(package / f"{name}.py") for name in names))
-    assert reached <= names
-    classes = {"configuration_vanilla_transformer", "modeling_vanilla_transformer", "pipeline"}
-    assert names == classes | reached
-    assert {f"{name}.py" for name in names} >= CODE | {"pipeline.py"}
-
-
 def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path):
     folder = tmp_path / "staged"
     publishing._stage_model(run, folder, with_code=True)
@@ -482,25 +437,6 @@ def save_in_every_way(source, output, **options):
     adapted.merge_and_unload().save_pretrained(f"{output}/merged")
 
 
-STRANGER = f"""
-import builtins, pathlib, sys
-sys.modules["vanilla_transformer"] = None
-builtins.input = sys.exit  # transformers may ask whether to run code
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
-{inspect.getsource(save_in_every_way)}
-pushed, saved = sys.argv[1:]
-save_in_every_way(pushed, saved, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(saved + "/model", trust_remote_code=False)
-options = dict(trust_remote_code=True)
-for path in pathlib.Path(saved).rglob("config.json"):
-    AutoConfig.from_pretrained(path.parent, **options)
-    if path.parent.name != "config":
-        AutoModel.from_pretrained(path.parent, **options)
-        AutoModelForSeq2SeqLM.from_pretrained(path.parent, **options)
-        pipeline("translate", model=str(path.parent), tokenizer=tokenizer, **options)("ein Hund")
-"""
-
-
 def check_saved(folder, code):
     """Check that each saved model names the given files of code, and that no others are there."""
     saved = [path.parent for path in folder.rglob("config.json")]
@@ -513,15 +449,6 @@ def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_pa
     publishing._stage_model(run, tmp_path / "pushed", with_code=True)
     save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
     check_saved(tmp_path / "saved", set())
-
-
-@pytest.mark.slow
-def test_what_is_saved_without_the_package_comes_with_all_of_the_code(run, tmp_path):
-    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
-    paths = [str(tmp_path / name) for name in ("pushed", "saved")]
-    result = publishing.run_apart([sys.executable, "-P", "-c", STRANGER, *paths], tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    check_saved(tmp_path / "saved", {path.name for path in remote_code.code_files()})
 
 
 # ------------------------------------------------------------------------------------- the card
@@ -551,17 +478,6 @@ def test_card_is_complete_in_every_form(tmp_path, form):
         assert f"    translation {translation}\n" in text
 
 
-def test_card_says_what_was_chosen_on_validation_pairs(tmp_path):
-    content = facts()
-    content["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 1.5}
-    content["recipe"] |= {"checkpoints_to_average": 20, "length_penalty": None}
-    card = render_card(content)
-    assert card_problems(card, pictures(tmp_path)) == []
-    told = "Of the numbers tried, up to 20, this one and the length penalty 1.5 of the search have"
-    assert f"mean of the last 2 checkpoints. {told} the best BLEU on 200 validation" in card.text
-    assert "| `length_penalty` | 1.5 | 0.6 |" in card.text
-
-
 def test_languages_with_a_region_or_script_are_named_as_the_hub_allows():
     content = facts()
     content["recipe"] |= {"source_language": "en", "target_language": "pt_BR"}
@@ -585,18 +501,6 @@ def test_metadata_of_the_card_round_trips():
     assert bleu.metric_value == pytest.approx(SCORES["bleu"], abs=0.005)
     assert bleu.metric_args == {"signature": SCORES["bleu_signature"]}
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
-
-
-def test_pairs_and_initial_model_without_a_revision_have_a_card(copied):
-    """The model came from a folder, and the Hub could not be asked for the pairs."""
-    weights = {"name": "model.safetensors", "sha256": "5a" * 32}
-    data = {"revision": None, "init_from": {"revision": None, "files": [weights]}}
-    recipe = {**METRICS["recipe"], "init_from": "models/first"}
-    content = {**METRICS, "recipe": recipe, "data": {**METRICS["data"], **data}}
-    (copied / "metrics.json").write_text(json.dumps(content))
-    metrics, _ = trained_metrics(copied, None)
-    card = render_card({**metrics, "published": facts()["published"]})
-    assert f"`first` (SHA-256 of its weights `{'5a' * 32}`)" in card.text
 
 
 @pytest.mark.parametrize("form", ["native", "with_code", "stock"])
@@ -623,32 +527,6 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     (tmp_path / "block.py").write_text(block, encoding="utf-8")
     runpy.run_path(str(tmp_path / "block.py"))
     assert f"# {' '.join(capsys.readouterr().out.split())}" == block.splitlines()[-1].rstrip()
-
-
-def test_card_in_a_folder_to_deploy_loads_that_folder(run, tmp_path, quick_publishing):
-    output = tmp_path / "deployed"
-    publish(run, "user/de-en", license="mit", with_code=True, output=output)
-    text = (output / "README.md").read_text()
-    assert 'model="deployed", trust_remote_code=True' in text
-    assert "the run that it comes from" in text
-    assert f"--output-dir {run.name}" in text
-    for path in (output / "README.md", output / "metrics.json"):  # the folder will go elsewhere
-        assert str(tmp_path) not in path.read_text(encoding="utf-8")
-        assert str(run.parent) not in path.read_text(encoding="utf-8")
-
-
-def test_samples_are_escaped_in_the_card(tmp_path):
-    content = facts()
-    nasty = 'a "quoted" \\ <script>| # x\n# heading'
-    content["published"]["samples"][0] |= dict.fromkeys(
-        ("source", "reference", "translation"), nasty
-    )
-    card = render_card(content)
-    assert card_problems(card, pictures(tmp_path)) == []
-    block = re.search(r"```python\n(.*?)```", card.text, re.DOTALL).group(1)
-    strings = [n.value for n in ast.walk(ast.parse(block)) if isinstance(n, ast.Constant)]
-    assert nasty in strings
-    assert "\n# heading" not in card.text
 
 
 HOSTILE = "a|b `c` [d](javascript:e) ![f](curves.png) <h onclick=i>\n# j\n---\n```\nk: l\n```"
@@ -759,48 +637,6 @@ def test_at_least_three_samples_are_kept_for_the_card():
     assert choose_samples({}, 3) == {}
 
 
-def test_each_field_of_a_sample_is_rendered_on_one_line(tmp_path):
-    texts = {"sources": [" a\n b"], "references": ["## c"], "hypotheses": [""]}
-    samples = choose_samples({"test": texts, "other": texts}, 3)
-    (sample,) = samples["test"]
-    assert sample == {"source": "a b", "reference": "## c", "translation": ""}
-    write_samples(tmp_path, samples)
-    text = (tmp_path / "samples.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# Sample translations\n\n## test\n\n{sample_text(sample)}\n\n## other")
-    assert sample_text(sample).splitlines()[1] == "    reference   ## c"
-
-
-@pytest.mark.parametrize("right", ["", "c", "d"])
-def test_card_puts_short_samples_of_all_sets_first(copied, tmp_path, quick_publishing, right):
-    """A correctly translated sample follows if none of the first three is."""
-    long = {"source": "ein " * 30, "reference": "a", "translation": "a"}
-    blank = {"source": " ", "reference": "a", "translation": "a"}
-    short = [{"source": name, "reference": name, "translation": ""} for name in "abcd"]
-    short["abcd".find(right)]["translation"] = right
-    samples = {"one": [long, blank, short[0]], "two": short[1:]}
-    (copied / "metrics.json").write_text(json.dumps({**METRICS, "samples": samples}))
-    publish(copied, "user/de-en", license="mit", card_dir=tmp_path / "card")
-    published = json.loads((tmp_path / "card" / "metrics.json").read_text())["published"]
-    expected = ["b", "c", "a", *(["d"] if right == "d" else [])]
-    assert [sample["source"] for sample in published["samples"]] == expected
-
-
-def test_cards_example_is_a_correct_translation_if_there_is_one():
-    content = facts()
-    for sample in content["published"]["samples"][:2]:
-        sample["translation"] = "wrong"
-    last = content["published"]["samples"][2]
-    for text in (render_card(content).text, render_card(facts()).text):
-        assert "The last one is" not in text
-    assert f"# {last['translation']}\n" in render_card(content).text.partition("## Scores")[0]
-    told = "The last sample is chosen differently: it is the first whose translation equals its"
-    wrong = {**last, "translation": "wrong"}
-    assert told in render_card(facts(samples=[wrong, wrong, wrong, last])).text
-    # The published form may translate otherwise than the run, which chose the last sample.
-    assert told not in render_card(facts(samples=[wrong, wrong, last, wrong])).text
-    assert told not in render_card(facts(samples=[wrong, wrong, wrong, wrong])).text
-
-
 def test_card_states_a_non_commercial_licence():
     text = "They are for non-commercial use, and so is this model."
     assert text not in render_card(facts()).text
@@ -828,24 +664,6 @@ def test_chinese_models_have_a_chinese_card(tmp_path):
         assert word in chinese
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("## Limits and bias\n", "## Limits and bias\n\n## More\n"), "an empty section 'Limits"),
-        (("(curves.png)", "(missing.png)"), "the picture missing.png"),
-        (("trained from\nscratch", "trained from None"), "the text 'None'"),
-        (("license: cc-by-4.0\n", ""), "no license in the metadata"),
-        (("license: cc-by-4.0\n", "license: cc-by-4.0\nx: y\n"), None),
-    ],
-)
-def test_incomplete_cards_are_detected(tmp_path, change, message):
-    text = str(render_card(facts()))
-    assert change[0] in text
-    card = ModelCard(text.replace(*change))
-    problems = card_problems(card, pictures(tmp_path))
-    assert problems == [] if message is None else message in "; ".join(problems)
-
-
 def test_card_lists_the_recipes_differences_from_the_paper():
     assert paper_differences(dict.fromkeys(Recipe.__dataclass_fields__)) == []
     assert paper_differences(vars(Recipe())) == []
@@ -864,14 +682,6 @@ def test_card_lists_the_recipes_differences_from_the_paper():
     assert (row["here"], row["paper"]) == ("swish", "relu")
     (row,) = paper_differences({"length_penalty": 1.0})
     assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
-
-
-def test_card_compares_the_updates_with_the_papers():
-    facts = json.loads((COMMITTED[0] / "metrics.json").read_text(encoding="utf-8"))
-    for preset, papers in (("base", "100,000"), ("big", "300,000")):
-        facts["recipe"]["preset"] = preset
-        told = f"{facts['updates']:,} updates (the paper's {preset} model: {papers})"
-        assert told in str(render_card(facts))
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

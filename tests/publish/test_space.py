@@ -15,7 +15,6 @@ from huggingface_hub import SpaceCard
 from published_runs import tiny_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
@@ -151,33 +150,6 @@ def test_translations_are_sorted_by_score(translation, translator):
     assert all(score < 0 for score in scores)
     alone = translator(SENTENCE, num_beams=translation.NUM_TRANSLATIONS)
     assert found[0][0] == alone[0]["translation_text"]
-
-
-def test_stock_form_shows_scores_of_generate_and_the_same_attention(
-    translation, directory, translator, attention, tmp_path
-):
-    stock = translation.load_translator(str(export_marian(directory, tmp_path / "stock")))
-    assert type(stock.model).__name__ == "MarianMTModel"
-    found = translation.translations(stock, SENTENCE)
-    count = translation.NUM_TRANSLATIONS
-    inputs = stock.tokenizer(SENTENCE, return_tensors="pt")
-    options = {"num_beams": count, "num_return_sequences": count}
-    sequences = generate_ids(stock.model, *inputs.values(), **options).sequences
-    assert len(found) == count
-    for (text, score), ids in zip(found, sequences[0], strict=True):
-        ids = ids[1:][ids[1:] != stock.tokenizer.pad_token_id]
-        assert text == stock.tokenizer.decode(ids, skip_special_tokens=True)
-        with torch.inference_mode():
-            mean = stock.model(**inputs, labels=ids[None]).loss.item()
-        penalty = len(ids) ** (stock.model.generation_config.length_penalty - 1)
-        assert score == pytest.approx(-mean / penalty, rel=1e-4)
-    # It is the same model, so its attention is the same.
-    shown = translation.attention_of(stock, SENTENCE, "Ein Mann.")
-    assert shown.source_words == attention.source_words
-    for kind in translation.KINDS.values():
-        np.testing.assert_allclose(getattr(shown, kind), getattr(attention, kind), atol=1e-4)
-        assert translation.layer_names(stock, kind) == translation.layer_names(translator, kind)
-        assert translation.head_names(stock, kind) == translation.head_names(translator, kind)
 
 
 # ----------------------------------------------------------------------------------- the attention
