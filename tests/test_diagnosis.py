@@ -3,9 +3,7 @@
 import ast
 import json
 import re
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import bad_runs
 import pytest
@@ -82,30 +80,6 @@ def test_every_bad_run_is_explained_on_the_page():
     assert sorted(["healthy", *named]) == sorted(bad_runs.FAULTS)
     chinese = (ROOT / "training/diagnosis.zh-CN.md").read_text(encoding="utf-8")
     assert re.findall(r"^\*([^*]+)\*\W", chinese, re.MULTILINE) == emphasised
-
-
-def test_faults_do_what_their_names_say():
-    assert bad_runs.shifted(PAIRS)[:2] == [("1 dogs", "0 Hunde"), ("2 dogs", "1 Hunde")]
-    assert bad_runs.swapped(PAIRS)[3] == ("3 Hunde", "3 dogs")
-    assert bad_runs.half_copied(PAIRS)[:2] == [("0 dogs", "0 Hunde"), ("1 dogs", "1 dogs")]
-    assert bad_runs.short([("a", "b"), ("a" * 25, "b")]) == [("a", "b")]
-    assert bad_runs.tokenised([("3:20 p.m.", "3.20 Uhr")]) == [("3 : 20 p . m .", "3 . 20 Uhr")]
-
-
-def test_the_script_trains_a_bad_run_and_writes_its_row(tmp_path, monkeypatch):
-    output = tmp_path / "bad.json"
-    words = ["--pairs", "40", "--test-pairs", "4", "--updates", "10", "--only"]
-    name = "source and target swapped"
-    monkeypatch.setattr(sys, "argv", ["bad_runs.py", *words, name, "--output", str(output)])
-    small = {"vocab_size": 300, "d_model": 16, "ffn_dim": 16, "warmup_steps": 5}
-    monkeypatch.setattr(bad_runs, "OPTIONS", bad_runs.OPTIONS | small)
-    pairs = [SimpleNamespace(source=a, target=b, kinds=("duration",)) for a, b in PAIRS]
-    monkeypatch.setattr(bad_runs, "generate_pairs", lambda *languages, **which: pairs)
-    bad_runs.main()
-    (table,) = json.loads(output.read_text(encoding="utf-8"))["tables"]
-    (row,) = table["rows"]
-    assert row[0] == name
-    assert len(row) == len(table["columns"])
 
 
 def measured():

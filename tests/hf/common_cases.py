@@ -1,20 +1,11 @@
 """Marian and our model as cases of transformers' common tests; `run_common_tests.py` runs this.
 
-The tests themselves come from a checkout of transformers on the path, as the package `tests`. A
-source distribution lacks some of them: a missing class is replaced by one without tests, and
-`MISSING` names it, since the results do not show which tests were absent.
+The tests themselves come from a checkout of transformers on the path, as the package `tests`.
 """
 
-import importlib.util
-import json
-import os
-import sys
-import types
 import unittest
-from pathlib import Path
 
 import torch
-import transformers.utils
 from transformers import MarianConfig, MarianModel, MarianMTModel, set_seed
 from transformers.models.auto import modeling_auto
 
@@ -23,47 +14,6 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
-
-MISSING = []
-
-
-def stand_in(module_name, **attributes):
-    """Create a module with these attributes if the checkout lacks it."""
-    parent = module_name.rpartition(".")[0]
-    found = importlib.util.find_spec(parent) and importlib.util.find_spec(module_name)
-    if found:
-        return
-    for name in (parent, module_name):
-        sys.modules.setdefault(name, types.ModuleType(name))
-    vars(sys.modules[module_name]).update(attributes)
-    path = module_name.replace(".", "/") + ".py"
-    MISSING.extend(f"{name} ({path})" for name, it in attributes.items() if isinstance(it, type))
-
-
-for module, mixin in (
-    ("tests.generation.test_utils", "GenerationTesterMixin"),
-    ("tests.exporters.test_export", "ExportTesterMixin"),
-):
-    stand_in(module, **{mixin: type(mixin, (), {})})
-stand_in(
-    "tests.utils.test_configuration_utils",
-    # Fields of every configuration, with values other than the defaults.
-    config_common_kwargs={
-        "output_hidden_states": True,
-        "return_dict": False,
-        "dtype": "float16",
-        "chunk_size_feed_forward": 5,
-        "architectures": ["NoModel"],
-        "id2label": {0: "label"},
-        "label2id": {"label": "0"},
-        "problem_type": "regression",
-    },
-)
-if not (
-    Path(importlib.util.find_spec("tests").submodule_search_locations[0]) / "__init__.py"
-).exists():
-    # That function would import transformers through the missing file.
-    transformers.utils.direct_transformers_import = lambda path: sys.modules["transformers"]
 
 # Many tests skip classes that transformers does not list.
 model_type = VanillaTransformerConfig.model_type
@@ -144,7 +94,3 @@ class MarianTest(CommonTests, unittest.TestCase):
 class VanillaTransformerTest(CommonTests, unittest.TestCase):
     config_class = VanillaTransformerConfig
     all_model_classes = (VanillaTransformerModel, VanillaTransformerForConditionalGeneration)
-
-
-if path := os.environ.get("COMMON_CASES_MISSING"):
-    Path(path).write_text(json.dumps(MISSING))

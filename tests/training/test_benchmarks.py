@@ -49,22 +49,6 @@ def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
     assert calls.largest <= 64 * 2**20
 
 
-def test_loss_makes_few_calls_per_chunk():
-    def calls(chunks):
-        hidden = torch.randn(24, 8, requires_grad=True)
-        weight = torch.randn(50, 8, requires_grad=True)
-        labels = torch.randint(0, 50, (24,))
-        with Calls() as counted:
-            smoothed_cross_entropy(
-                hidden, weight, labels, label_smoothing=0.1, chunk_size=24 // chunks
-            ).backward()
-        return counted.count
-
-    for_a_chunk = calls(3) - calls(2)
-    assert calls(4) - calls(3) == for_a_chunk
-    assert for_a_chunk <= 40
-
-
 def test_loss_reads_the_logits_of_a_chunk_five_times():
     """A product writes them; maximum, softmax, maximum and two products read them."""
     seen = []
@@ -161,54 +145,3 @@ def test_commit_is_marked_dirty_unless_only_results_changed(tmp_path, monkeypatc
     assert machine.git_commit("results") == commit
     (tmp_path / "code").write_text("2")
     assert machine.git_commit("results") == f"{commit}-dirty"
-
-
-@pytest.mark.slow
-def test_memory_and_scaling_benchmarks_run(tmp_path, monkeypatch):
-    run(
-        script("training"),
-        monkeypatch,
-        *("--memory", "--size", "tiny", "--only", "ours,marian_buckets"),
-        *("--batch-tokens", 256, "--output", tmp_path / "memory.json"),
-    )
-    rows = json.loads((tmp_path / "memory.json").read_text())["tables"][0]["rows"]
-    assert rows[1][2] == 1.0
-    run(
-        script("scaling"),
-        monkeypatch,
-        *("--pairs", 500, 1000, "--distinct", 400, "--rounds", 1),
-        *("--lengths", 2000, "--output", tmp_path / "scaling.json"),
-    )
-    tables = json.loads((tmp_path / "scaling.json").read_text())["tables"]
-    assert [row[0] for row in tables[0]["rows"]] == [500, 1000]
-    assert [row[0] for row in tables[1]["rows"]] == [2000, "10^9, computed"]
-
-
-def test_report_writes_results_only_between_its_marks(tmp_path, monkeypatch):
-    report = script("report")
-    monkeypatch.setattr(report, "FOLDER", tmp_path)
-    monkeypatch.setattr(report, "ROOT", tmp_path)
-    monkeypatch.setattr(report, "PAGES", ())
-    (tmp_path / "results").mkdir()
-    results = {
-        "title": "Speed",
-        "commit": "abcdef",
-        "date": "2026-01-02T03:04:05",
-        "hardware": {"cpu": "A processor", "threads": 2, "instructions": ["avx2"]},
-        "tables": [{"title": "", "columns": ["Contender", "words/s"], "rows": [["ours", 12_345]]}],
-    }
-    (tmp_path / "results" / "speed.json").write_text(json.dumps(results))
-    (tmp_path / "results" / "other.json").write_text(json.dumps({"anything": 1}))
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.main()
-    once = readme.read_text()
-    report.main()
-    assert readme.read_text() == once
-    assert once.startswith("before\n")
-    assert once.endswith("\nafter\n")
-    assert "old" not in once
-    assert "| ours | 12,345 |" in once
-    assert "A processor; 2 threads; avx2; commit abcdef; 2026-01-02" in once
-    assert "See [results/other.json]" in once
-    assert (tmp_path / "results" / "speed.svg").read_text().startswith("<svg")

@@ -1,10 +1,7 @@
 """The benchmark of decoding runs, and its results can be read."""
 
-import json
 import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import interleave as turns
@@ -14,22 +11,6 @@ from noted_turns import noting
 from vanilla_transformer.convert.exporters.marian import to_marian
 
 SCRIPT = Path(__file__).parents[2] / "training/benchmarks/decoding.py"
-
-
-@pytest.mark.slow
-def test_script_writes_a_table_and_records_the_machine(tmp_path):
-    output = tmp_path / "results" / "decoding.json"
-    options = ["--size", "tiny", "--batch-sizes", "1", "3", "--rounds", "2", "--output", output]
-    command = [sys.executable, SCRIPT, *options]
-    done = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True)
-    results = json.loads(output.read_text())
-    (table,) = results["tables"]
-    assert table["columns"][0] == "Contender"
-    rows = {row[0]: row[1:] for row in table["rows"]}
-    assert rows["MarianMTModel.generate"][1] == rows["MarianMTModel.generate"][3] == 1
-    assert all(len(row) == len(table["columns"]) for row in table["rows"])
-    assert {"hardware", "versions", "commit", "date", "settings"} <= set(results)
-    assert "| ours |" in done.stdout
 
 
 def test_both_implementations_give_the_same_tokens():

@@ -109,23 +109,3 @@ def test_exponents_and_crossings_of_power_laws():
     assert table_1.crossing(sizes, squares, line) == pytest.approx(3)
     assert table_1.crossing(sizes, line, [n / 2 for n in sizes]) == 0
     assert table_1.crossing(sizes, line, [n * 9 for n in sizes]) == float("inf")
-
-
-def test_findings_say_where_self_attention_pays_and_where_its_time_jumps():
-    def costs(multiply_adds, seconds):
-        pairs = zip(multiply_adds, seconds, strict=True)
-        return {"by_n": [{"multiply_adds": ops, "seconds": time} for ops, time in pairs]}
-
-    rows = {
-        "self-attention": costs((1, 4, 16, 64), (1, 4, 32, 128)),
-        "projected self-attention": costs((2, 8, 32, 128), (2, 8, 32, 128)),
-        "fused self-attention": costs((1, 4, 16, 64), (1, 4, 16, 64)),
-        "recurrent": costs((4, 8, 16, 32), (4, 8, 16, 32)),
-    }
-    settings = {"n": [64, 128, 256, 512], "d_of_n": 64, "d_k": 32, "batch": 1}
-    pays, jumps = table_1.Table1().findings(rows, settings)
-    assert "fewer multiply-adds below n = 4.0 d (2.0 d with its projections)" in pays
-    assert "less time below n = 2.8 d (2.0 d with its projections)" in pays
-    assert pays.endswith("n < d, is on the safe side.")
-    assert jumps.startswith("From n 128 to 256 the time of self-attention grows 8.0 times")
-    assert jumps.endswith("does not store them, takes 4.0 times as long.")

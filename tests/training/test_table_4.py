@@ -2,14 +2,12 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_4 import (
     BASELINE,
-    LENGTHS,
     MORE,
     WHOLE,
     Parser,
@@ -23,7 +21,6 @@ from table_4 import (
 )
 from trees import Tree, attach, clean, compare, f1, linearise, parse, phrases, read_trees
 
-TREEBANK = Path(__file__).parents[3] / "shared/data/ptb_sample/test.jsonl.gz"
 CAT = "(S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog))) (. .))"
 NAMES = st.text("ABC$.,`'-", min_size=1, max_size=4)
 
@@ -112,22 +109,6 @@ def test_both_tree_file_formats_are_read_and_broken_ones_rejected(tmp_path):
         (tmp_path / "broken.mrg").write_text(text)
         with pytest.raises(ValueError, match=rf"broken\.mrg: .*{message}"):
             read_trees(tmp_path / "broken.mrg")
-    separated = json.dumps({"tree": CAT, "text": "a\u2028cat"}, ensure_ascii=False)
-    (tmp_path / "a.jsonl").write_text(f"{separated}\n\n{separated}", encoding="utf-8")
-    assert len(read_trees(tmp_path / "a.jsonl")) == 2
-    for line in ("{", "[1]", '{"text": "a cat"}'):
-        (tmp_path / "a.jsonl").write_text(f"{separated}\n{line}\n", encoding="utf-8")
-        with pytest.raises(ValueError, match=r"a\.jsonl:2 is not an object with a tree"):
-            read_trees(tmp_path / "a.jsonl")
-
-
-@pytest.mark.skipif(not TREEBANK.is_file(), reason="this machine does not have the treebank")
-def test_treebank_is_cleaned_like_its_published_version():
-    rows = [json.loads(line) for line in gzip.decompress(TREEBANK.read_bytes()).splitlines()]
-    for row, found in zip(rows, read_trees(TREEBANK), strict=True):
-        assert found == clean(tree(row["tree_raw"]))
-        assert found.words() == row["words"]
-        assert attach(linearise(found), found.words()) == (Tree("TOP", [found]), True)
 
 
 # ------------------------------------------------------------------------------- EVALB's counts
@@ -211,6 +192,7 @@ def test_stages_train_on_all_phrases_up_to_their_length():
     assert list(phrases(tree("(S (NP (PRP it)))"))) == []
 
 
+@pytest.mark.slow
 def test_parser_fits_its_training_trees():
     made = [each for each in invented_trees(40, seed=0) if len(each.words()) <= 9][:12]
     sizes = Parsing.sizes["tiny"] | {"d_model": 32, "dropout": 0.0, "warmup": 300}
@@ -233,37 +215,3 @@ def test_tiny_size_writes_all_rows(tmp_path):
     assert f"{f1(total(rows[BASELINE]['test'].values())):.1f}" in page
     assert "| Transformer (4 layers) | WSJ only, discriminative | 91.3 |" in page
     assert (tmp_path / "table_4.tiny.png").is_file()
-
-
-def test_findings_compare_with_the_baseline_by_length():
-    def scored(*matched):
-        groups = {"1-10": matched[0], "11-20": matched[1], "over 40": None}
-        return {
-            length: dict.fromkeys(("sentences", "well_formed", "gold", "found", "matched"), 0)
-            if count is None
-            else {"sentences": 2, "well_formed": 1, "gold": 10, "found": 10, "matched": count}
-            for length, count in {**dict.fromkeys(LENGTHS), **groups}.items()
-        }
-
-    rows = {BASELINE: {"test": scored(2, 4)}, "1": {"test": scored(5, 3)}}
-    settings = {"shares": ["1/2", "1"]}
-    *_, last = Parsing().findings({**rows, "1/2": {"test": scored(6, 6)}}, settings)
-    assert last.startswith("The more trees, the lower the score")
-    assert list(Parsing().findings(rows, settings)) == [
-        "**all trees**: 40.0, better than the baseline's 30.0 (and better on sentences of 1-10 "
-        "words); 2 of 4 outputs well-formed."
-    ]
-
-
-def test_parsing_requires_the_tree_files(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        Parsing().main(["--results", str(tmp_path)])
-    assert "--train-file is missing" in capsys.readouterr().err
-    (tmp_path / "trees.mrg").write_text(CAT * 3)
-    files = [f"--{name}-file={tmp_path / 'trees.mrg'}" for name in ("train", "validation", "test")]
-    Parsing().main(["--rows", BASELINE, "--results", str(tmp_path), *files])
-    facts = json.loads((tmp_path / "table_4.cpu.json").read_text(encoding="utf-8"))["rows"][
-        BASELINE
-    ]
-    assert facts["trees"] == 3
-    assert len(facts["files"]["train"]) == 64
