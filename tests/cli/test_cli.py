@@ -82,14 +82,6 @@ def test_every_command_has_examples_that_the_parser_accepts(capsys, words):
         assert unknown == []
 
 
-def test_main_help_lists_each_command_on_one_line(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    text = capsys.readouterr().out
-    for name in {words[0] for words in COMMANDS if words}:
-        assert re.search(rf"^    {name} +\w+", text, re.MULTILINE), name
-
-
 # The program that pip installs, except that it also prints the slow libraries it has loaded.
 INSTALLED = """
 import atexit, sys
@@ -151,20 +143,6 @@ def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments
     assert os.listdir() == ["FIFO"]
 
 
-def test_preset_option_overrides_the_recipe(trained, tmp_path, capsys):
-    """Also if the recipe sets the values itself; the same command resumes the run."""
-    arguments = ["train", str(trained / "tiny.yaml"), "--output-dir", str(tmp_path / "run")]
-    arguments += ["--preset", "D_smoothing0.0", "--d-model=8", "--attention-heads=2"]
-    arguments += ["--ffn-dim=16", "--encoder-layers=1", "--decoder-layers=1", "--max-steps"]
-    assert main([*arguments, "1"]) == 0
-    assert main([*arguments, "2"]) == 0
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["label_smoothing"], config["d_model"]) == (0.0, 8)
-    recipe = tmp_path / "run" / "recipe.yaml"
-    assert main(["train", str(recipe), "--output-dir", str(tmp_path / "run")]) == 0
-    assert "is complete" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "pair"),
     [
@@ -182,18 +160,6 @@ def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, optio
     which = "The translation of pair" if options else "Input"
     assert f"Pairs of the test set: {which} 11 has" in line
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
-
-
-def test_strict_takes_no_value_and_names_the_malformed_line(capsys, tmp_path):
-    recipe = tiny_recipe(tmp_path)
-    with (tmp_path / "train.jsonl").open("a") as file:
-        file.write("nonsense\n")
-    line = error_of(capsys, "train", "--strict", recipe, "--output-dir", tmp_path / "run")
-    assert f"{tmp_path / 'train.jsonl'}:121: not JSON" in line
-    assert not (tmp_path / "run").exists()
-    arguments = ["train", "--no-strict", str(recipe), "--output-dir", str(tmp_path / "run")]
-    assert main([*arguments, "--max-steps", "1"]) == 0
-    assert "strict: false" in (tmp_path / "run" / "recipe.yaml").read_text()
 
 
 @pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
@@ -293,16 +259,6 @@ def test_translate_keeps_what_it_had_written_before_an_error(
     assert (tmp_path / "out.txt.partial").read_text() == "the user's"
 
 
-def test_translate_replaces_a_file(trained, tmp_path, capsys):
-    source, target = trained / "source.txt", tmp_path / "target.txt"
-    source.write_text("\nein Hund\n", encoding="utf-8")
-    target.write_text("an older translation")
-    assert main(["translate", str(trained / "run"), str(source), "--output", str(target)]) == 0
-    assert target.read_text(encoding="utf-8").count("\n") == 2
-    assert capsys.readouterr().out == ""
-    assert [*tmp_path.iterdir()] == [target]
-
-
 def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_path):
     """A conversation over pipes: the answer comes before the next line is sent."""
     with subprocess.Popen(
@@ -382,24 +338,3 @@ def test_every_extra_holds_the_packages_that_are_said_to_be_in_it():
     for package, extra in extras.EXTRAS.items():
         requirements = " ".join(project["optional-dependencies"][extra])
         assert re.search(rf"\b{names.get(package, package)}>=", requirements), package
-
-
-def test_command_line_imports_no_library_of_an_extra():
-    """Not even indirectly, except those that transformers imports itself."""
-    program = """if True:
-        import sys
-        import vanilla_transformer
-        before = set(sys.modules)
-        import vanilla_transformer.cli
-        print(*before)
-        print(*(set(sys.modules) - before))
-    """
-    command, folder = [sys.executable, "-c", program], str(ROOT)
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    package, program = (
-        {name.partition(".")[0] for name in line.split()} for line in run.stdout.splitlines()
-    )
-    of_transformers = {"accelerate", "filelock", "yaml", "sentencepiece"}
-    assert package & {*extras.EXTRAS, "evaluate"} <= of_transformers
-    assert "vanilla_transformer" in program
-    assert not program & {*extras.EXTRAS, "evaluate"}

@@ -14,7 +14,7 @@ import pytest
 from command_line import error_of
 from tiny_runs import tiny_recipe
 
-from vanilla_transformer import batch_translation, visualization
+from vanilla_transformer import visualization
 from vanilla_transformer.batch_translation import MAX_SOURCE_CHARACTERS, MAX_SOURCE_TOKENS
 from vanilla_transformer.cli import main
 from vanilla_transformer.data import join_sentences, split_sentences
@@ -168,22 +168,6 @@ def test_redirected_file_is_translated_from_its_current_position(run, source, mo
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_length_check_counts_tokens_not_characters(run, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "source.txt"
-    path.write_text("a" * 200 + "\n")  # fewer tokens than characters
-    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 300)
-    assert main(["translate", str(run), str(path)]) == 0
-    monkeypatch.setattr(batch_translation, "MAX_SOURCE_TOKENS", 3)
-    assert "tokens, but 3 are the most" in error_of(capsys, "translate", run, path)
-
-
-@pytest.mark.parametrize("name", ["folder", "/proc/self/mem"])
-def test_unreadable_source_is_named(run, tmp_path, capsys, name):
-    (tmp_path / "folder").mkdir()
-    line = error_of(capsys, "translate", run, tmp_path / name)
-    assert f"{tmp_path / name}: " in line
-
-
 def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
@@ -193,22 +177,6 @@ def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
         assert main(["translate", str(copy), str(source), *options]) == 0
         assert calls.pop()[1]["num_beams"] == beams
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_shown_only_on_a_terminal(run, source, tmp_path, monkeypatch, capsys, terminal):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    target = str(tmp_path / "target.txt")
-    assert main(["translate", str(run), str(source), "--output", target]) == 0
-    assert ("sentence/s" in capsys.readouterr().err) == terminal
-    assert main(["evaluate", str(run)]) == 0
-    shown = capsys.readouterr().err
-    assert ("sentence/s" in shown) == ("pair/s" in shown) == terminal
-    monkeypatch.setattr(
-        sys.stdout, "isatty", lambda: True
-    )  # translations would mix with the bar there
-    assert main(["translate", str(run), str(source)]) == 0
-    assert "sentence/s" not in capsys.readouterr().err
 
 
 def translated(capsys, *command):
@@ -375,17 +343,6 @@ def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter
     line = error_of(capsys, "translate", run, source, "--split-sentences")
     assert "sentencex" in line
     assert "pip install '.[documents]'" in line
-
-
-def test_picture_of_a_document_shows_its_first_sentence(
-    run, splitter, tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "document.txt").write_text("\nein Hund. alt\n")
-    drawn = recorded(monkeypatch, visualization, "attention_weights")
-    picture = ["--attention", tmp_path / "map.png"]
-    translated(capsys, run, tmp_path / "document.txt", "--split-sentences", *picture)
-    ((_, _, text, _),) = [arguments for arguments, _ in drawn]
-    assert text == "ein Hund."
 
 
 def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():

@@ -1,20 +1,12 @@
 """Batches by token budget: properties that every plan has, for any lengths."""
 
-import gzip
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from token_shares import real_token_shares
 
 from vanilla_transformer.data.batches import TokenBatchSampler
-
-MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k/train.jsonl.gz"
 
 
 def random_lengths(count, *, seed=0, longest=60):
@@ -163,16 +155,6 @@ def test_sampler_has_no_batch_size_that_makes_accelerate_drop_batches():
     assert not hasattr(sampler, "batch_size")
 
 
-def test_torch_data_loader_accepts_the_sampler():
-    source, target = random_lengths(50)
-    sampler = TokenBatchSampler(source, target, max_tokens=200)
-    loader = torch.utils.data.DataLoader(
-        list(range(50)), batch_sampler=sampler, collate_fn=lambda examples: examples
-    )
-    assert len(loader) == len(sampler)
-    assert list(loader) == list(sampler)
-
-
 def test_example_longer_than_the_budget_is_named():
     with pytest.raises(ValueError, match=r"example 1 has 5 source and 9 target.*max_tokens=8"):
         TokenBatchSampler([5, 5, 5], [5, 9, 5], max_tokens=8)
@@ -217,12 +199,3 @@ def test_packed_sort_equals_a_sort_of_tuples():
     longest = np.maximum(source, target)
     difference = np.where(longest % 2 == 0, source - target, target - source)
     assert order == np.lexsort((np.arange(len(source)), difference, longest)).tolist()
-
-
-@pytest.mark.skipif(not MULTI30K.exists(), reason="needs shared/data/multi30k")
-def test_batches_of_real_captions_hold_little_padding():
-    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
-        pairs = [json.loads(line)["translation"] for line in lines]
-    source = np.array([len(pair["en"].split()) + 1 for pair in pairs])
-    target = np.array([len(pair["de"].split()) + 1 for pair in pairs])
-    assert min(real_token_shares(source, target, max_tokens=2048)) > 0.95

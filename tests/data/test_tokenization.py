@@ -1,11 +1,8 @@
 """The tokenizer: lossless for any text, no special ids from text, loads with AutoTokenizer."""
 
-import gzip
 import json
 import subprocess
 import sys
-from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,7 +11,6 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
-MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k/train.jsonl.gz"
 CORPUS = [
     "A man in a blue shirt is standing on a ladder.",
     "Ein Mann in einem blauen Hemd steht auf einer Leiter.",
@@ -209,15 +205,3 @@ def test_vocabulary_smaller_than_requested_gives_a_warning(caplog):
 def test_tokenizer_trains_on_an_iterator(trained):
     streamed = train_tokenizer(iter(CORPUS), vocab_size=400, show_progress=False)
     assert streamed.get_vocab() == trained.get_vocab()
-
-
-@pytest.mark.skipif(not MULTI30K.exists(), reason="needs the shared Multi30k data")
-def test_real_sentences_survive_encoding_and_stay_short():
-    with gzip.open(MULTI30K, "rt", encoding="utf-8") as lines:
-        pairs = [json.loads(line)["translation"] for line in islice(lines, 2000)]
-    texts = [pair[language] for pair in pairs for language in ("en", "de")]
-    tokenizer = train_tokenizer(texts, vocab_size=4000, show_progress=False)
-    ids = tokenizer(texts).input_ids
-    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == texts
-    words = sum(len(text.split()) for text in texts)
-    assert sum(map(len, ids)) < 2 * words

@@ -25,7 +25,6 @@ from vanilla_transformer.storage.atomic import (
     write_text,
     writing,
 )
-from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
@@ -50,17 +49,6 @@ def test_crash_leaves_the_old_file_and_nothing_else(tmp_path):
         assert names(tmp_path) == set(old)
         write_text(path, "old")
     assert path.read_text() == "old"
-
-
-def test_files_with_similar_names_are_not_touched(tmp_path):
-    for name in ("a.partial", ".a.partial", ".a.tmp", "a.tmp"):
-        (tmp_path / name).write_text("mine")
-    before = names(tmp_path)
-    write_text(tmp_path / "a", "new")
-    with folder_written_aside(tmp_path / "b") as aside:
-        aside.mkdir()
-    assert names(tmp_path) == before | {"a", "b"}
-    assert {(tmp_path / name).read_text() for name in before} == {"mine"}
 
 
 def test_written_files_have_default_permissions(tmp_path):
@@ -314,14 +302,3 @@ def test_files_are_written_where_fsync_is_not_supported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refuse)
     write_text(tmp_path / "a", "x")
     assert (tmp_path / "a").read_text() == "x"
-
-
-def test_json_round_trips(tmp_path):
-    content = {"b": "\u00fcber", "a": [1, 0.5, None]}
-    write_json(tmp_path / "a.json", content)
-    assert list(read_json(tmp_path / "a.json").items()) == list(content.items())
-    assert "\u00fcber" in (tmp_path / "a.json").read_text(encoding="utf-8")
-    write_json(tmp_path / "a.json", content, sort_keys=True)
-    assert list(read_json(tmp_path / "a.json")) == ["a", "b"]
-    (tmp_path / "list.json").write_text("[1]")
-    assert read_json(tmp_path / "list.json", list) == [1]
