@@ -5,8 +5,6 @@ import importlib
 import itertools
 import math
 
-import hostile_values
-import numpy as np
 import pytest
 import torch
 from reference import NEVER, authors_search, log_prob, penalty
@@ -21,13 +19,7 @@ from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer import paper_beam_search
 from vanilla_transformer.batch_translation import generate_ids
-from vanilla_transformer.beam_search import (
-    EXTRA_TOKENS,
-    beam_search,
-    best_tokens,
-    keep_order,
-    with_start,
-)
+from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, best_tokens, with_start
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
 from vanilla_transformer.generation_limits import CACHE, longest_sequence
@@ -218,23 +210,6 @@ def test_greedy_search_equals_generate(model, batch):
     assert (found.finished).any()
     assert len(set(found.lengths.flatten().tolist())) > 2
     assert torch.equal(with_start(model, found.sequences)[:, 0], expected)
-
-
-def test_early_stopping_defaults_to_the_generation_config_then_the_paper(batch):
-    model = make_model()
-    options = {"num_beams": 3, "length_penalty": 2.0}
-    papers = beam_search(model, *batch, **options)
-    early = beam_search(model, *batch, **options, early_stopping=True)
-    assert not torch.equal(early.lengths, papers.lengths)
-    for setting, expected in ((None, papers), (False, papers), ("never", papers), (True, early)):
-        model.generation_config.early_stopping = setting
-        for found in (
-            beam_search(model, *batch, **options),
-            generate_ids(model, *batch, **options),
-        ):
-            torch.testing.assert_close(found.scores, expected.scores[:, : found.scores.size(1)])
-    found = generate_ids(model, *batch, **options, early_stopping=False)
-    assert torch.equal(found.scores, papers.scores)
 
 
 def test_search_without_settings_is_the_papers(batch):
@@ -464,15 +439,6 @@ def test_best_tokens_found_in_blocks_equal_topk(size, count):
     assert (tokens.sort().values.diff() > 0).all()
 
 
-def test_few_rows_move_when_some_leave():
-    for keep in itertools.product([False, True], repeat=6):
-        order = keep_order(torch.tensor(keep))
-        kept = [place for place, stays in enumerate(keep) if stays]
-        assert sorted(order.tolist()) == kept
-        for place, row in enumerate(order.tolist()):
-            assert row == place if keep[place] else row >= len(kept)
-
-
 def test_search_runs_without_dropout_and_restores_training_mode(batch):
     model = make_model()
     expected = beam_search(model, *batch)
@@ -670,30 +636,6 @@ def test_wrong_settings_of_the_generation_config_are_named(batch, setting, value
     setattr(model.generation_config, setting, value)
     with pytest.raises(RequestError, match=setting):
         beam_search(model, *batch)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["num_beams", "num_return_sequences", "length_penalty", "max_extra_tokens", "max_new_tokens"],
-)
-def test_hostile_arguments_are_obeyed_or_refused_by_name(model, batch, name):
-    ids, mask = batch[0][:2], batch[1][:2]
-    bound = {} if name in ("max_extra_tokens", "max_new_tokens") else {"max_new_tokens": 3}
-    for value in hostile_values.OBJECTS:
-        said = hostile_values.refusal_of(beam_search, model, ids, mask, **bound, **{name: value})
-        assert said is None or (("give a limit" in said or name in said) and len(said) < 300)
-
-
-def test_numpy_and_torch_integers_are_accepted(model, batch):
-    expected = beam_search(model, *batch, num_beams=2, suppress_tokens=[0, 5], prefix=[[4]] * 7)
-    found = beam_search(
-        model,
-        *batch,
-        num_beams=np.int64(2),
-        suppress_tokens=np.array([0, 5]),
-        prefix=[torch.tensor([4])] * 7,
-    )
-    assert torch.equal(found.sequences, expected.sequences)
 
 
 @pytest.mark.usefixtures("each_decoder")

@@ -289,7 +289,7 @@ def losses_of(logits, labels, epsilon):
     return label_smoothed_loss(torch.cat(logits), list(chain(*labels)), epsilon)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(configurations(), batches, implementations, sides, sides)
 def test_model_matches_the_equations_of_the_paper(fields, pairs, attention, side, target_side):
     """For any configuration, attention implementation, padding and rest of the batch."""

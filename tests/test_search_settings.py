@@ -50,7 +50,11 @@ def saved(request, tokenizer, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("beams", [None, 2])
+@pytest.mark.parametrize(
+    ("saved", "beams"),
+    [*((kind, None) for kind in KINDS), ("one beam", 2), ("extreme penalty", 2)],
+    indirect=["saved"],
+)
 def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatch):
     model, given = load_saved_model(saved), {"num_beams": beams}
 
