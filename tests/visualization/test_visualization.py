@@ -300,11 +300,12 @@ def test_positional_encoding_plot_shows_the_sinusoids():
 @pytest.mark.parametrize("name", ["picture.png", "picture.svg", "picture.PDF", "picture"])
 def test_pictures_are_saved_in_the_format_of_the_suffix(attention, name, tmp_path):
     start = {".svg": b"<?xml", ".PDF": b"%PDF"}
-    path = save_figure(plot_attention(attention), tmp_path / name, dpi=40)
+    figure = plot_attention(attention, heads=1)
+    path = save_figure(figure, tmp_path / name, dpi=40)
     assert path.read_bytes().startswith(start.get(path.suffix, b"\x89PNG"))
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with pytest.raises(ValueError, match=r"picture\.docx.*png"):
-        save_figure(plot_attention(attention), tmp_path / "picture.docx")
+        save_figure(figure, tmp_path / "picture.docx")
 
 
 def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
