@@ -43,13 +43,6 @@ def test_arguments_without_effect_or_sense_are_refused(tmp_path, settings, said)
         make_trainer(tmp_path, given=given, **{"learning_rate_factor": 1.0, **settings}).train()
 
 
-def test_early_stopping_needs_a_single_evaluation_set(tmp_path):
-    given = {"eval_dataset": {"near": copy_task(9)}}
-    settings = {"early_stopping_patience": 1, "eval_strategy": "steps", "eval_steps": 2}
-    with pytest.raises(ValueError, match="give one evaluation set and an evaluation interval"):
-        make_trainer(tmp_path, given=given, **settings)
-
-
 # --------------------------------------------------------------------------- rates and optimizers
 
 HOSTS = [
@@ -122,14 +115,6 @@ def test_learning_rate_without_a_schedule_is_the_peak_of_eq3(tmp_path, optim):
 def test_warmup_may_be_a_fraction_of_the_run(tmp_path):
     trainer = make_trainer(tmp_path, warmup_steps=0.25)
     assert prepared(trainer, 20)[2] == pytest.approx(eq3(20, factor=0.1, warmup=5), rel=1e-14)
-
-
-def test_training_follows_the_chosen_schedule(tmp_path):
-    settings = {"learning_rate": 3e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"}
-    trainer = make_trainer(tmp_path, warmup_steps=0, max_steps=3, logging_steps=1, **settings)
-    trainer.train()
-    rates = [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
-    assert rates == pytest.approx([3e-3, 2e-3, 1e-3])
 
 
 def test_a_given_optimizer_and_schedule_are_used(tmp_path):
@@ -258,16 +243,6 @@ def test_epoch_checkpoints_are_kept_like_scheduled_ones(tmp_path):
 def test_save_steps_may_be_a_fraction_of_the_run(tmp_path):
     make_trainer(tmp_path, max_steps=4, save_steps=0.25, checkpoints_to_keep=2).train()
     assert list(checkpoints(tmp_path)) == [3, 4]
-
-
-def test_neftune_noise_reaches_the_training(tmp_path):
-    found = []
-    for alpha in (None, 5.0):
-        settings = {"max_steps": 1, "save_strategy": "no"}
-        trainer = make_trainer(tmp_path, neftune_noise_alpha=alpha, **settings)
-        trainer.train()
-        found.append(torch.cat([p.flatten() for p in trainer.model.parameters()]))
-    assert not torch.equal(*found)
 
 
 def test_default_collator_is_the_pair_collator(tmp_path):

@@ -145,11 +145,6 @@ def test_what_has_no_mean_is_refused_by_name(change, message, three, tmp_path):
     assert not (tmp_path / "mean").exists()
 
 
-def test_transformers_version_of_a_checkpoint_does_not_matter(three, tmp_path):
-    newer = checkpoint(tmp_path / "newer", tensors(4), transformers_version="5.99")
-    average_checkpoints([*three, newer], tmp_path / "mean")
-
-
 def test_mean_of_models_loads_with_the_auto_class(tmp_path):
     models = [tiny_model(seed) for seed in (0, 1)]
     for seed, model in enumerate(models):
@@ -164,17 +159,6 @@ def test_mean_of_models_loads_with_the_auto_class(tmp_path):
     assert mean.lm_head.weight is mean.get_input_embeddings().weight
     assert "lm_head.weight" not in load_file(output / WEIGHTS)
     assert mean.generation_config.to_dict() == models[1].generation_config.to_dict()
-
-
-def test_mean_has_the_format_header_and_outlives_its_checkpoints(three, tmp_path):
-    # transformers looks for this entry in the header when it loads weights.
-    from safetensors import safe_open
-
-    output = average_checkpoints(three, tmp_path / "mean")
-    with safe_open(output / WEIGHTS, framework="pt") as file:
-        assert file.metadata() == {"format": "pt"}
-    shutil.rmtree(three[0])
-    assert load_file(output / WEIGHTS).keys() == tensors(1).keys()
 
 
 # ----------------------------------------------------------------------- on the command line
@@ -201,17 +185,6 @@ def test_sharded_checkpoints_have_the_same_mean_in_one_file(three, tmp_path):
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[key], value) for key, value in expected.items())
     assert sorted(path.name for path in output.glob("*.safetensors*")) == [WEIGHTS]
-
-
-def test_missing_tokenizer_is_logged(three, tmp_path, caplog):
-    average_checkpoints(three, tmp_path / "mean")
-    assert "checkpoint-3 holds no tokenizer" in caplog.text
-    caplog.clear()
-    (three[2] / "tokenizer_config.json").write_text("{}")
-    (three[2] / "source.spm").write_bytes(b"pieces")
-    average_checkpoints(three, tmp_path / "again")
-    assert "no tokenizer" not in caplog.text
-    assert (tmp_path / "again" / "source.spm").read_bytes() == b"pieces"
 
 
 @pytest.mark.parametrize("of_run", [False, True])

@@ -229,15 +229,14 @@ def test_memory_is_kept_during_training_and_released_after_errors(libc):
     assert libc.told[2:] == [(-1, 2**26), "trim"]
 
 
-def test_malloc_thresholds_of_the_user_are_left_alone(libc, monkeypatch):
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
-    with cpu_training_settings(tiny_model()):
-        pass
-    assert libc.told == []
-
-
-def test_c_libraries_without_mallopt_are_left_alone(libc, monkeypatch):
-    monkeypatch.setattr(cpu_training.ctypes, "CDLL", lambda name: object())
+@pytest.mark.parametrize("reason", ["the user's own threshold", "no mallopt"])
+def test_memory_is_left_alone_with_a_threshold_of_the_user_or_without_mallopt(
+    libc, monkeypatch, reason
+):
+    if reason == "no mallopt":
+        monkeypatch.setattr(cpu_training.ctypes, "CDLL", lambda name: object())
+    else:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
     with cpu_training_settings(tiny_model()):
         pass
     assert libc.told == []

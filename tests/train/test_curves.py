@@ -52,16 +52,6 @@ def test_curves_show_what_was_logged():
     }
 
 
-def test_legend_names_the_line_of_a_panel_whose_title_does_not():
-    """Runs of earlier versions logged no plain training loss."""
-    figure = plot_training_curves([{"step": 1, "loss": 3.0}, {"step": 1, "eval_loss": 2.0}])
-    legends = {axis.get_title(): axis.get_legend() for axis in figure.axes}
-    assert [
-        text.get_text() for text in legends.pop("plain loss (nats per token) (best 2)").texts
-    ] == ["validation"]
-    assert set(legends.values()) == {None}
-
-
 def test_curves_do_not_show_the_name_of_the_run_directory(tmp_path):
     """It may be a scratch directory; the picture is shown on cards."""
     drawn = []

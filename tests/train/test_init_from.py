@@ -154,15 +154,6 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
 
 
-def test_folder_of_a_snapshot_may_be_the_initial_model(trained, tmp_path, initial_models):
-    """It lies in the Hub's cache, but was given by its path."""
-    snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")
-    with pytest.raises(TrainingStarted):
-        run_recipe(continuing_recipe(tmp_path, snapshot), tmp_path / "run")
-    data = json.loads((tmp_path / "run/checkpoints/data.json").read_text(encoding="utf-8"))
-    assert data["init_from"]["revision"] is None
-
-
 def spoil(folder, **changes):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")

@@ -25,7 +25,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
-from vanilla_transformer.publish import card
 from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import HOLDER, LOCK
@@ -225,17 +224,6 @@ def test_scores_of_training_pairs_give_a_warning(split, warns, finished, caplog)
     assert (f"was trained on {file}, which makes the scores too high" in caplog.text) == warns
 
 
-@pytest.mark.parametrize(("last", "warns"), [(2.0, True), (2.2, False)])
-def test_mean_that_is_worse_than_the_last_weights_gives_a_warning(last, warns, finished, caplog):
-    recipe, _, _ = finished
-    history = [{"eval_perplexity": 1.0}, {"eval_perplexity": last}, {"loss": 1.0}]
-    results = {"validation": {"perplexity": 2.3}}
-    runs._warn_of_poor_mean(recipe, recipe.warmup_steps, history, results)
-    found = "mean with perplexity 2.30 on the validation pairs, and the last evaluation in training"
-    assert (f"{found} found 2.00; the last one alone may" in caplog.text) == warns
-    assert bool(caplog.records) == warns
-
-
 def test_generation_config_has_the_search_used_for_evaluation(unfinished):
     recipe, run, _ = unfinished
     before = GenerationConfig.from_pretrained(run)
@@ -329,19 +317,6 @@ def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped)
     assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
     assert GenerationConfig.from_pretrained(run).length_penalty == shipped
     assert metrics["chosen_on_validation"]["beam_bleu"].keys() >= {"0.6", "1"}
-
-
-def test_choosing_needs_validation_pairs_and_beams(tmp_path):
-    values = {"choose_on_validation": "true", "max_steps": 3}
-    recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
-    metrics = run_recipe(recipe, tmp_path / "one_beam")
-    assert metrics["chosen_on_validation"].keys() == {"pairs", "averaged", "greedy_bleu"}
-    (tmp_path / "one_beam" / "metrics.json").unlink()
-    (tmp_path / "one_beam" / "tokenizer.json").write_text("damaged")
-    again = run_recipe(recipe, tmp_path / "one_beam")
-    assert again["chosen_on_validation"] == metrics["chosen_on_validation"]
-    recipe = dataclasses.replace(recipe, validation_file=None)
-    assert "chosen_on_validation" not in run_recipe(recipe, tmp_path / "no_validation")
 
 
 def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
@@ -472,15 +447,14 @@ def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_run_without_validation_and_test_pairs(tmp_path, caplog, precision):
+def test_run_without_validation_and_test_pairs(tmp_path, caplog):
     caplog.set_level("INFO", logger="vanilla_transformer")
     path = tiny_recipe(tmp_path, validation_file="null", test_file="null", evaluate_every_steps=2)
-    overrides = {"max_steps": 2, "precision": precision, "held_out_pairs": 0}
+    overrides = {"max_steps": 2, "precision": "bf16", "held_out_pairs": 0}
     metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
     assert metrics["scores"] == metrics["samples"] == {}
-    assert metrics["precision"] == precision
-    told, begun = "there will be no scores", f"Computing in {precision} (precision: {precision})"
+    assert metrics["precision"] == "bf16"
+    told, begun = "there will be no scores", "Computing in bf16 (precision: bf16)"
     assert caplog.text.index(told) < caplog.text.index(begun)
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
@@ -610,23 +584,6 @@ def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, messag
     assert set(metrics["scores"]) == {"validation", "test"}
 
 
-def test_folder_of_pairs_must_stay_as_it_was(tmp_path):
-    (tmp_path / "pairs").mkdir()
-    train = Path(write_pairs(tmp_path / "pairs" / "train.jsonl", 120, 7))
-    files = {"train_file": "null", "validation_file": "null", "test_file": "null"}
-    path = tiny_recipe(tmp_path, **files, dataset=str(tmp_path / "pairs"), max_steps=1)
-    recipe = load_recipe(str(path))
-    metrics = run_recipe(recipe, tmp_path / "run")
-    (told,) = metrics["data"]["files"]["dataset"]
-    assert told == {"name": "train.jsonl", "sha256": hashlib.sha256(train.read_bytes()).hexdigest()}
-    assert score_run(tmp_path / "run")["test"]["num_sentences"] > 0
-    train.write_text(train.read_text(encoding="utf-8") * 2, encoding="utf-8")
-    with pytest.raises(RequestError, match=r"were held out of .*pairs, which is gone or has"):
-        score_run(tmp_path / "run")
-    with pytest.raises(RequestError, match=r"pairs changed since \S*run began with it"):
-        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
-
-
 def test_every_file_of_a_folder_is_read_and_none_may_be_replaced(tmp_path, capsys):
     """The names of its files make no splits, and hidden files are no pairs."""
     pairs, run = tmp_path / "pairs", tmp_path / "run"
@@ -680,14 +637,6 @@ def test_tokenizer_is_relearned_if_pairs_change_before_training(tmp_path, monkey
     assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
 
 
-def test_unreadable_test_pairs_are_rejected_before_training(tmp_path, monkeypatch):
-    recipe = load_recipe(str(tiny_recipe(tmp_path)))
-    (tmp_path / "test.jsonl").write_text("nonsense\n")
-    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
-    with pytest.raises(ValueError, match=r"test\.jsonl:1: not JSON"):
-        run_recipe(recipe, tmp_path / "run")
-
-
 def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
     _, run, metrics = finished
     assert score_run(run)["test"] == metrics["scores"]["test"]
@@ -708,17 +657,6 @@ def test_seed_determines_the_weights(finished, tmp_path):
     assert not torch.equal(first[name], second[name])
 
 
-def test_recipe_may_change_if_nothing_was_trained(tmp_path, monkeypatch):
-    """A first attempt that failed before training does not constrain the next one."""
-    path = str(tiny_recipe(tmp_path))
-    with monkeypatch.context() as patched:
-        patched.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
-        with pytest.raises(AssertionError):
-            run_recipe(load_recipe(path, {"vocab_size": 270}), tmp_path / "run")
-    metrics = run_recipe(load_recipe(path, {"max_steps": 1}), tmp_path / "run")
-    assert metrics["vocabulary"] == 280
-
-
 def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
     """Its values would otherwise be those of `evaluate` and `compare` from then on."""
     recipe, run, metrics = copied
@@ -729,23 +667,6 @@ def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch
             run_recipe(dataclasses.replace(recipe, max_steps=20, num_samples=1), run)
     assert run_recipe(recipe, run) == metrics
     assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
-
-
-def test_model_without_a_recipe_is_evaluated_with_its_own_beams(finished, tmp_path, monkeypatch):
-    _, run, _ = finished
-    model = shutil.copytree(run, tmp_path / "model", ignore=shutil.ignore_patterns("recipe.yaml"))
-    pairs = write_pairs(tmp_path / "pairs.jsonl", 3, 3)
-    beams = []
-
-    def stop(*arguments, num_beams, **options):
-        beams.append(num_beams)
-        raise InterruptedError
-
-    monkeypatch.setattr("vanilla_transformer.train.run_scores.score_test_set", stop)
-    for given in ({}, {"num_beams": 3}):
-        with pytest.raises(InterruptedError):
-            score_run(model, pair="de-en", test_file=pairs, **given)
-    assert beams == [None, 3]
 
 
 def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished, tmp_path):
@@ -863,24 +784,6 @@ def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished):
     assert path.read_bytes() == whole
 
 
-def test_broken_checkpoint_is_named_and_left_out_of_the_average(unfinished, caplog):
-    recipe, run, _ = unfinished
-    (run / "checkpoints" / "checkpoint-6" / "manifest.json").write_text("[]")
-    metrics = run_recipe(recipe, run)
-    assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
-    assert "checkpoint-6. The mean is over 1 of 2 checkpoints" in caplog.text
-
-
-def test_run_removed_during_training_ends_with_a_one_line_error(copied, monkeypatch):
-    recipe, run, _ = copied
-    monkeypatch.setattr(
-        runs.VanillaTransformerTrainer, "train", lambda *args, **kwargs: shutil.rmtree(run)
-    )
-    with pytest.raises(RequestError, match="was removed or damaged after the training"):
-        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
-    assert not run.exists()
-
-
 def test_run_ended_by_a_full_disk_is_finished_on_restart(unfinished):
     recipe, run, metrics = unfinished
     weights = (run / "model.safetensors").read_bytes()
@@ -920,22 +823,6 @@ def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_scores_may_be_written_next_to_a_model_that_is_not_a_run(copied, tmp_path):
-    _, run, _ = copied
-    model = tmp_path / "average"
-    model.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(run / name, model / name)
-    check_output(model / "metrics.json", sources=())
-    (model / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
-    check_output(model / "metrics.json", sources=())
-    checkpoint = run / "checkpoints" / "checkpoint-9"
-    (checkpoint / "metrics.json").write_text('{"test": {"bleu": 1.0}}')
-    check_output(checkpoint / "metrics.json", sources=())
-    with pytest.raises(RequestError, match=r"config\.json is a file"):
-        check_output(model / "config.json", sources=())
-
-
 def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
     with pytest.raises(
         ValueError, match=r"does not see the first process's training in .* all machines share"
@@ -943,17 +830,3 @@ def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)
-
-
-def test_test_pairs_in_the_training_data_are_reported(tmp_path, caplog):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
-    lines = Path(recipe.train_file).read_text(encoding="utf-8").splitlines()[:4]
-    with Path(recipe.test_file).open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-    metrics = run_recipe(recipe, tmp_path / "run")
-    shared = metrics["data"]["shared_with_training"]
-    assert shared["test"] >= 4
-    assert f"{shared['test']} of 14 test pairs are training pairs too" in caplog.text
-    published = {"repo": "a/b", "license": "mit", "data_license": "mine"}
-    rows = dict(card._data_rows({**metrics, "published": {**published, "data_source": "me"}}))
-    assert rows["Pairs for test"] == f"14, of which {shared['test']} are training pairs too"
