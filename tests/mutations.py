@@ -730,6 +730,10 @@ def become_pytest(tests: list[str], copy: Path, output: int) -> NoReturn:
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
         if Path(importlib.util.find_spec(PACKAGE).origin).is_relative_to(copy):
             pytest = importlib.import_module("pytest")
+            hypothesis = importlib.import_module("hypothesis")  # a failure is enough: no shrinking
+            phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+            hypothesis.settings.register_profile("mutations", phases=phases)
+            hypothesis.settings.load_profile("mutations")
             places = [f"{TESTS.name}/{test}" for test in tests]
             options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
             code = int(pytest.main([*options, "-m", "not slow and not gpu", *places]))
