@@ -3,6 +3,9 @@
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from pages import README, in_clone
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe
 
 ROOT = Path(__file__).parents[1]
+RUFF = shutil.which("ruff", path=str(Path(sys.executable).parent))
 RESULTS = "training/benchmarks/results"
 PAGES = in_clone("*.md", "training/**/*.md", "vanilla_transformer/**/*.md", "model_cards/**/*.md")
 
@@ -299,3 +303,17 @@ def test_transformers_is_allowed_up_to_the_minor_release_of_the_tests_and_no_fur
     assert f"{major}.{minor}.99" in allowed
     assert f"{major}.{minor + 1}.0" not in allowed
     assert f"{major + 1}.0.0" not in allowed
+
+
+@pytest.mark.skipif(RUFF is None, reason="needs ruff")
+def test_lint_does_not_see_what_a_users_work_leaves(tmp_path):
+    for folder in ("tests/hostile", "training/benchmarks"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("runs", "processes", "report"):  # as scripts of the repository are called
+        (tmp_path / name).mkdir()
+    for name in ("data", "utils", "decoding", "runs/untidy"):
+        (tmp_path / f"{name}.py").write_text("import os,sys\n", encoding="utf-8")
+    for words in (("check", "--no-cache"), ("format", "--check", "--no-cache")):
+        found = subprocess.run([RUFF, *words, "."], cwd=tmp_path, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout
