@@ -31,12 +31,14 @@ def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
     written = getattr(tokenizer, "init_kwargs", {}).get(TARGET_TOKENIZER)
     if written is not None:
         return _read_tokenizer(written, type(tokenizer.backend_tokenizer).from_str)
-    if type(tokenizer).__name__ != "FSMTTokenizer":
+    is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
+    if not is_fsmt and not getattr(tokenizer, "separate_vocabs", False):
         return tokenizer
-    # FSMT's tokenizer decodes ids as the target's, but encodes every text as a source.
+    # FSMT's and Marian's tokenizers decode ids as the target's, but their pieces are the source's.
     target = copy(tokenizer)
     target.encoder = {token: index for index, token in tokenizer.decoder.items()}
-    target.src_lang = tokenizer.tgt_lang
+    if is_fsmt:  # it encodes every text in this language
+        target.src_lang = tokenizer.tgt_lang
     return target
 
 

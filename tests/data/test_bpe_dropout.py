@@ -15,6 +15,7 @@ from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
@@ -68,7 +69,7 @@ def test_every_merge_is_undone_with_the_given_probability(tokenizer):
     merges, probability = BpeDropout(tokenizer, 0.0), 0.3
 
     def expected_pieces(piece):
-        left, right = merges.parts[piece]
+        left, right = merges.parts[0][piece]
         if left < 0:
             return 1.0
         parts = expected_pieces(left) + expected_pieces(right)
@@ -100,6 +101,24 @@ def test_source_and_target_of_the_same_text_are_split_independently(tokenizer):
     ids = tokenizer(TEXTS[0]).input_ids
     rows = BpeDropout(tokenizer, 0.5)([{"input_ids": ids, "labels": ids}] * 50)
     assert not any(np.array_equal(*row.values()) for row in rows)
+
+
+def test_each_side_is_split_by_the_merges_of_its_own_vocabulary():
+    source, target = (
+        train_tokenizer([text] * 9, vocab_size=280, show_progress=False) for text in TEXTS[:2]
+    )
+    hold_target_tokenizer(source, target)
+    features = [
+        {"input_ids": source(text).input_ids, "labels": target(text).input_ids}
+        for text in TEXTS[:2]
+    ]
+    for probability in (0.5, 1.0):
+        rows = BpeDropout(source, probability)(features)
+        for text, row, whole in zip(TEXTS, rows, features, strict=False):
+            assert source.decode(row["input_ids"], skip_special_tokens=True) == text
+            assert target.decode(row["labels"], skip_special_tokens=True) == text
+            assert len(row["labels"]) > len(whole["labels"])
+            assert probability < 1 or len(row["labels"]) == len(text.encode()) + 1
 
 
 def test_rows_that_would_exceed_max_length_stay_whole(tokenizer):
@@ -189,10 +208,6 @@ def test_collator_is_unchanged_without_bpe_dropout(tokenizer, tmp_path):
 def test_trainer_that_cannot_apply_bpe_dropout_is_refused_at_creation(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="got a tokenizer of the kind NoneType"):
         trainer_of(tokenizer, tmp_path, processing_class=None)
-    sizes = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 50}
-    model = tiny_model(vocab_size=len(tokenizer), **sizes)
-    with pytest.raises(ValueError, match="got a model with a vocabulary for each language"):
-        trainer_of(tokenizer, tmp_path, model=model)
 
 
 def test_workers_draw_the_same_as_the_main_process(tokenizer, tmp_path):

@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
+from ..target_tokenizer import target_tokenizer
 from .batches import TokenBatchSampler
 from .dataset import Features
 
@@ -26,7 +27,8 @@ class BpeDropout:
     """Random splitting of the tokens of tokenised pairs.
 
     Args:
-        tokenizer: byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`.
+        tokenizer: byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`; labels are
+            ids of its `target_tokenizer`.
         probability: probability of undoing a merge. 0 leaves all tokens whole; 1 undoes every
             merge, which leaves single bytes with our tokenizer.
         seed: seed of the draws.
@@ -46,7 +48,7 @@ class BpeDropout:
     ) -> None:
         if not 0 <= probability <= 1:
             raise RequestError(f"bpe_dropout: got {probability}; it is a probability, from 0 to 1.")
-        self.parts = _parts(tokenizer)
+        self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
         self.probability = probability
         self.seed = seed
         self.max_length = max_length
@@ -63,23 +65,28 @@ class BpeDropout:
         # One generator for both sides: a text that is on both is split differently on each.
         batch = zlib.crc32(np.concatenate([row for side in sides for row in side]).data)
         rng = np.random.default_rng([self.seed, epoch, batch])
-        split = [self._taken_apart(side, rng) for side in sides]
+        split = [
+            self._taken_apart(side, parts, rng)
+            for side, parts in zip(sides, self.parts, strict=True)
+        ]
         return [dict(zip(names, pair, strict=True)) for pair in zip(*split, strict=True)]
 
-    def _taken_apart(self, rows: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    def _taken_apart(
+        self, rows: list[np.ndarray], parts: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids, row_of = np.concatenate(rows), np.repeat(np.arange(len(rows)), lengths)
-        new = (ids >= 0) & (ids < len(self.parts))  # padding such as -100 is not a token
+        new = (ids >= 0) & (ids < len(parts))  # padding such as -100 is not a token
         while True:
             candidates = np.flatnonzero(new)
-            candidates = candidates[self.parts[ids[candidates], 0] >= 0]
+            candidates = candidates[parts[ids[candidates], 0] >= 0]
             undone = candidates[rng.random(len(candidates)) < self.probability]
             if not len(undone):
                 break
             copies = np.ones(len(ids), np.int64)
             copies[undone] = 2
             second = np.cumsum(copies)[undone] - 1
-            left, right = self.parts[ids[undone]].T
+            left, right = parts[ids[undone]].T
             ids, row_of = np.repeat(ids, copies), np.repeat(row_of, copies)
             ids[second - 1], ids[second] = left, right
             # Only the new parts may be split again; what was kept whole stays whole.
@@ -88,8 +95,8 @@ class BpeDropout:
         split = np.split(ids, np.cumsum(np.bincount(row_of, minlength=len(rows)))[:-1])
         limit = self.max_length
         return [
-            whole if limit is not None and len(parts) > limit else parts
-            for whole, parts in zip(rows, split, strict=True)
+            row if limit is not None and len(pieces) > limit else pieces
+            for row, pieces in zip(rows, split, strict=True)
         ]
 
 

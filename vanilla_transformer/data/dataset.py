@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -218,9 +218,10 @@ def tokenize_pairs(
 
     Args:
         dataset: data set with the columns `source` and `target`, as from `load_pairs`.
-        tokenizer: tokenizer that appends `</s>` to both sides. A start symbol that it prepends is
-            removed from labels, since the model prepends its own. It uses all cores, unless
-            `RAYON_NUM_THREADS` or `TOKENIZERS_PARALLELISM` limits them.
+        tokenizer: tokenizer that appends `</s>` to both sides; targets are encoded by its
+            `target_tokenizer`. A start symbol is removed from labels, since the model prepends its
+            own. All cores are used, unless `RAYON_NUM_THREADS` or `TOKENIZERS_PARALLELISM` limits
+            them.
         max_source_length: most tokens of a source, `</s>` included. None for no limit.
         max_target_length: most tokens of a target, `</s>` included. None for no limit.
         cache_dir: folder of the caches. None is the cache folder of `datasets`.
@@ -231,23 +232,14 @@ def tokenize_pairs(
         `target_length` (int32; `pair_lengths` reads them without the tokens).
 
     Raises:
-        ValueError: no pair within the limits, or a tokenizer for sources only.
+        ValueError: no pair within the limits.
     """
-    if target_tokenizer(tokenizer) is not tokenizer:
-        raise RequestError(
-            f"{type(tokenizer).__name__} reads sources only, because its model's targets have a "
-            "vocabulary of their own; make labels with target_ids of "
-            "vanilla_transformer.target_tokenizer."
-        )
-    encode, workers, identity = _encoder(tokenizer)
-    if writes_start(tokenizer):
-        encode, identity = _without_start(encode), f"{identity} without the start"
+    encoders = [_Encoder(tokenizer), _Encoder(target_tokenizer(tokenizer), of_targets=True)]
     limits = [max_source_length, max_target_length]
-    key = [dataset._fingerprint, identity, limits]
     tokens, report = cached(
         "tokens",
-        key,
-        lambda path: _write_tokens(path, dataset, encode, workers, limits, show_progress),
+        [dataset._fingerprint, *(encoder.digest for encoder in encoders), limits],
+        lambda path: _write_tokens(path, dataset, encoders, limits, show_progress),
         cache_dir=cache_dir,
     )
     logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report, limits))
@@ -286,46 +278,46 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
 
 
-def _encoder(tokenizer: PreTrainedTokenizerBase) -> tuple[Callable, int, str]:
-    """Return a function from texts to ids, how many threads may call it, and its cache key."""
-    from datasets.fingerprint import Hasher
-    from transformers import PreTrainedTokenizerFast
+class _Encoder:
+    """Function from the texts of one side to their ids.
 
-    if type(tokenizer) is not PreTrainedTokenizerFast:  # subclasses treat targets differently
-        return (
-            lambda sources, targets: (
-                tokenizer(sources)["input_ids"],
-                tokenizer(text_target=targets)["input_ids"],
-            ),
-            1,  # it has state: the side that it encodes
-            Hasher.hash(tokenizer),
-        )
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.no_truncation()  # an earlier call may have left either on
-    backend.no_padding()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
+    Attributes:
+        digest: identifies what it computes.
+        is_fast: whether two threads may call it at once.
+    """
 
-    def encode(sources: list[str], targets: list[str]) -> tuple[list, list]:
-        ids = [encoding.ids for encoding in backend.encode_batch_fast(sources + targets)]
-        return ids[: len(sources)], ids[len(sources) :]
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, of_targets: bool = False) -> None:
+        from datasets.fingerprint import Hasher
+        from transformers import PreTrainedTokenizerFast
 
-    marks = f"{backend.to_str()}{tokenizer.split_special_tokens}"
-    return encode, 2, hashlib.sha256(marks.encode()).hexdigest()
+        self.tokenizer, self.of_targets = tokenizer, of_targets
+        self.start = int(of_targets and writes_start(tokenizer))
+        # Subclasses treat targets differently, and remember which side they encode.
+        self.is_fast = type(tokenizer) is PreTrainedTokenizerFast
+        if not self.is_fast:
+            self.digest = Hasher.hash(tokenizer)
+            return
+        self.backend = copy.deepcopy(tokenizer.backend_tokenizer)
+        self.backend.no_truncation()  # an earlier call may have left either on
+        self.backend.no_padding()
+        self.backend.encode_special_tokens = tokenizer.split_special_tokens
+        marks = f"{self.backend.to_str()}{tokenizer.split_special_tokens}{self.start}"
+        self.digest = hashlib.sha256(marks.encode()).hexdigest()
 
-
-def _without_start(encode: Callable) -> Callable:
-    def encode_without_start(sources: list[str], targets: list[str]) -> tuple[list, list]:
-        sources, targets = encode(sources, targets)
-        return sources, [row[1:] for row in targets]
-
-    return encode_without_start
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        if self.is_fast:
+            rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        elif self.of_targets:
+            rows = self.tokenizer(text_target=texts)["input_ids"]
+        else:
+            rows = self.tokenizer(texts)["input_ids"]
+        return [row[self.start :] for row in rows] if self.start else rows
 
 
 def _write_tokens(
     path: Path,
     dataset: Dataset,
-    encode: Callable,
-    workers: int,
+    encoders: Sequence[_Encoder],
     limits: list[int | None],
     show_progress: bool,
 ) -> dict[str, Any]:
@@ -344,7 +336,7 @@ def _write_tokens(
             total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
         ) as bar,
     ):
-        for size, empty, encoded in _encoded_batches(dataset, encode, workers):
+        for size, empty, encoded in _encoded_batches(dataset, encoders):
             lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in encoded]
             fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])
             kept = [[row for row, fit in zip(side, fits, strict=True) if fit] for side in encoded]
@@ -364,16 +356,17 @@ def _write_tokens(
 
 
 def _encoded_batches(
-    dataset: Dataset, encode: Callable, workers: int
-) -> Iterator[tuple[int, int, tuple[list, list]]]:
+    dataset: Dataset, encoders: Sequence[_Encoder]
+) -> Iterator[tuple[int, int, list[list[list[int]]]]]:
     """Yield for each batch the number of pairs, of empty pairs, and the ids of the others."""
 
-    def encode_batch(table: pyarrow.Table) -> tuple[int, int, tuple[list, list]]:
+    def encode_batch(table: pyarrow.Table) -> tuple[int, int, list[list[list[int]]]]:
         rows = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
-        pairs = [(s, t) for s, t in rows if (s or "").strip() and (t or "").strip()]
-        sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
-        return len(table), len(table) - len(pairs), encode(sources, targets)
+        pairs = [pair for pair in rows if all((text or "").strip() for text in pair)]
+        encoded = [encode([pair[side] for pair in pairs]) for side, encode in enumerate(encoders)]
+        return len(table), len(table) - len(pairs), encoded
 
+    workers = 2 if all(encode.is_fast for encode in encoders) else 1
     # The tokenizer releases the GIL: batches are encoded while others are written, and a second
     # one keeps all cores busy while the first one ends.
     with ThreadPoolExecutor(workers) as pool:

@@ -173,7 +173,8 @@ class TrainingFacts(TypedDict):
     precision: str
     matmul_precision: NotRequired[str]
     seed: int
-    vocabulary: int
+    vocabulary: int  # of the source, if there are two
+    target_vocabulary: NotRequired[int]
     devices: int
     hardware: Annotated[dict[str, Any], Hardware]
     versions: dict[str, str]

@@ -38,11 +38,12 @@ logger = logging.getLogger(__name__)
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-# Our tokenizer is one file; those of imported models have others instead.
+TOKENIZER_SETTINGS = "tokenizer_config.json"  # every tokenizer has this file
+# Our tokenizer is one more file; those of imported models have others instead.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
 TOKENIZER_FILES = (
     *VOCABULARY_FILES,
-    "tokenizer_config.json",
+    TOKENIZER_SETTINGS,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab-tgt.json",
@@ -127,7 +128,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         ImportError: it needs a package that is not installed; `name` says which.
     """
     directory = Path(directory)
-    settings = directory / "tokenizer_config.json"
+    settings = directory / TOKENIZER_SETTINGS
     vocabularies = [path for path in directory.glob("*") if path.name in VOCABULARY_FILES]
     if not settings.is_file() or not (vocabularies or [*directory.glob("*.model")]):
         raise RequestError(

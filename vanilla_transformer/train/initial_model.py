@@ -14,7 +14,12 @@ from ..recipes.recipe import Recipe
 from ..storage.hub_model import model_folder
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import recipe_values
-from ..storage.saved_model import TOKENIZER_FILES, load_saved_model, weight_files
+from ..storage.saved_model import (
+    TOKENIZER_FILES,
+    load_saved_model,
+    load_saved_tokenizer,
+    weight_files,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -41,28 +46,17 @@ def identify_model(name: str) -> dict[str, Any]:
             "with `vanilla-transformer import`, if its kind is supported, or train it with "
             "Seq2SeqTrainer."
         )
-    if config.get("decoder_vocab_size") is not None:
-        raise RequestError(
-            f"init_from: {name} has a vocabulary for each language, but a recipe needs one for "
-            "both; train it with Seq2SeqTrainer."
-        )
-    if not (folder / "tokenizer.json").is_file():
-        raise RequestError(
-            f"init_from: {name} holds no tokenizer.json to encode pairs with; save the tokenizer "
-            "beside the model, or train it with Seq2SeqTrainer."
-        )
-    tokenizer = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
-    return {
-        # The cache names the folder of a Hub snapshot after its commit. A folder given by its path
-        # has none, wherever it lies.
-        "revision": folder.name
-        if folder != Path(name) and folder.parent.name == "snapshots"
-        else None,
-        "files": [
-            {"name": path.name, "sha256": sha256(path)}
-            for path in [*weight_files(folder), *tokenizer]
-        ],
-    }
+    load_saved_tokenizer(folder)  # refuses an invalid one
+    # The cache names the folder of a Hub snapshot after its commit. A folder given by its path has
+    # none, wherever it lies.
+    of_hub = folder != Path(name) and folder.parent.name == "snapshots"
+    return {"revision": folder.name if of_hub else None, "files": _digests(folder)}
+
+
+def _digests(folder: Path) -> list[dict[str, str]]:
+    tokenizer = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    paths = [*weight_files(folder), *tokenizer]
+    return [{"name": path.name, "sha256": sha256(path)} for path in paths]
 
 
 def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
@@ -76,7 +70,7 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
         ValueError: if the model is gone or has changed.
     """
     folder = model_folder(name, (identity or {}).get("revision"))
-    if identity is not None and identify_model(str(folder))["files"] != identity["files"]:
+    if identity is not None and _digests(folder) != identity["files"]:
         raise RequestError(
             f"{name} changed since the run began with it; put it back, or give another "
             "--output-dir."

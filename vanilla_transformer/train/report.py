@@ -11,6 +11,7 @@ from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
+from ..target_tokenizer import target_tokenizer
 from ..visualization import save_figure
 from .checkpoints import Progress
 from .curves import plot_training_curves
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Model config fields that a recipe does not have.
 _MODEL = (
+    "vocab_size",
+    "decoder_vocab_size",
     "d_k",
     "d_v",
     "activation_function",
@@ -47,7 +50,7 @@ def training_facts(
     The machine is the one that trained, which need not be the one that finishes the run.
     """
     training_seconds = progress.seconds - progress.evaluation_seconds
-    return {
+    facts: TrainingFacts = {
         "parameters": model.num_parameters(),
         "target_tokens": progress.target_tokens,
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
@@ -62,6 +65,9 @@ def training_facts(
         "versions": versions(),
         "git_commit": git_commit(),
     }
+    if (target := target_tokenizer(tokenizer)) is not tokenizer:
+        facts["target_vocabulary"] = len(target.get_vocab())
+    return facts
 
 
 def config_beyond_recipe(config: "PreTrainedConfig", recipe: Recipe) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def config_beyond_recipe(config: "PreTrainedConfig", recipe: Recipe) -> dict[str
         config: the model's config.
         recipe: a recipe with `init_from`, which does not record the shape.
     """
-    paper, names = VanillaTransformerConfig(), [*_MODEL, "vocab_size"]
+    paper, names = VanillaTransformerConfig(), [*_MODEL]
     for field in dataclasses.fields(Recipe):
         if getattr(recipe, field.name) is None:
             names += field.metadata["config"]

@@ -41,7 +41,12 @@ from ..storage.environment import resolve_precision
 from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
-from ..storage.saved_model import copy_tokenizer, load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import (
+    TOKENIZER_SETTINGS,
+    copy_tokenizer,
+    load_saved_model,
+    load_saved_tokenizer,
+)
 from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
@@ -295,11 +300,10 @@ def _tokenizer(
     """
     if last is not None:
         return load_saved_tokenizer(last)
-    if not (run / "tokenizer.json").is_file():
-        with files_written_aside(run, last="tokenizer.json") as aside:
+    if not (run / TOKENIZER_SETTINGS).is_file():
+        with files_written_aside(run, last=TOKENIZER_SETTINGS) as aside:
             if recipe.init_from is not None:
                 folder = initial_folder(recipe.init_from, data.identity[INIT_FROM])
-                load_saved_tokenizer(folder)  # refuse an invalid one before it is copied
                 copy_tokenizer(folder, aside)
             else:
                 train_tokenizer(

@@ -37,7 +37,7 @@ from ..storage.run_files import (
     RECIPE,
     SAMPLES,
 )
-from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, WEIGHTS_INDEX
+from ..storage.saved_model import TOKENIZER_FILES, TOKENIZER_SETTINGS, WEIGHTS, WEIGHTS_INDEX
 from .checkpoints import MANIFEST, changed_files, checkpoints, digests, last_whole_checkpoint
 from .initial_model import identify_model
 
@@ -225,7 +225,7 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
 def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     """Record the recipe and its data in the directory."""
     if not _trained(run):
-        (run / "tokenizer.json").unlink(missing_ok=True)  # it may be of other pairs
+        (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
     elif (run / METRICS).is_file():
         differences = "; ".join(load_recipe(str(run / RECIPE)).differences(recipe))
         if differences:

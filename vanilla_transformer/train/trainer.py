@@ -242,11 +242,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return super().get_train_dataloader()
 
     def _make_bpe_dropout(self) -> BpeDropout:
-        if self.model.config.decoder_vocab_size is not None:
-            raise RequestError(
-                "bpe_dropout: got a model with a vocabulary for each language; it supports "
-                "only a shared one. Set bpe_dropout to 0."
-            )
         return BpeDropout(
             self.processing_class,
             self.args.bpe_dropout,
