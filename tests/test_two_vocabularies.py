@@ -30,7 +30,9 @@ from vanilla_transformer.convert.importers.fsmt import import_fsmt
 from vanilla_transformer.convert.importers.state_dict import Imported, finish
 from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
 from vanilla_transformer.data.dataset import tokenize_pairs
+from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.evaluation import decode_ids, score_model
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization.attention import attention_weights
@@ -163,6 +165,7 @@ def test_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
     del sys.modules["translation"]
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_block_finetune_two_vocabularies(kind, directory, documented_code, tmp_path):
     """A stock trainer can train on the block's results."""
     shutil.copytree(directory, tmp_path / "runs/wmt16-en-de")
@@ -185,10 +188,77 @@ def test_block_finetune_two_vocabularies(kind, directory, documented_code, tmp_p
     assert trainer.evaluate(pairs)["eval_loss"] < 0.7 * before
 
 
-def test_tokenizing_pairs_with_the_source_vocabulary_is_rejected(kind, tokenizer, tmp_path):
-    pairs = Dataset.from_dict({"source": [SOURCE], "target": [TARGET]})
-    with pytest.raises(ValueError, match=r"a vocabulary of their own.*target_ids"):
-        tokenize_pairs(pairs, tokenizer, cache_dir=tmp_path)
+def test_tokenized_pairs_hold_the_ids_of_both_vocabularies(kind, tokenizer, tmp_path):
+    source, target = texts(kind)
+    pairs = Dataset.from_dict({"source": [source], "target": [target]})
+    (row,) = tokenize_pairs(pairs, tokenizer, cache_dir=tmp_path, show_progress=False)
+    assert row["input_ids"] == tokenizer(source)["input_ids"]
+    assert row["labels"] == LABELS[kind]
+
+
+def test_tokens_are_cached_by_both_vocabularies(two, tmp_path):
+    pairs = Dataset.from_dict({"source": ["the"], "target": ["der nd"]})
+    for target, expected in ((("der", "nd"), [4, 5, 2]), (("nd", "der"), [5, 4, 2])):
+        tokens = tokenize_pairs(pairs, two(target).tokenizer, cache_dir=tmp_path)
+        assert tokens["labels"][:] == [expected]
+
+
+def pieces(folder):
+    """Save a model with a byte-level BPE vocabulary for each side."""
+    tokenizers = [
+        train_tokenizer([text] * 9, vocab_size=size, show_progress=False)
+        for text, size in (("the dog and the other dog!", 264), ("der Hund mit Hut", 270))
+    ]
+    config = VanillaTransformerConfig(
+        **{"vocab_size": 264, "decoder_vocab_size": 270},
+        share_encoder_decoder_embeddings=False,
+        **SIZES,
+    )
+    model = VanillaTransformerForConditionalGeneration(config)
+    finish(Imported(model, *tokenizers), folder / "ours")
+
+
+@pytest.mark.usefixtures("own_cache", "quick_publishing")
+@pytest.mark.parametrize("make", [fsmt, pieces])
+def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
+    make(tmp_path)
+    first, run = tmp_path / "ours", tmp_path / "run"
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{source}\t{TARGET}\n" for source in (SOURCE, "the other dog!", "the dog") * 9)
+    )
+    bpe_dropout = 0.3 if make is pieces else 0
+    recipe = {
+        **{"pair": "en-de", "init_from": first, "learning_rate": 0.01, "warmup_steps": 1},
+        **{f"{split}_file": tmp_path / "pairs.tsv" for split in ("train", "validation", "test")},
+        **{"batch_tokens": 256, "max_steps": 120, "num_beams": 2, "evaluate_every_steps": 0},
+        **{"bpe_dropout": bpe_dropout, "data_license": "CC0", "data_source": "Three pairs"},
+    }
+    lines = [f"{name}: {value}\n" for name, value in recipe.items()]
+    (tmp_path / "tiny.yaml").write_text("".join(lines))
+    assert main(["train", str(tmp_path / "tiny.yaml"), "--output-dir", str(run)]) == 0
+
+    model, tokenizer = load_saved_model(run), load_saved_tokenizer(run)
+    target = target_tokenizer(tokenizer)
+    assert target.get_vocab() == target_tokenizer(load_saved_tokenizer(first)).get_vocab()
+    weights, earlier = model.state_dict(), load_saved_model(first).state_dict()
+    assert weights.keys() == earlier.keys()
+    assert not torch.equal(weights["lm_head.weight"], earlier["lm_head.weight"])
+    metrics = json.loads((run / "metrics.json").read_text())
+    sizes = (model.config.vocab_size, model.config.decoder_vocab_size)
+    assert (metrics["vocabulary"], metrics["target_vocabulary"]) == sizes
+    assert metrics["model"]["decoder_vocab_size"] == sizes[1]
+    assert (run / "hypotheses.test.txt").read_text().splitlines() == [TARGET] * 27
+    sources = [SOURCE, "the other dog!", "the dog"]
+    assert list(translate(model, tokenizer, sources)) == [TARGET] * 3
+
+    command = ["publish", str(run), "--repo", "user/en-de", "--license", "mit"]
+    copy = tmp_path / "copy" / "en-de"
+    assert main([*command, "--output", str(copy)]) == 0
+    again, tokenizer = load_saved_model(copy), load_saved_tokenizer(copy)
+    assert list(translate(again, tokenizer, sources)) == [TARGET] * 3
+    card = (copy / "README.md").read_text()
+    assert f"of a vocabulary of {sizes[1]} pieces (the source's has {sizes[0]})" in card
+    assert f"| `decoder_vocab_size` | {sizes[1]} | vocab_size |" in card
 
 
 @pytest.fixture

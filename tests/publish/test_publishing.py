@@ -272,7 +272,7 @@ def spoil_a_weight(folder):
         (with_metrics(epochs=None, seed=None), [], "seed, epochs in"),
         (with_metrics(samples=None), [], "holds no samples; give a run"),
         (without("metrics.json"), [], "holds no metrics of a training run (metrics.json)"),
-        (without("tokenizer.json"), [], "holds no tokenizer.json"),
+        (without("tokenizer.json"), [], "holds no tokenizer;"),
         (without("config.json"), [], "holds no config.json"),
         (spoil_a_weight, [], "model.shared.weight"),
     ],

@@ -60,6 +60,8 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
 _SHARED = "shared_with_training"  # number of pairs, by test set
+# What configuration fields that are None stand for.
+_DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _NUM_SAMPLES = 3
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
@@ -225,7 +227,7 @@ def paper_differences(
     config = VanillaTransformerConfig.from_preset(preset)
     for name, here in model.items():
         paper = getattr(config, name)
-        shown = "d_model / h" if paper is None else _number(paper)
+        shown = _DEFAULTS[name] if paper is None else _number(paper)
         help = "field of the configuration"
         here = _plain(_number(here))
         rows.append({"name": name, "here": here, "paper": shown, "meaning": help})

@@ -53,8 +53,8 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     if len(tokenizer) > config.vocab_size:
         raise ValueError(f"{len(tokenizer)} tokens, but vocab_size is {config.vocab_size}")
     inputs = tokenizer(texts[0], return_tensors="pt")
-    start = torch.tensor([[config.decoder_start_token_id]])
-    decoder_input_ids = torch.cat([start, inputs["input_ids"][:, :-1]], dim=1)
+    # Any ids of the target's vocabulary will do; Marian's configuration has the same two fields.
+    decoder_input_ids = inputs["input_ids"] % (config.decoder_vocab_size or config.vocab_size)
     with torch.inference_mode():
         logits = model.eval()(**inputs, decoder_input_ids=decoder_input_ids).logits
     save_file({"logits": logits.contiguous()}, request["logits"])

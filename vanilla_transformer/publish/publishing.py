@@ -31,6 +31,7 @@ from ..storage.reading import own_file, read_json, sha256
 from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES
 from ..storage.saved_model import (
     CHOOSE_CODE,
+    TOKENIZER_FILES,
     WEIGHTS,
     WEIGHTS_INDEX,
     load_saved_model,
@@ -50,17 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # What is published of a model directory beside its weights.
-_SETTINGS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-)
-_REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
+_CONFIGS = ("config.json", "generation_config.json")
+_SETTINGS = (*_CONFIGS, *TOKENIZER_FILES)
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES, HISTORY),
@@ -180,16 +172,12 @@ def check_model_files(directory: Path) -> None:
     Weights must be finite and in safetensors files, and no file may be a link out of the
     directory.
     """
-    for name in _REQUIRED:
+    for name in _CONFIGS:
         if not (directory / name).is_file():
             raise RequestError(
-                f"{directory} holds no {name}; save the model and its tokenizer there with "
-                "save_pretrained."
+                f"{directory} holds no {name}; save the model there with save_pretrained."
             )
-    if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
-        raise RequestError(
-            f"{directory} has a vocabulary for each language; publish supports only a shared one."
-        )
+    load_saved_tokenizer(directory)
     for path in _model_files(directory):
         if path.suffix == ".safetensors":
             for _ in read_tensors(path):
@@ -232,6 +220,11 @@ def _form(directory: Path, *, with_code: bool) -> str:
         raise RequestError(
             f"{directory} holds a {model_type} model, whose code is in transformers already; leave "
             "--with-code out."
+        )
+    if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
+        raise RequestError(
+            f"{directory} has a tokenizer for each side, and transformers alone decodes with the "
+            "source's; publish the model that was exported."
         )
     return STOCK
 
@@ -305,7 +298,7 @@ def load_in_clean_process(
 
     Args:
         folder: folder with model and tokenizer.
-        texts: texts to translate. The first is also the teacher-forced target of the logits.
+        texts: texts to translate. The logits are for the first.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: name of the folder in errors.
 
@@ -369,10 +362,10 @@ def run_apart(
 def _logits(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str
 ) -> torch.Tensor:
-    """Return logits (1, T, V) as clean_process.py does: the text is both source and target."""
+    """Return logits (1, T, V) as clean_process.py does: for any ids of the target's vocabulary."""
+    config = model.config
     inputs = tokenizer(text, return_tensors="pt")
-    start = torch.tensor([[model.config.decoder_start_token_id]])
-    decoder_input_ids = torch.cat([start, inputs["input_ids"][:, :-1]], dim=1)
+    decoder_input_ids = inputs["input_ids"] % (config.decoder_vocab_size or config.vocab_size)
     with torch.inference_mode():
         return model(**inputs, decoder_input_ids=decoder_input_ids).logits
 
