@@ -79,9 +79,10 @@ def cached_folders(tmp_path):
 def refuse_to_read(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("read or written again")
+        yield
 
-    monkeypatch.setattr("vanilla_transformer.data.dataset._write_pairs", refuse)
-    monkeypatch.setattr("vanilla_transformer.data.dataset._write_tokens", refuse)
+    monkeypatch.setattr("vanilla_transformer.data.dataset._text_tables", refuse)
+    monkeypatch.setattr("vanilla_transformer.data.dataset._token_tables", refuse)
 
 
 # ------------------------------------------------------------------------------------- loading
@@ -259,6 +260,19 @@ def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
         assert pairs_of(load(path)) == PAIRS[:3]
 
 
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "[" * 100_000, '{"rows": 2499}', "\xff", "9" * 10_000]
+)
+def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    report_of(load(path)).write_text(content, encoding="latin-1")
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged and will be rebuilt" in caplog.text
+    caplog.clear()
+    load(path)
+    assert "will be rebuilt" not in caplog.text
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_full_disk_error_names_the_file(load, tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
@@ -397,7 +411,7 @@ def test_only_pairs_beyond_a_length_limit_are_left_out_and_counted(load, tokeniz
     assert kept["input_ids"][:] == [
         ids for ids, fit in zip(whole["input_ids"], fits, strict=True) if fit
     ]
-    assert f"left out: {(~fits).sum()} longer than {limits[0]} source" in caplog.text
+    assert f"left out: {(~fits).sum()} too long, 0 empty" in caplog.text
     assert f"{fits.sum()} pairs tokenised" in caplog.text
 
 
@@ -407,15 +421,15 @@ def test_empty_pairs_of_a_users_data_set_are_left_out(tokenize, caplog):
     )
     with caplog.at_level(logging.INFO):
         assert len(tokenize(dataset)) == 1
-    assert "1 pairs tokenised; left out: 3 empty." in caplog.text
+    assert "1 pairs tokenised; left out: 0 too long, 3 empty." in caplog.text
 
 
 def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
     dataset = load(PAIRS)
-    with pytest.raises(ValueError, match=r"2500 longer than 1 source tokens, 0 empty\); raise"):
+    with pytest.raises(ValueError, match=r"2500 too long, 0 empty\); raise"):
         tokenize(dataset, max_source_length=1)
     empty = datasets.Dataset.from_dict({"source": ["", "a"], "target": ["b", " "]})
-    with pytest.raises(ValueError, match=r"no pair to keep \(2 empty\); give pairs with two texts"):
+    with pytest.raises(ValueError, match=r"keep \(0 too long, 2 empty\); give pairs with"):
         tokenize(empty)
     assert len(cached_folders(tmp_path)) == 1
 
@@ -558,7 +572,7 @@ def test_pairs_too_long_to_translate_are_not_held_out(load, tmp_path):
 
 def test_a_split_is_made_once(load, tmp_path, monkeypatch):
     first = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
-    monkeypatch.setattr(selection, "_write_split", None)
+    monkeypatch.setattr(selection, "_hashes_and_lengths", None)
     again = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
     assert [part._fingerprint for part in first] == [part._fingerprint for part in again]
     assert len({part._fingerprint for part in first}) == 3

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from ..errors import RequestError, quoted
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
-from .cache import REPORTS, ArrowFile, cached
+from .cache import cached
 from .pair_files import PairReader, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
+    from .cache import Tables
     from .pair_files import PairSource
 
 logger = logging.getLogger(__name__)
@@ -48,69 +49,40 @@ def load_pairs(
     *,
     source_language: str,
     target_language: str,
-    source_column: str | int | None = None,
-    target_column: str | int | None = None,
-    split: str = "train",
-    config: str | None = None,
-    revision: str | None = None,
-    streaming: bool = False,
-    strict: bool = False,
     cache_key: str | None = None,
     cache_dir: str | os.PathLike | None = None,
     show_progress: bool = True,
+    **reading: Any,
 ) -> Dataset:
     """Load sentence pairs as a data set with the columns `source` and `target`; read them once.
 
-    A cache is found by the name and SHA-256 digest of each file, or by the name, config, split and
-    revision of a Hub data set. To follow a data set that changes, give a revision.
+    A cache is found by the name and SHA-256 digest of each file, or by the name of a Hub data set,
+    and by the arguments. To follow a Hub data set that changes, give its `revision`.
 
     Args:
         source: see `read_pairs`.
         source_language: key of the source sentence.
         target_language: key of the target sentence.
-        source_column: column of the sources, by name or by number from 1. None: see `read_pairs`.
-        target_column: column of the targets.
-        split: split of a Hub data set or a folder; "all" reads every file of a folder.
-        config: configuration of a Hub data set.
-        revision: branch or commit of a Hub data set.
-        streaming: read a Hub data set without downloading it first.
-        strict: refuse malformed lines.
         cache_key: name for the content of an iterable of pairs, which is then read only once. None
             reads the pairs each time and recognises them by their text.
         cache_dir: folder of the caches. None is the cache folder of `datasets`.
         show_progress: draw a progress bar.
+        **reading: other arguments of `read_pairs`: columns, split, config, revision, streaming,
+            strict.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: no usable pair, no such column, files of unequal length, a broken file, or,
             with `strict`, a malformed line.
     """
-    reader = read_pairs(
-        source,
-        source_language=source_language,
-        target_language=target_language,
-        source_column=source_column,
-        target_column=target_column,
-        split=split,
-        config=config,
-        revision=revision,
-        streaming=streaming,
-        strict=strict,
-    )
-    identity = _identity(source, cache_key, hub=(config, split, revision))
-    key = None if identity is None else [identity, source_language, target_language]
-    if key is not None and source_column is not None:
-        key.append([str(source_column), str(target_column)])
-    dataset, report = cached(
-        "pairs", key, lambda path: _write_pairs(path, reader, show_progress), cache_dir=cache_dir
-    )
+    reading |= {"source_language": source_language, "target_language": target_language}
+    reader = read_pairs(source, **reading)
+    identity = _identity(source, cache_key)
+    key = None if identity is None else [identity, sorted(reading.items())]
+    dataset, report = cached("pairs", key, _text_tables(reader, show_progress), cache_dir=cache_dir)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
-        if len(report["examples"]) < report["malformed"]:
-            examples += "; ..."
-        if strict:
-            raise RequestError(f"got malformed lines: {examples}. Repair or remove them.")
-        logger.warning("Skipped %d malformed lines: %s", report["malformed"], examples)
+        logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         languages = f"{source_language}-{target_language}"
@@ -137,7 +109,7 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
             "got a data set that is not from load_pairs, clean_pairs or tokenize_pairs; count and "
             "clean pairs before hold_out or other changes."
         )
-    return read_json(files[0].with_name("report.json"), keys=REPORTS[kind])
+    return read_json(files[0].with_name("report.json"))
 
 
 def sentences(dataset: Dataset) -> Iterator[str]:
@@ -148,43 +120,47 @@ def sentences(dataset: Dataset) -> Iterator[str]:
 
 
 def text_blocks(dataset: Dataset) -> Iterator[pyarrow.Table]:
-    """Yield the columns `source` and `target` of a data set in blocks of 8,000 rows.
+    """Yield the columns `source` and `target` of a data set, as text, in blocks of 8,000 rows.
 
     Iterating over a column, one row at a time, takes 100 times longer.
     """
-    yield from dataset.select_columns(["source", "target"]).with_format("arrow").iter(BLOCK)
+    import pyarrow as pa
+
+    schema = pa.schema({"source": pa.string(), "target": pa.string()})
+    columns = dataset.select_columns(["source", "target"]).with_format("arrow")
+    for table in columns.iter(BLOCK):
+        yield table.cast(schema)
 
 
-def _identity(source: Any, cache_key: str | None, hub: tuple) -> list | None:
+def _identity(source: Any, cache_key: str | None) -> list | None:
+    """Return what decides the content of a source, besides how it is read; None if unknown."""
     if cache_key is not None:
         return ["named", cache_key]
     kind = kind_of(source)
-    if kind == "hub" and not Path(source).is_dir():
-        return ["hub", os.fspath(source), *hub]
     if kind == "dataset":
         fingerprint = getattr(source, "_fingerprint", None)  # a stream has none
         return None if fingerprint is None else ["dataset", fingerprint]
     if kind == "pairs":
         return None
     paths = [Path(path) for path in (source if kind == "parallel" else [source])]
-    files = [paths[0] / path for path in files_below(paths[0])] if kind == "hub" else paths
+    if kind == "hub":
+        if not paths[0].is_dir():
+            return ["hub", os.fspath(source)]
+        paths = [paths[0] / path for path in files_below(paths[0])]
     # With their names, because the report of malformed lines tells them.
-    digests = [(str(path), sha256(path)) for path in files]
-    return [kind, digests, *(hub if kind == "hub" else ())]
+    return [kind, [(str(path), sha256(path)) for path in paths]]
 
 
-def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[str, Any]:
+def _text_tables(reader: PairReader, show_progress: bool) -> Tables:
     import pyarrow as pa
 
-    schema = pa.schema([("source", pa.string()), ("target", pa.string())])
-    count = 0
-    with ArrowFile(path, schema) as file:
-        pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
-        while batch := list(islice(pairs, BLOCK)):
-            columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
-            file.write(columns)
-            count += len(batch)
-    if not count:
+    pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
+    rows = 0
+    while batch := list(islice(pairs, BLOCK)):
+        rows += len(batch)
+        columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
+        yield pa.table(columns, ["source", "target"])
+    if not rows:
         problem = f"there is nothing in {reader.name}"
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
@@ -193,7 +169,6 @@ def _write_pairs(path: Path, reader: PairReader, show_progress: bool) -> dict[st
             "the columns (--source-column, --target-column)."
         )
     return {
-        "rows": count,
         "malformed": reader.num_malformed,
         "empty": reader.num_empty,
         "examples": reader.examples,
@@ -239,43 +214,31 @@ def tokenize_pairs(
     tokens, report = cached(
         "tokens",
         [dataset._fingerprint, *(encoder.digest for encoder in encoders), limits],
-        lambda path: _write_tokens(path, dataset, encoders, limits, show_progress),
+        _token_tables(dataset, encoders, limits, show_progress),
         cache_dir=cache_dir,
     )
-    logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report, limits))
+    logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report))
+    logger.debug("Their tokens are cached in %s.", tokens.cache_files[0]["filename"])
     return tokens
 
 
-def _left_out(report: Mapping[str, int], limits: Sequence[int | None]) -> str:
-    """Say how many pairs were left out, and why."""
-    sides = zip(limits, ("source", "target"), strict=True)
-    bounds = " or ".join(f"{limit} {side}" for limit, side in sides if limit is not None)
-    too_long = f"{report['too_long']} longer than {bounds} tokens, " if bounds else ""
-    return f"{too_long}{report['empty']} empty"
-
-
-def check_pairs(dataset: object) -> None:
-    """Refuse anything but a data set from `tokenize_pairs`."""
-    from datasets import Dataset
-
-    if not isinstance(dataset, Dataset):
-        found = "no data set" if dataset is None else f"data of type {type(dataset).__name__}"
-    elif {"source_length", "target_length"} <= set(dataset.column_names):
-        return
-    else:
-        found = f"columns {dataset.column_names}"
-    raise RequestError(f"got {found}; give a data set of pairs from tokenize_pairs.")
+def _left_out(report: Mapping[str, int]) -> str:
+    return f"{report['too_long']} too long, {report['empty']} empty"
 
 
 def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return source and target lengths in tokens, without reading the tokens.
 
-    Raises:
-        ValueError: there is no data set, or it is not from `tokenize_pairs`.
+    Args:
+        dataset: data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`.
     """
-    check_pairs(dataset)
-    columns = dataset.select_columns(["source_length", "target_length"]).with_format("arrow")[:]
-    return columns["source_length"].to_numpy(), columns["target_length"].to_numpy()
+    import pyarrow.compute as pc
+
+    columns = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
+    source, target = (
+        pc.list_value_length(columns[name]).to_numpy() for name in ("input_ids", "labels")
+    )
+    return source, target
 
 
 class _Encoder:
@@ -314,78 +277,59 @@ class _Encoder:
         return [row[self.start :] for row in rows] if self.start else rows
 
 
-def _write_tokens(
-    path: Path,
+def _token_tables(
     dataset: Dataset,
     encoders: Sequence[_Encoder],
-    limits: list[int | None],
+    limits: Sequence[int | None],
     show_progress: bool,
-) -> dict[str, Any]:
+) -> Tables:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    ids = pa.list_(pa.int32())
-    schema = pa.schema(
-        [("input_ids", ids), ("labels", ids)]
-        + [(f"{side}_length", pa.int32()) for side in ("source", "target")]
-    )
-    report = {"rows": 0, "too_long": 0, "empty": 0}
+    names = ["input_ids", "labels", "source_length", "target_length"]
     bounds = [np.inf if limit is None else limit for limit in limits]
-    with (
-        ArrowFile(path, schema) as file,
-        tqdm(
-            total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
-        ) as bar,
-    ):
-        for size, empty, encoded in _encoded_batches(dataset, encoders):
-            lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in encoded]
-            fits = (lengths[0] <= bounds[0]) & (lengths[1] <= bounds[1])
-            kept = [[row for row, fit in zip(side, fits, strict=True) if fit] for side in encoded]
-            lengths = [side[fits] for side in lengths]
-            columns = [_list_array(*side) for side in zip(kept, lengths, strict=True)]
-            columns += [pa.array(side) for side in lengths]
-            if fits.any():
-                file.write(columns)
-            report["rows"] += int(fits.sum())
-            report["too_long"] += int((~fits).sum())
-            report["empty"] += empty
+    rows, report = 0, {"too_long": 0, "empty": 0}
+    with tqdm(
+        total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
+    ) as bar:
+        for size, encoded in _encoded_blocks(dataset, encoders):
+            columns = [pa.array(side, pa.list_(pa.int32())) for side in encoded]
+            lengths = [pc.list_value_length(column) for column in columns]
+            fits = bounds >= np.array(lengths).T
+            table = pa.table([*columns, *lengths], names).filter(pa.array(fits.all(axis=1)))
+            yield table
+            rows += len(table)
+            report["too_long"] += len(columns[0]) - len(table)
+            report["empty"] += size - len(columns[0])
             bar.update(size)
-    if not report["rows"]:
+    if not rows:
         remedy = "raise the limits" if report["too_long"] else "give pairs with two texts"
-        raise RequestError(f"got no pair to keep ({_left_out(report, limits)}); {remedy}.")
+        raise RequestError(f"got no pair to keep ({_left_out(report)}); {remedy}.")
     return report
 
 
-def _encoded_batches(
+def _encoded_blocks(
     dataset: Dataset, encoders: Sequence[_Encoder]
-) -> Iterator[tuple[int, int, list[list[list[int]]]]]:
-    """Yield for each batch the number of pairs, of empty pairs, and the ids of the others."""
+) -> Iterator[tuple[int, list[list[list[int]]]]]:
+    """Yield for each block the number of pairs, and both sides' ids of those that are not empty."""
 
-    def encode_batch(table: pyarrow.Table) -> tuple[int, int, list[list[list[int]]]]:
+    def encode_block(table: pyarrow.Table) -> tuple[int, list[list[list[int]]]]:
         rows = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
         pairs = [pair for pair in rows if all((text or "").strip() for text in pair)]
-        encoded = [encode([pair[side] for pair in pairs]) for side, encode in enumerate(encoders)]
-        return len(table), len(table) - len(pairs), encoded
+        sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+        return len(table), [encode(side) for encode, side in zip(encoders, sides, strict=True)]
 
-    workers = 2 if all(encode.is_fast for encode in encoders) else 1
-    # The tokenizer releases the GIL: batches are encoded while others are written, and a second
-    # one keeps all cores busy while the first one ends.
+    # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
+    # keeps all cores busy while the first one ends.
+    workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
         for table in text_blocks(dataset):
-            ahead.append(pool.submit(encode_batch, table))
+            ahead.append(pool.submit(encode_block, table))
             if len(ahead) > workers:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
-
-
-def _list_array(rows: list[list[int]], lengths: np.ndarray) -> pyarrow.ListArray:
-    import pyarrow as pa
-
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    ids = np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1]))
-    return pa.ListArray.from_arrays(offsets, ids)
 
 
 # ------------------------------------------------------------------------------------- tensors

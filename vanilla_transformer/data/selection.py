@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RequestError
 from ..ranges import COUNT
-from .cache import ArrowFile, cached
+from .cache import cached
 from .dataset import BLOCK, reading_report, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset
+
+    from .cache import Tables
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def hold_out(
     split, report = cached(
         "split",
         [dataset._fingerprint, wanted, _LONGEST_HELD_OUT],
-        lambda path: _write_split(path, dataset, wanted),
+        _split_tables(dataset, wanted),
         cache_dir=cache_dir,
     )
     held_out = report["held_out"]
@@ -97,13 +98,8 @@ def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     if "pairs" in report:
         return report["pairs"]
     _, faults = _faults(dataset, cache_dir)
-    counts = {name: faults[name] for name in _FAULTS}
-    return {
-        "read": len(dataset),
-        "malformed": report["malformed"],
-        "empty": report["empty"],
-        **counts,
-    }
+    lines = {name: report[name] for name in ("malformed", "empty")}
+    return {"read": len(dataset), **lines, **{name: faults[name] for name in _FAULTS}}
 
 
 def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> Dataset:
@@ -119,15 +115,14 @@ def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     faults, _ = _faults(dataset, cache_dir)
     report = pair_report(dataset, cache_dir=cache_dir)
 
-    def write(path: Path) -> dict[str, Any]:
+    def tables() -> Tables:
         kept = faults.with_format("numpy")["fault"][:] == 0
         if not kept.any():
             raise RequestError(f"no pair is left to train on: {describe_report(report)}.")
-        with ArrowFile(path, _schema()) as file:
-            _write_rows(file, dataset, kept)
-        return {"rows": int(kept.sum()), "pairs": report}
+        yield from _chosen(dataset, kept)
+        return {"pairs": report}
 
-    return cached("clean", [dataset._fingerprint], write, cache_dir=cache_dir)[0]
+    return cached("clean", [dataset._fingerprint], tables(), cache_dir=cache_dir)[0]
 
 
 def shared_pairs(
@@ -141,21 +136,21 @@ def shared_pairs(
         cache_dir: folder of the caches. None is the cache folder of `datasets`.
     """
 
-    def write(path: Path) -> dict[str, Any]:
+    def tables() -> Tables:
         import pyarrow as pa
 
-        pairs, others = _pair_hashes(*_hashes(dataset)), _pair_hashes(*_hashes(other))
-        found = np.isin(pairs, others, kind="sort")
-        with ArrowFile(path, pa.schema([("shared", pa.bool_())])) as file:
-            file.write([pa.array(found, pa.bool_())])
-        return {"rows": len(dataset), "shared": int(found.sum())}
+        pairs, others = (_pair_hashes(_hashes_and_lengths(pairs)[0]) for pairs in (dataset, other))
+        shared = np.isin(pairs, others, kind="sort")
+        yield pa.table({"shared": shared})
+        return {"shared": int(shared.sum())}
 
     key = [dataset._fingerprint, other._fingerprint]
-    return cached("shared", key, write, cache_dir=cache_dir)[1]["shared"]
+    return cached("shared", key, tables(), cache_dir=cache_dir)[1]["shared"]
 
 
-def _pair_hashes(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    return sources * np.uint64(0x9E3779B97F4A7C15) + targets
+def _pair_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Return one hash per pair, (N,), from those of its sides, (2, N)."""
+    return hashes[0] * np.uint64(0x9E3779B97F4A7C15) + hashes[1]
 
 
 def describe_report(report: dict[str, int]) -> str:
@@ -171,99 +166,61 @@ def _faults(
     dataset: Dataset, cache_dir: str | os.PathLike | None
 ) -> tuple[Dataset, dict[str, Any]]:
     """Return a column `fault`, 0 or the fault's number from 1 per pair, and the counts."""
-    return cached(
-        "faults",
-        [dataset._fingerprint],
-        lambda path: _write_faults(path, dataset),
-        cache_dir=cache_dir,
-    )
+    tables = _fault_tables(dataset)
+    return cached("faults", [dataset._fingerprint], tables, cache_dir=cache_dir)
 
 
-def _write_faults(path: Path, dataset: Dataset) -> dict[str, Any]:
+def _fault_tables(dataset: Dataset) -> Tables:
     import pyarrow as pa
 
-    sources, targets = _hashes(dataset)
-    lengths = _lengths(dataset)
+    hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
     repeated = np.ones(len(dataset), bool)
-    _, first = np.unique(_pair_hashes(sources, targets), return_index=True)
+    _, first = np.unique(_pair_hashes(hashes), return_index=True)
     repeated[first] = False
-    faults = np.select(
-        [repeated, sources == targets, (longer > 3 * shorter) & (longer > shorter + 30)], [1, 2, 3]
-    )
-    with ArrowFile(path, pa.schema([("fault", pa.int8())])) as file:
-        file.write([pa.array(faults, pa.int8())])
+    odd = (longer > 3 * shorter) & (longer > shorter + 30)
+    faults = np.select([repeated, hashes[0] == hashes[1], odd], [1, 2, 3])
+    yield pa.table({"fault": faults.astype(np.int8)})
     counts = np.bincount(faults, minlength=len(_FAULTS) + 1)[1:].tolist()
-    return {"rows": len(dataset), **dict(zip(_FAULTS, counts, strict=True))}
+    return dict(zip(_FAULTS, counts, strict=True))
 
 
-def _write_split(path: Path, dataset: Dataset, wanted: int) -> dict[str, Any]:
-    """Write validation, test and training pairs to one file, one after the other."""
-    sources, targets = _hashes(dataset)
-    ordered = np.sort(np.concatenate([sources, targets]))
+def _split_tables(dataset: Dataset, wanted: int) -> Tables:
+    """Yield validation, test and training pairs, one after the other."""
+    hashes, lengths = _hashes_and_lengths(dataset)
+    ordered = np.sort(hashes, axis=None)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     # The other kind, a table, overflows with these numbers in NumPy 2.0.
-    there = [np.isin(hashes, repeated, kind="sort") for hashes in (sources, targets)]
-    too_long = np.maximum(*_lengths(dataset)) > _LONGEST_HELD_OUT
-    rows = np.flatnonzero(~(there[0] | there[1] | too_long))
-    rows = rows[np.argsort(sources[rows])]
+    occurs_elsewhere = np.isin(hashes, repeated, kind="sort").any(axis=0)
+    rows = np.flatnonzero(~(occurs_elsewhere | (lengths.max(axis=0) > _LONGEST_HELD_OUT)))
+    rows = rows[np.argsort(hashes[0][rows])]
     count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
-    with ArrowFile(path, _schema()) as file:
-        if count:
-            table = dataset.select_columns(["source", "target"]).with_format("arrow")
-            file.write(_columns(table[held_out.tolist()]))
-        _write_rows(file, dataset, trained)
-    return {"rows": len(dataset), "held_out": count}
+    yield from text_blocks(dataset.select(held_out))
+    yield from _chosen(dataset, trained)
+    return {"held_out": count}
 
 
-def _schema() -> pyarrow.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("source", pa.string()), ("target", pa.string())])
-
-
-def _write_rows(file: ArrowFile, dataset: Dataset, chosen: np.ndarray) -> None:
-    """Write the pairs where `chosen` (N,) is true, in their order."""
+def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
+    """Yield the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
     for start, table in zip(range(0, len(dataset), BLOCK), text_blocks(dataset), strict=True):
-        file.write(_columns(table.filter(pa.array(chosen[start : start + BLOCK]))))
+        yield table.filter(pa.array(chosen[start : start + BLOCK])).combine_chunks()
 
 
-def _columns(table: pyarrow.Table) -> list[pyarrow.Array]:
-    return [column.cast("string").combine_chunks() for column in table.columns]
-
-
-def _lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes in UTF-8 of all sources and of all targets, (N,) each."""
-    import pyarrow.compute as pc
-
-    return _of_texts(dataset, lambda column: pc.binary_length(column).to_numpy())
-
-
-def _hashes(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return hashes of all sources and of all targets, uint64 (N,) each."""
+def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hashes, uint64, and bytes in UTF-8 of all sources and targets, (2, N) each."""
     import pyarrow.compute as pc
     from pandas.util import hash_array
 
-    def hashes(column: pyarrow.ChunkedArray) -> np.ndarray:
-        texts = pc.utf8_trim_whitespace(column).to_numpy().astype(object)
-        return hash_array(texts, categorize=False)
-
-    return _of_texts(dataset, hashes)
-
-
-def _of_texts(
-    dataset: Dataset, measure: Callable[[pyarrow.ChunkedArray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a function finds for all sources and for all targets, (N,) each."""
-    sources, targets = zip(
-        *([measure(column) for column in table.columns] for table in text_blocks(dataset)),
-        strict=True,
-    )
-    return np.concatenate(sources), np.concatenate(targets)
+    hashes, lengths = [], []
+    for table in text_blocks(dataset):
+        trimmed = [pc.utf8_trim_whitespace(column).to_numpy() for column in table.columns]
+        hashes.append([hash_array(texts.astype(object), categorize=False) for texts in trimmed])
+        lengths.append([pc.binary_length(column).to_numpy() for column in table.columns])
+    return np.concatenate(hashes, axis=1), np.concatenate(lengths, axis=1)

@@ -200,7 +200,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self._token_budget is None:
             return self._stock_train_dataloader()
         self.train_sampler = TokenBatchSampler(
-            *_lengths(self.train_dataset), max_tokens=self._token_budget, seed=self._order_seed
+            *pair_lengths(self.train_dataset), max_tokens=self._token_budget, seed=self._order_seed
         )
         collate: Callable = self.data_collator
         if self._bpe_dropout is not None:
@@ -537,7 +537,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _batches_by_length(self, dataset: "Dataset") -> DataLoader:
         """Return batches of pairs of similar length, dealt to the ranks without repeats."""
-        lengths = _lengths(dataset)
+        lengths = pair_lengths(dataset)
         longest = max(int(side.max(initial=0)) for side in lengths)
         budget = max(self.args.batch_tokens or 0, longest)
         batches = list(TokenBatchSampler(*lengths, max_tokens=budget, shuffle=False))
@@ -800,23 +800,9 @@ def _has_tokens(dataset: object) -> bool:
     return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
 
 
-def _lengths(dataset: "Dataset") -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of source and target tokens, which `tokenize_pairs` has counted."""
-    if {"source_length", "target_length"} <= set(dataset.column_names):
-        return pair_lengths(dataset)
-    import pyarrow.compute
-
-    columns = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
-    source, target = (
-        pyarrow.compute.list_value_length(columns[name]).to_numpy()
-        for name in ("input_ids", "labels")
-    )
-    return source, target
-
-
 def _fingerprint(dataset: "Dataset") -> str:
     """Hash the number, order and lengths of the pairs, which determine the batches."""
     digest = hashlib.sha256()
-    for lengths in _lengths(dataset):
+    for lengths in pair_lengths(dataset):
         digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
     return digest.hexdigest()[:16]
