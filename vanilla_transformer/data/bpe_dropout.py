@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
+from ..ranges import Range
 from ..target_tokenizer import target_tokenizer
 from .batches import TokenBatchSampler
 from .dataset import Features
@@ -46,8 +47,7 @@ class BpeDropout:
         seed: int = 0,
         max_length: int | None = None,
     ) -> None:
-        if not 0 <= probability <= 1:
-            raise RequestError(f"bpe_dropout: got {probability}; it is a probability, from 0 to 1.")
+        Range(0, 1, whole=False).check(bpe_dropout=probability)
         self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
         self.probability = probability
         self.seed = seed

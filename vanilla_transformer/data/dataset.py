@@ -102,7 +102,7 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
     Raises:
         ValueError: the data set is from none of these.
     """
-    files = [Path(found["filename"]) for found in dataset.cache_files]
+    files = [Path(file["filename"]) for file in dataset.cache_files]
     kind = files[0].parent.name.partition("-")[0] if files else ""
     if kind not in ("pairs", "clean", "tokens"):
         raise RequestError(

@@ -43,7 +43,6 @@ def training_pairs(recipe: Recipe) -> "Dataset":
     Raises:
         ValueError: if the recipe names no training pairs or no languages.
     """
-    _ = recipe.languages  # raises if there are none
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     from ..data.selection import clean_pairs
@@ -98,9 +97,6 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
     Returns:
         `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
         `sha256`; and `revision`, as far as they exist.
-
-    Raises:
-        ValueError: if a file is of a kind that holds no pairs.
     """
     identity: dict[str, Any] = {}
     files = {}
@@ -110,7 +106,6 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
             continue
         paths = named_files(name)
         if all(path.is_file() for path in paths):
-            _files(recipe, split)  # raises if they are of another kind
             files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
         elif paths[0].is_dir():
             files[split] = _files_of_folder(paths[0])

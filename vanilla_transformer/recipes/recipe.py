@@ -73,12 +73,6 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             {name: value for name, value in vars(self).items() if not _is_default(name, value)}
         )
         self.check_model(self.config(self.vocab_size))
-        longest = max(self.max_source_length, self.max_target_length)
-        if self.batch_tokens < longest:
-            raise RequestError(
-                f"batch_tokens: got {self.batch_tokens}, less than the longest sentence allowed; "
-                f"give {longest} or more, or lower max_source_length and max_target_length."
-            )
 
     def check_model(self, config: "VanillaTransformerConfig") -> None:
         """Refuse a model that cannot be trained as this recipe says.
