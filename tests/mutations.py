@@ -529,9 +529,15 @@ MUTATIONS = [
     ),
     Mutation(
         "data/bpe_dropout.py",
-        "split = [self._taken_apart(side, rng) for side in sides]",
-        "split = [self._taken_apart(side, np.random.default_rng(epoch)) for side in sides]",
+        "self._taken_apart(side, parts, rng)",
+        "self._taken_apart(side, parts, np.random.default_rng(epoch))",
         "data/test_bpe_dropout.py::test_source_and_target_of_the_same_text_are_split_independently",
+    ),
+    Mutation(
+        "data/bpe_dropout.py",
+        "_parts(target_tokenizer(tokenizer))",
+        "_parts(tokenizer)",
+        "data/test_bpe_dropout.py::test_each_side_is_split_by_the_merges_of_its_own_vocabulary",
     ),
     # Adam and the learning rate (Section 5.3).
     Mutation(
