@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from report import write_results
 
-from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run import run_recipe

@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
-from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import (
     PairCollator,
     load_pairs,

@@ -43,7 +43,7 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
-from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.train.trainer import (

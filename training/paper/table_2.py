@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.data.cldr.pairs import generate_pairs
+from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.storage.environment import resolve_precision

@@ -2,7 +2,7 @@
 
 from .batches import TokenBatchSampler
 from .bpe_dropout import BpeDropout, BpeDropoutCollator
-from .cldr.pairs import generate_pairs
+from .cldr import generate_pairs
 from .dataset import (
     PairCollator,
     load_pairs,

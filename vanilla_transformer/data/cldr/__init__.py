@@ -1,1 +1,0 @@
-"""Pairs generated from CLDR, the data of the demo."""
