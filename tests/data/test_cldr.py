@@ -117,7 +117,7 @@ MONTHS = "|".join(Locale("en").months["format"]["wide"].values())
         (r"(\d+:\d\d)(?::\d\d)? ([AP]M)", 500),  # times of day
         (r"\d+ (?:second|minute|hour|day|week|month|year)s? ago", 100),
         (r"in (\d+ (?:second|minute|hour|day|week|month|year)s?)", 100),
-        (r"\d+ hours(?:,| and) \d+ minutes", 5),
+        (r"(?:\d+ days?, )?\d+ hours(?:,| and) \d+ minutes", 5),  # whole durations
         (r"[\d,.]+ euros per \w+", 1),
     ],
 )
