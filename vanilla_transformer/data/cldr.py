@@ -434,8 +434,8 @@ def _calendar_styles() -> dict[str, _Style]:
 
         return write
 
-    def fields(skeleton: str) -> _Write:
-        return lambda locale, moment: dates.format_skeleton(skeleton, moment, locale=locale)
+    def month(locale: Locale, moment: datetime) -> str:
+        return dates.format_skeleton("yMMMM", moment, locale=locale)
 
     def interval(skeleton: str) -> _Write:
         return lambda locale, ends: dates.format_interval(ends[0], ends[1], skeleton, locale=locale)
@@ -452,11 +452,9 @@ def _calendar_styles() -> dict[str, _Style]:
     return {
         "date/full": _Style(_Values.day, day("full")),
         "date/long": _Style(_Values.day, day("long")),
-        "date/numeric": _Style(_Values.day, fields("yMd")),
-        "date/month": _Style(_Values.month, fields("yMMMM")),
+        "date/month": _Style(_Values.month, month),
         "time/short": _Style(_Values.time, time("short")),
         "time/medium": _Style(_Values.second, time("medium")),
-        "time/period": _Style(_Values.time, fields("Bhm")),
         "datetime/full": _Style(_Values.day_and_time, day_and_time("full")),
         "datetime/long": _Style(_Values.day_and_time, day_and_time("long")),
         "interval/days": _Style(_Values.two_days, interval("yMMMd")),
