@@ -9,18 +9,17 @@ the metrics.json beside it.
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from vanilla_transformer.storage.atomic import write_text
-from vanilla_transformer.storage.environment import (
-    cpu_cores,
-    describe_provenance,
-    provenance,
-    resolve_precision,
-)
+from vanilla_transformer.storage.environment import cpu_cores, resolve_precision
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.train.markdown import markdown_table
+
+sys.path.append(str(Path(__file__).parents[1] / "paper"))  # says where results come from too
+from provenance import describe_provenance, provenance
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from provenance import describe_provenance, provenance
+
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import write_json, write_text
-from vanilla_transformer.storage.environment import describe_provenance, provenance
 from vanilla_transformer.storage.reading import read_json, sha256
 from vanilla_transformer.train.markdown import markdown_table
 from vanilla_transformer.visualization import save_figure

@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages named with a result
 _MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
@@ -105,31 +103,3 @@ def git_commit(*apart_from: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}-dirty" if changed else commit
-
-
-def provenance(*apart_from: str) -> dict[str, Any]:
-    """Return the provenance of a result: date, commit, hardware and versions.
-
-    Args:
-        *apart_from: paths relative to the clone that may differ from the commit.
-    """
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git_commit(*apart_from),
-        "hardware": hardware(),
-        "versions": versions(),
-    }
-
-
-def describe_provenance(result: Mapping[str, Any]) -> list[str]:
-    """Return processor, threads, instructions, GPU, packages, commit and day of a `provenance`."""
-    hardware, versions = result.get("hardware", {}), result.get("versions", {})
-    parts = [str(hardware.get("cpu", "unknown processor"))]
-    threads = hardware.get("threads")
-    parts += ["1 thread" if threads == 1 else f"{threads} threads"] if threads else []
-    parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
-    parts += [hardware["gpu"]] if "gpu" in hardware else []
-    parts += [f"{name} {versions[name]}" for name in _TOLD if name in versions]
-    parts.append(f"commit {str(result.get('commit'))[:12]}")
-    parts.append(str(result.get("date"))[:10])
-    return parts
