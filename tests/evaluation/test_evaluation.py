@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import byte_tokenizer, tiny_config
-from transformers import EvalPrediction
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
@@ -61,18 +60,16 @@ def test_bleu_tokenizer_follows_the_target_language(language, name):
     assert ours.bleu_tokenizer(language) == name
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_scores_equal_those_of_sacrebleu(lowercase):
-    scores = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de", lowercase=lowercase)
-    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=lowercase)
-    chrf = sacrebleu.metrics.CHRF(lowercase=lowercase)
+def test_scores_equal_those_of_sacrebleu():
+    scores = ours.corpus_scores(HYPOTHESES, REFERENCES, target_language="de")
+    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
+    chrf = sacrebleu.metrics.CHRF()
     assert scores["bleu"] == bleu.score
     assert scores["chrf"] == chrf.corpus_score(HYPOTHESES, [REFERENCES]).score
     assert scores["exact_match"] == 25.0
     assert scores["num_sentences"] == 4
-    case = "lc" if lowercase else "mixed"
-    assert f"case:{case}|eff:no|tok:13a|smooth:exp|version:" in scores["bleu_signature"]
-    assert f"case:{case}" in scores["chrf_signature"]
+    assert "case:mixed|eff:no|tok:13a|smooth:exp|version:" in scores["bleu_signature"]
+    assert "case:mixed" in scores["chrf_signature"]
 
 
 def test_chinese_is_scored_by_character():
@@ -109,8 +106,6 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
         scores = ours.corpus_scores(["ねこ"], ["ねこ"], target_language=language)
         assert "tok:char" in scores["bleu_signature"]
     assert caplog.text.count(f"pip install 'sacrebleu[{language}]'") == 1
-    with pytest.raises(ValueError, match=rf"{language}-mecab.*sacrebleu\[{language}\]"):
-        ours.corpus_scores(["a"], ["a"], target_language=language, tokenize=f"{language}-mecab")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +179,7 @@ def test_exact_match_by_kind_counts_each_sentence_once():
         assert scores == {"exact_match": 100 * sum(rows) / len(rows), "num_sentences": len(rows)}
     whole = sum(s["exact_match"] * s["num_sentences"] for s in found.values()) / 60
     assert whole == pytest.approx(ours.exact_match(hypotheses, references))
-    with pytest.raises(ValueError, match="1 kinds for 2 references"):
+    with pytest.raises(ValueError, match="shorter"):
         ours.scores_by_kind(["a", "b"], ["a", "b"], [["x"]])
     several = ours.scores_by_kind(["a", "b"], ["a", "c"], [("x", "y", "x"), ("y",)])
     assert [several[kind]["exact_match"] for kind in "xy"] == [100, 50]
@@ -266,23 +261,13 @@ def test_pairs_without_target_tokens_are_an_error(model, dataset):
         ours.perplexity(model, dataset)
 
 
-@pytest.mark.parametrize("ids", [[5.0, 2.0], [True], [[5], [5, 2]], None, "52"])
-@pytest.mark.parametrize("name", ["input_ids", "labels"])
-def test_example_that_is_not_a_list_of_ids_is_an_error(model, name, ids):
-    dataset = random_pairs(3)
-    dataset[1] = {**dataset[1], name: ids}
-    message = f"Example 2 has {name} that are not a list of whole numbers"
-    with pytest.raises(ValueError, match=message):
-        ours.perplexity(model, dataset)
-
-
 def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
     dataset = random_pairs(3)
     expected = ours.perplexity(model, dataset)
     for as_type in (tuple, np.array, torch.tensor):
         converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
         assert ours.perplexity(model, converted) == expected
-    with pytest.raises(ValueError, match="Example 4 has no source token; leave it out"):
+    with pytest.raises(ValueError, match="An example has no source token; leave it out"):
         ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
 
 
@@ -330,12 +315,7 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     }
 
 
-def test_unknown_tokenizer_is_refused_before_decoding():
-    with pytest.raises(ValueError, match="tokenize='13b'"):
-        ours.score_model(None, None, ["a"], ["a"], target_language="de", tokenize="13b")
-
-
-# --------------------------------------------------------------------- metrics for a Trainer
+# ------------------------------------------------------------------ predictions of a Trainer
 
 
 @settings(max_examples=50, deadline=None)
@@ -351,16 +331,3 @@ def test_decode_ids_ignores_pad_tokens_and_ignored_labels(texts, generator):
         padded.append(row)
     for ids in (padded, np.array(padded), torch.tensor(padded)):
         assert ours.decode_ids(TOKENIZER, ids) == texts
-
-
-def test_trainer_metrics_equal_corpus_scores():
-    texts = ["one two three four", "fünf", "six seven eight nine ten"]
-    labels = TOKENIZER(texts, padding=True)["input_ids"]
-    labels = np.where(np.array(labels) == 0, -100, labels)
-    predictions = TOKENIZER([*texts[:2], "six seven"], padding=True)["input_ids"]
-    predictions = np.pad(np.array(predictions), ((0, 0), (0, 7)), constant_values=-100)
-    expected = ours.corpus_scores([*texts[:2], "six seven"], texts, target_language="de")
-    compute = ours.trainer_metrics(TOKENIZER, target_language="de")
-    for given_predictions in (predictions, (predictions, np.zeros(3))):
-        found = compute(EvalPrediction(predictions=given_predictions, label_ids=labels))
-        assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}

@@ -1,7 +1,7 @@
 """Scores of translations and models. Importing this package loads no scoring library."""
 
 from .likelihood import Likelihood, check_pair, log_probabilities
-from .models import decode_ids, negative_log_likelihoods, perplexity, score_model, trainer_metrics
+from .models import decode_ids, negative_log_likelihoods, perplexity, score_model
 from .scores import (
     OTHER_BLEU,
     bleu_score,
@@ -38,6 +38,5 @@ __all__ = [
     "score_model",
     "scores_by_kind",
     "tokenized_bleu",
-    "trainer_metrics",
     "verdict",
 ]

@@ -1,12 +1,9 @@
-"""Evaluation of models: perplexity (Table 3), and scores of a translated test set (Section 6.1).
-
-`trainer_metrics` makes a `compute_metrics` that gives the same scores to a `Seq2SeqTrainer`.
-"""
+"""Evaluation of models: perplexity (Table 3), and scores of a translated test set (Section 6.1)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +18,10 @@ from ..ranges import COUNT
 from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
+from .scores import check_pairs, corpus_scores, scores_by_kind
 
 if TYPE_CHECKING:
-    from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 IGNORED = -100  # label of padding
 
@@ -43,11 +40,13 @@ def negative_log_likelihoods(
     and errors are as for `perplexity`.
     """
     COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
-    examples = enumerate(dataset, start=1)
+    examples = iter(dataset)
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
-            sources = [_ids(example, "input_ids", number) for number, example in window]
-            targets = [_ids(example, "labels", number) for number, example in window]
+            sources = [np.asarray(example["input_ids"]) for example in window]
+            if not all(map(len, sources)):  # attention to nothing would give a number too
+                raise RequestError("An example has no source token; leave it out.")
+            targets = [np.asarray(example["labels"]) for example in window]
             targets = [labels[labels != IGNORED] for labels in targets]
             lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
             for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
@@ -83,8 +82,8 @@ def perplexity(
         `perplexity`, `negative_log_likelihood` in nats per token, `target_tokens`.
 
     Raises:
-        ValueError: There is no target token, the likelihood is not finite, an example has no
-            source token or has values that are not ids, or a batch limit is below 1.
+        ValueError: There is no target token, an example has no source token, the likelihood is
+            not finite, or a batch limit is below 1.
     """
     total, tokens = 0.0, 0
     for loss, count in negative_log_likelihoods(
@@ -110,8 +109,6 @@ def score_model(
     *,
     target_language: str,
     kinds: Sequence[Collection[str]] | None = None,
-    lowercase: bool = False,
-    tokenize: str | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -125,8 +122,6 @@ def score_model(
         references: One reference each.
         target_language: Code of the references' language; see `bleu_score`.
         kinds: The labels of each pair, to report scores by label too. None means no labels.
-        lowercase: Whether BLEU and chrF ignore case.
-        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
         batch_tokens: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
@@ -137,17 +132,12 @@ def score_model(
         and `num_sentences` of each kind; and `hypotheses`, the list of translations.
 
     Raises:
-        ValueError: The lists are empty or differ in length, a sentence is longer than `translate`
-            accepts, or `tokenize` is not installed.
+        ValueError: The lists are empty or differ in length, or a sentence is longer than
+            `translate` accepts.
     """
     check_pairs(sources, references)
-    options: dict[str, Any] = {
-        "target_language": target_language,
-        "lowercase": lowercase,
-        "tokenize": tokenize,
-    }
     # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
-    copies = corpus_scores(sources, references, **options)
+    copies = corpus_scores(sources, references, target_language=target_language)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
         window = slice(start, start + WINDOW)
@@ -156,7 +146,7 @@ def score_model(
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
     result: TestTexts = {
-        **corpus_scores(hypotheses, references, **options),
+        **corpus_scores(hypotheses, references, target_language=target_language),
         **perplexity(model, _tokenized(model, tokenizer, sources, references), **decoding),
         "copy_baseline": copies,
     }
@@ -176,56 +166,6 @@ def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
     rows = np.asarray(ids)
     rows = np.where(rows < 0, tokenizer.pad_token_id, rows)
     return decode(tokenizer, torch.from_numpy(rows))
-
-
-def trainer_metrics(
-    tokenizer: PreTrainedTokenizerBase, *, target_language: str, tokenize: str | None = None
-) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Make the `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
-
-    Args:
-        tokenizer: The tokenizer that made the labels.
-        target_language: Code of the references' language; see `bleu_score`.
-        tokenize: SacreBLEU's name of a tokenizer. None means the language's own.
-
-    Returns:
-        A function from predictions to `bleu`, `chrf` and `exact_match` in percent.
-
-    Raises:
-        ValueError: `tokenize` is not installed.
-    """
-    bleu_metric(target_language, tokenize=tokenize)  # fail now rather than after an epoch
-
-    def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predicted = prediction.predictions
-        scores = corpus_scores(
-            decode_ids(tokenizer, predicted[0] if isinstance(predicted, tuple) else predicted),
-            decode_ids(tokenizer, prediction.label_ids),
-            target_language=target_language,
-            tokenize=tokenize,
-        )
-        return {
-            "bleu": scores["bleu"],
-            "chrf": scores["chrf"],
-            "exact_match": scores["exact_match"],
-        }
-
-    return compute
-
-
-def _ids(example: Mapping[str, Sequence[int]], name: str, number: int) -> np.ndarray:
-    """Return the ids of one side of an example, (T,)."""
-    try:
-        ids = np.asarray(example.get(name))
-    except (ValueError, TypeError):  # rows of different lengths
-        ids = np.asarray(None)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise RequestError(
-            f"Example {number} has {name} that are not a list of whole numbers; give token ids."
-        )
-    if name == "input_ids" and not ids.size:
-        raise RequestError(f"Example {number} has no source token; leave it out.")
-    return ids
 
 
 @torch.inference_mode()

@@ -53,7 +53,7 @@ def paired_bootstrap(
         raise RequestError(f"Got {len(systems)} system(s); a comparison needs two or more.")
     for hypotheses in systems:
         check_pairs(hypotheses, references)
-    metrics = {"bleu": bleu_metric(target_language, tokenize=None), "chrf": chrf_metric()}
+    metrics = {"bleu": bleu_metric(target_language), "chrf": chrf_metric()}
     from sacrebleu.significance import PairedTest, Result
 
     test = PairedTest(

@@ -190,7 +190,7 @@ def _compared(
     sources, references = test_set.sources, test_set.targets
     _, language = runs[0].recipe.languages
     # Fail before the long work if a package is missing or a reference is too long.
-    bleu_metric(language, tokenize=None)
+    bleu_metric(language)
     ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
