@@ -173,12 +173,12 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     differ = "first and second: vocab_size: 280 -> 270; seed: 0 -> 1."
-    assert lines[:3] == [differ, "", "test, 12 sentences"]
+    assert lines[2:5] == [f"- {differ}", "", "## test, 12 sentences"]
     assert f"- {differ}" in page.read_text(encoding="utf-8")
-    lines = lines[2:]
-    assert lines[1].split()[:4] == ["BLEU", "p", "chrF", "p"]
-    assert [line.split()[0] for line in lines[2:4]] == ["first", "second"]
-    assert len({len(line) for line in lines[1:4]}) == 1
+    table = lines[8:11]
+    assert table[0].split()[:4] == ["BLEU", "p", "chrF", "p"]
+    assert [line.split()[0] for line in table[1:]] == ["first", "second"]
+    assert len({len(line) for line in table}) == 1
     assert "12 sentence(s) are too few to tell second from first" in printed
     assert "perplexities, which are per token, cannot be compared" in printed
     text = page.read_text(encoding="utf-8")
@@ -186,7 +186,7 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     assert "- 12 sentence(s) are too few" in text
     assert len(re.findall("^    reference ", text, re.MULTILINE)) > 3
     assert len(re.findall("^    reference ", printed, re.MULTILINE)) == 3
-    for signature in re.findall(r"^(?:BLEU|chrF): (.*)$", printed, re.MULTILINE):
+    for signature in re.findall(r"^- (?:BLEU|chrF): (.*)$", printed, re.MULTILINE):
         assert signature in text
 
 

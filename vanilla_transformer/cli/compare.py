@@ -54,14 +54,7 @@ def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
-    from ..train.comparing import (
-        compare_runs,
-        comparison_notes,
-        comparison_page,
-        comparison_table,
-        difference_text,
-        run_notes,
-    )
+    from ..train.comparing import compare_runs, comparison_page
 
     check_scores_file(options, options.directories)
     comparison = compare_runs(
@@ -72,15 +65,12 @@ def _compare(options: argparse.Namespace) -> int:
     )
     if options.output:
         write_text(Path(options.output), comparison_page(comparison))
-    for note in run_notes(comparison):
-        print(note, end="\n\n")
-    for name, test_set in comparison["test_sets"].items():
-        print(f"{name}, {test_set['num_sentences']:,} sentences")
-        print("\n".join(table_lines(comparison_table(comparison, name))))
-        print("\n".join(["", *test_set["verdicts"], *comparison_notes(test_set), ""]))
-        for difference in test_set["differences"][:_SHOWN]:
-            print(f"{difference_text(comparison, difference)}\n")
+    print(comparison_page(comparison, table=_aligned, shown=_SHOWN), end="")
     return 0
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return table_lines([columns, *rows])
 
 
 def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:

@@ -147,7 +147,7 @@ def score_model(
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
     result: TestTexts = {
         **corpus_scores(hypotheses, references, target_language=target_language),
-        **perplexity(model, _tokenized(model, tokenizer, sources, references), **decoding),
+        **perplexity(model, tokenized_pairs(model, tokenizer, sources, references), **decoding),
         "copy_baseline": copies,
     }
     if kinds is not None:
@@ -195,7 +195,7 @@ def _negative_log_likelihood(
     return loss.item() * tokens, tokens
 
 
-def _tokenized(
+def tokenized_pairs(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..batch_translation import generation_option
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
+from ..evaluation.models import tokenized_pairs
 from ..evaluation.scores import bleu_metric
 from ..evaluation.significance import SystemScores
 from ..recipes.data import TextPairs
@@ -21,13 +22,12 @@ from ..search_settings import search_settings
 from ..storage.environment import hardware
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
-from ..target_tokenizer import target_ids
 from ..translation.many_texts import translate
 from .markdown import markdown_table
 from .run_scores import overridden, recipe_and_test_sets
 
 _TURN = 128  # sentences that a model translates before the next model takes over
-_COLUMNS = ("BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
+_COLUMNS = ("", "BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
 
 
 class RunScores(SystemScores):
@@ -172,11 +172,7 @@ def _check_same(
             f"{first[0]} translates {languages[0]} and {other[0]} {languages[1]}; compare models "
             "for the same languages."
         )
-    texts = [
-        {name: (test_set.sources, test_set.targets) for name, test_set in sets.items()}
-        for _, _, sets in (first, other)
-    ]
-    if texts[0] != texts[1]:
+    if first[2] != other[2]:
         raise RequestError(
             f"The test pairs of {first[0]} and {other[0]} differ; give --test-file with the pairs "
             "to test all of them on."
@@ -191,24 +187,20 @@ def _compared(
     _, language = runs[0].recipe.languages
     # Fail before the long work if a package is missing or a reference is too long.
     bleu_metric(language)
-    ids = [target_ids(run.model, run.tokenizer, references) for run in runs]
+    datasets = [[*tokenized_pairs(run.model, run.tokenizer, sources, references)] for run in runs]
+    labels = [[pair["labels"] for pair in dataset] for dataset in datasets]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
     rows, signatures = paired_bootstrap(systems, references, target_language=language)
     scores: list[RunScores] = []
-    for run, row, labels in zip(runs, rows, ids, strict=True):
-        inputs = run.tokenizer(sources, verbose=False)["input_ids"]
-        dataset = [
-            {"input_ids": source, "labels": target}
-            for source, target in zip(inputs, labels, strict=True)
-        ]
+    for run, row, dataset in zip(runs, rows, datasets, strict=True):
         measured = perplexity(run.model, dataset, batch_tokens=batch_tokens, progress=progress)
         speed = len(sources) / max(run.seconds, 1e-9)
         scores.append({**row, "perplexity": measured["perplexity"], "sentences_per_second": speed})
     return {
         "num_sentences": len(sources),
         "scores": scores,
-        "same_tokens": all(labels == ids[0] for labels in ids),
+        "same_tokens": all(each == labels[0] for each in labels),
         "bleu_signature": signatures["bleu_signature"],
         "chrf_signature": signatures["chrf_signature"],
         "verdicts": [
@@ -250,28 +242,6 @@ def _megabytes(directory: Path) -> float:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors")) / 1e6
 
 
-def comparison_table(comparison: Comparison, name: str) -> list[list[str]]:
-    """Return the cells of a test set's table: a heading, then a row for each run.
-
-    Args:
-        comparison: result of `compare_runs`.
-        name: name of the test set.
-    """
-    rows = [["", *_COLUMNS]]
-    scores = comparison["test_sets"][name]["scores"]
-    for run, row in zip(comparison["runs"], scores, strict=True):
-        p_values = (row["bleu_p_value"], row["chrf_p_value"])
-        bleu_p, chrf_p = ("-" if value is None else f"{value:.3f}" for value in p_values)
-        rows.append(
-            [
-                *(run["name"], f"{row['bleu']:.2f}", bleu_p, f"{row['chrf']:.2f}", chrf_p),
-                *(f"{row['perplexity']:.2f}", f"{row['sentences_per_second']:.1f}"),
-                *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["num_beams"])),
-            ]
-        )
-    return rows
-
-
 def run_notes(comparison: Comparison) -> list[str]:
     """Return sentences on how options and search of the runs differ from the first run's.
 
@@ -299,52 +269,64 @@ def run_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def comparison_notes(test_set: ComparedSet) -> list[str]:
-    """Return sentences that explain the numbers of a test set.
-
-    Args:
-        test_set: a test set in a result of `compare_runs`.
-    """
-    notes = ["p: how often chance alone would give so large a difference from the first run."]
-    if not test_set["same_tokens"]:
-        notes.append(
-            "The runs split the references into different tokens, so their perplexities, which are "
-            "per token, cannot be compared."
-        )
-    return [*notes, f"BLEU: {test_set['bleu_signature']}", f"chrF: {test_set['chrf_signature']}"]
-
-
-def difference_text(comparison: Comparison, difference: Difference) -> str:
-    """Render a sentence that differs, indented by four so that Markdown shows it verbatim."""
-    names = [run["name"] for run in comparison["runs"]]
-    labels = ["source", "reference", *names]
-    texts = [difference["source"], difference["reference"], *difference["translations"]]
-    scores = ["", "", *(f"{score:.1f}" for score in difference["chrf"])]
-    width = max(map(len, labels))
-    return "\n".join(
-        f"    {label:<{width}}  {score:>5}  {' '.join(text.split())}"
-        for label, score, text in zip(labels, scores, texts, strict=True)
-    )
-
-
-def comparison_page(comparison: Comparison) -> str:
+def comparison_page(
+    comparison: Comparison,
+    *,
+    table: Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]] | None = None,
+    shown: int | None = None,
+) -> str:
     """Render a comparison as Markdown.
 
     Args:
         comparison: result of `compare_runs`.
+        table: returns the lines of a table with these columns and rows; None for Markdown.
+        shown: number of sentences that differ; None for all.
     """
     lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():
-        columns, *rows = comparison_table(comparison, name)
+        rows = [*map(_cells, comparison["runs"], test_set["scores"])]
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
         lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
-        lines += ["", *markdown_table(columns, rows, right=True), ""]
-        lines += [f"- {note}" for note in comparison_notes(test_set)]
+        drawn = table(_COLUMNS, rows) if table else markdown_table(_COLUMNS, rows, right=True)
+        lines += ["", *drawn, ""]
+        lines += [
+            "- p: how often chance alone would give so large a difference from the first run.",
+            f"- BLEU: {test_set['bleu_signature']}",
+            f"- chrF: {test_set['chrf_signature']}",
+        ]
+        if not test_set["same_tokens"]:
+            lines.append(
+                "- The runs split the references into different tokens, so their perplexities, "
+                "which are per token, cannot be compared."
+            )
         if test_set["differences"]:
             lines += ["", "The sentences that differ most, with their chrF:"]
         lines.append("")
-        for difference in test_set["differences"]:
-            lines += [difference_text(comparison, difference), ""]
+        for difference in test_set["differences"][:shown]:
+            lines += [*_difference_lines(comparison["runs"], difference), ""]
     machine = comparison["hardware"]
     place = machine.get("gpu", f"{machine['threads']} thread(s) of {machine['cpu']}")
     return "\n".join([*lines, f"The runs took turns at translating, on {place}.", ""])
+
+
+def _cells(run: ComparedRun, row: RunScores) -> list[str]:
+    """Return the cells of a run's row, in the order of `_COLUMNS`."""
+    p_values = (row["bleu_p_value"], row["chrf_p_value"])
+    bleu_p, chrf_p = ("-" if value is None else f"{value:.3f}" for value in p_values)
+    return [
+        *(run["name"], f"{row['bleu']:.2f}", bleu_p, f"{row['chrf']:.2f}", chrf_p),
+        *(f"{row['perplexity']:.2f}", f"{row['sentences_per_second']:.1f}"),
+        *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["num_beams"])),
+    ]
+
+
+def _difference_lines(runs: Sequence[ComparedRun], difference: Difference) -> list[str]:
+    """Return the lines of a sentence, indented by four so that Markdown shows them verbatim."""
+    labels = ["source", "reference", *(run["name"] for run in runs)]
+    texts = [difference["source"], difference["reference"], *difference["translations"]]
+    scores = ["", "", *(f"{score:.1f}" for score in difference["chrf"])]
+    width = max(map(len, labels))
+    return [
+        f"    {label:<{width}}  {score:>5}  {' '.join(text.split())}"
+        for label, score, text in zip(labels, scores, texts, strict=True)
+    ]
