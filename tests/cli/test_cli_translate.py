@@ -104,7 +104,7 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
     ("options", "message"),
     [
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
-        (["--nbest", "3", "--num-beams", "2"], "3 needs as many beams; got --num-beams 2."),
+        (["--nbest", "3", "--num-beams", "2"], "num_return_sequences=3; it must be a whole number"),
         (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
         (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
         (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
@@ -115,6 +115,10 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
         (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
+        (["--attention-kind", "encoder"], "--attention-kind belongs to --attention; give both"),
+        (["--attention-layer", "1"], "--attention-layer belongs to --attention"),
+        (["--attention-heads", "1"], "--attention-heads belongs to --attention"),
+        (["--pair", "en-de"], "--pair belongs to --split-sentences"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
     ],
 )

@@ -534,17 +534,19 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     assert {"model.safetensors", "spiece.model", "metrics.json"} <= downloaded
     assert not downloaded & {*foreign, "README.md"}
     assert f"{REPO} on the Hub holds no model" in translated(REPO, code=2)
-    assert f"{REPO} on the Hub has no revision gone" in translated(
-        REPO, "--revision", "gone", code=2
-    )
-    for name in ("user/other", "us..er/x--y"):
-        line = translated(name, code=2)
-        assert f"There is no folder {name}, and no model of that name on the Hub" in line
+    for words, reason in (
+        ((REPO, "--revision", "gone"), "Revision Not Found"),
+        (("user/other",), "Repository Not Found"),
+        (("us..er/x--y",), "Cannot have -- or .. in repo_id"),
+    ):
+        line = translated(*words, code=2)
+        assert f"There is no folder {words[0]}, and no model of that name could be loaded" in line
+        assert reason in line
     assert "is a local folder; leave out" in translated(run, "--revision", "main", code=2)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert translated(REPO, "--revision", first) == expected  # from the cache
     line = translated("user/other", code=2)
-    assert "There is no folder user/other, and the Hub cannot be asked" in line
+    assert "outgoing traffic has been disabled" in line
     assert line.count("\n") == 1
     Path(REPO).mkdir(parents=True)  # a folder of that name comes first
     assert f"{REPO} holds no trained model" in translated(REPO, code=2)

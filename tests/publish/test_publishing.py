@@ -345,6 +345,8 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
+        (["--license", "mit"], "--license belongs to --push-to-hub; give both, or leave"),
+        (["--private"], "--private belongs to --push-to-hub"),
         (["--push-to-hub", "user/x"], "got no licence"),
         (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
         (

@@ -97,6 +97,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
+    _check_combination(options)
     _configure_logging()
     # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar
@@ -104,6 +105,21 @@ def _run(arguments: Sequence[str] | None) -> int:
     register()
     disable_progress_bar()  # they would break up the log
     return options.run(options)
+
+
+def _check_combination(options: argparse.Namespace) -> None:
+    """Refuse options that do not work together, and one without the option that it belongs to."""
+
+    def is_given(option: str) -> bool:
+        value = getattr(options, option[2:].replace("-", "_"))
+        return value is not None and value is not False  # the first layer is 0
+
+    for one, other in getattr(options, "apart", ()):
+        if is_given(one) and is_given(other):
+            raise RequestError(f"{one} and {other} do not work together; leave one of them out.")
+    for one, other in getattr(options, "belonging", ()):
+        if is_given(one) and not is_given(other):
+            raise RequestError(f"{one} belongs to {other}; give both, or leave {one} out.")
 
 
 class _Parser(argparse.ArgumentParser):

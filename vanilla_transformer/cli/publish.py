@@ -19,6 +19,11 @@ _PUBLISH_EXAMPLE = """example:
 Without --push everything but the push happens: a clean process loads the model and translates,
 the card is rendered, and every file that would be pushed is listed.
 """
+# What is published of a model, and not of its Space.
+_OF_MODEL = (
+    *("--license", "--data-license", "--data-source", "--revision", "--card-dir", "--output"),
+    "--with-code",
+)
 
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -41,7 +46,8 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
     text = "also write all files into a folder, to deploy the model without the Hub"
     command.add_argument("--output", metavar="FOLDER", help=text)
-    command.set_defaults(run=_publish, command=command)
+    apart = [("--space", option) for option in _OF_MODEL]
+    command.set_defaults(run=_publish, command=command, apart=apart)
 
 
 def add_push_to_hub(command: argparse.ArgumentParser) -> None:
@@ -52,6 +58,8 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
     group.add_argument("--push-to-hub", metavar="USER/NAME", help="publish the model at the end")
     _add_facts(group, with_data=False)
     group.add_argument("--private", action="store_true", help="create a private repository")
+    belonging = [(option, "--push-to-hub") for option in ("--license", "--private")]
+    command.set_defaults(belonging=belonging)
 
 
 def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
@@ -144,11 +152,6 @@ def _publish_model(options: argparse.Namespace) -> "Publication":
 def _publish_space(options: argparse.Namespace) -> "Publication":
     from ..publish.space import publish_space
 
-    of_model = ("license", "data_license", "data_source", "revision", "card_dir", "output")
-    for name in (*of_model, "with_code"):
-        if getattr(options, name):
-            option = name.replace("_", "-")
-            raise RequestError(f"got --{option} with --space; it is for the model, leave it out.")
     return publish_space(
         options.directory,
         options.repo,

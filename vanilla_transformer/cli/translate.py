@@ -46,11 +46,15 @@ before any line is translated, in a pipe when the line arrives.
 """
 _T = TypeVar("_T")
 _SIDES = ("source", "target")
-# Options that do not work together.
+# Options that do not work together, and options with the one that they belong to.
 _APART = (
     *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
     ("--tsv", "--nbest"),
+)
+_BELONGING = (
+    *((f"--attention-{name}", "--attention") for name in ("kind", "layer", "heads")),
+    ("--pair", "--split-sentences"),
 )
 _PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
@@ -91,7 +95,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     picture.add_argument("--attention-layer", type=index, metavar="N", help=text)
     text = "heads, from 1, such as 1,4; or mean (default: all)"
     picture.add_argument("--attention-heads", type=heads, metavar="N,...", help=text)
-    command.set_defaults(run=_translate, command=command)
+    command.set_defaults(run=_translate, command=command, apart=_APART, belonging=_BELONGING)
 
 
 def count(text: str) -> int:
@@ -125,7 +129,6 @@ def _translate(options: argparse.Namespace) -> int:
     from ..translation.many_texts import AlignedTranslation, translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)
-    _check_together(options)
     check_folders(options.output, options.alignments, options.attention)
     _check_distinct(options.file, options.output, options.alignments, options.attention)
     for output in filter(None, (options.output, options.alignments)):
@@ -133,11 +136,6 @@ def _translate(options: argparse.Namespace) -> int:
             from ..train.run_directory import check_output  # half a second, seldom needed
 
             check_output(Path(output), sources=())
-    if options.nbest and options.num_beams and options.num_beams < options.nbest:
-        raise RequestError(
-            f"--nbest {options.nbest} needs as many beams; got --num-beams {options.num_beams}. "
-            "Leave out --num-beams, or raise it."
-        )
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_input(options.file))
@@ -155,10 +153,12 @@ def _translate(options: argparse.Namespace) -> int:
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
         sources = _Sources(_rows(source, name, options.tsv), languages)
-        num_beams = generation_option(model, {"num_beams": options.num_beams}, "num_beams")
+        num_beams = options.num_beams
+        if num_beams is None:
+            num_beams = max(generation_option(model, {}, "num_beams"), options.nbest or 1)
         search: dict[str, Any] = {
             "batch_tokens": options.batch_tokens,
-            "num_beams": max(num_beams, options.nbest or 1),
+            "num_beams": num_beams,
             "num_return_sequences": options.nbest or 1,
             "prefix": options.prefix,
             "return_alignments": bool(options.alignments) or None,
@@ -191,15 +191,6 @@ def _translate(options: argparse.Namespace) -> int:
     if awaited:
         raise RequestError("No line has text, so there is no attention to draw.")
     return 0
-
-
-def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that do not work together."""
-    for names in _APART:
-        if all(getattr(options, name[2:].replace("-", "_")) for name in names):
-            raise RequestError(
-                f"{' and '.join(names)} do not work together; leave one of them out."
-            )
 
 
 def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
@@ -382,61 +373,42 @@ def _longest_in_training(directory: Path) -> int | None:
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
     """Yield lists of the lines that arrived; a pause ends a list, for a writer who waits."""
-    arrivals = _Arrivals(lines, most)
-    try:
-        while arrived := arrivals.take(most):
-            yield arrived
-    finally:
-        arrivals.stop()
+    arrived: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=most)
+    closed = threading.Event()
 
-
-class _Arrivals:
-    """Lines as they arrive: a thread waits for them, so that the consumer can time out."""
-
-    def __init__(self, lines: Iterable[str], capacity: int) -> None:
-        self.ended = False
-        self.error: BaseException | None = None
-        self.stopped = threading.Event()
-        self.queue: queue.Queue[tuple[str, bool]] = queue.Queue(maxsize=capacity)
-        # A daemon: nothing can interrupt a thread that waits for a terminal.
-        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
-
-    def take(self, size: int) -> list[str]:
-        """Return at least one line and at most `size`; none at the end."""
-        taken: list[str] = []
-        while len(taken) < size and not self.ended:
-            try:
-                item, more = self.queue.get(timeout=_PAUSE if taken else None)
-            except queue.Empty:  # a pause: somebody may be waiting for an answer
-                break
-            if more:
-                taken.append(item)
-            self.ended = not more
-        if not taken and self.error is not None:
-            raise self.error
-        return taken
-
-    def stop(self) -> None:
-        """Let the thread end after the line that it is waiting for."""
-        self.stopped.set()
-
-    def _read(self, lines: Iterable[str]) -> None:
+    def read() -> None:
+        end = None
         try:
             for line in lines:
-                if not self._put(line, True):
+                arrived.put(line)
+                if closed.is_set():
                     return
-        except BaseException as error:  # `take` raises it in the consuming thread
-            self.error = error
-        self._put("", False)  # the end
+        except BaseException as error:  # raised in the consuming thread
+            end = error
+        arrived.put(end)
 
-    def _put(self, item: str, more: bool) -> bool:
-        while not self.stopped.is_set():
-            try:
-                self.queue.put((item, more), timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+    # A daemon: nothing can interrupt a thread that waits for a terminal.
+    threading.Thread(target=read, daemon=True).start()
+    item: str | BaseException | None = ""
+    try:
+        while isinstance(item, str):
+            taken: list[str] = []
+            # A pause: somebody may be waiting for an answer.
+            with contextlib.suppress(queue.Empty):
+                while len(taken) < most:
+                    item = arrived.get(timeout=_PAUSE if taken else None)
+                    if not isinstance(item, str):
+                        break
+                    taken.append(item)
+            if taken:
+                yield taken
+        if item is not None:
+            raise item
+    finally:
+        closed.set()
+        with contextlib.suppress(queue.Empty):  # let a thread that waits for room go on and end
+            while True:
+                arrived.get_nowait()
 
 
 def _translation_lines(

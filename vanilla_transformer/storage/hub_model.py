@@ -15,6 +15,7 @@ _FILES = (
     *("config.json", "generation_config.json", "*.safetensors*"),
     *(*TOKENIZER_FILES, "*.model", METRICS),
 )
+_REASON = 300  # characters of the Hub's message that an error repeats
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
@@ -39,24 +40,11 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         return folder
     try:
         found = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
-    except errors.RevisionNotFoundError as error:
-        raise RequestError(f"The model {name} on the Hub has no revision {revision}.") from error
-    except errors.GatedRepoError as error:
+    except (errors.HFValidationError, errors.HTTPError, OSError) as error:
+        reason = " ".join(str(error).split())[:_REASON]
         raise RequestError(
-            f"{name} on the Hub is gated; ask for access on its page, and log in with `hf auth "
-            "login`."
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise RequestError(
-            f"There is no folder {name}, and no model of that name on the Hub that you may read; "
-            "for a private one log in with `hf auth login`."
-        ) from error
-    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        # Includes LocalEntryNotFoundError: offline, and not in the cache.
-        reason = type(error.__cause__ or error).__name__
-        raise RequestError(
-            f"There is no folder {name}, and the Hub cannot be asked for a model of that name "
-            f"({reason}); check the connection, or give a folder."
+            f"There is no folder {name}, and no model of that name could be loaded from the Hub: "
+            f"{reason}; check name, revision and connection, or log in with `hf auth login`."
         ) from error
     if not (found / "config.json").is_file():
         raise RequestError(f"{name} on the Hub holds no model (no config.json).")
