@@ -93,7 +93,8 @@ class LimitedGenerationMixin(GenerationMixin):
         """Default to a bound of the longest source + 50 tokens, or the minimum that was given."""
         most = generation_config.max_new_tokens
         own: Any = self.generation_config
-        # A max_length that is set alone counts, unless Seq2SeqTrainer filled in the defaults.
+        # A max_length that is set alone counts, unless Seq2SeqTrainer filled in the defaults. The
+        # config has no other mark of that: typical_p stands for the many that nobody sets.
         is_filled_in = own.max_length == _HOSTS_LENGTH and own.typical_p is not None
         limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):

@@ -61,6 +61,13 @@ def test_translate_accepts_an_engine_as_the_model(exported):
     assert engine.generation_config.length_penalty == 0.6
 
 
+def test_ctranslate2_refuses_the_papers_rule_for_the_end(exports):
+    _, _, _, tokenizer, output = exports("ctranslate2")
+    engine = load_engine("ctranslate2", output)
+    with pytest.raises(ValueError, match=r"Got early_stopping=False, a rule that CTranslate2"):
+        list(translate(engine, tokenizer, SENTENCES, early_stopping=False))
+
+
 def test_each_translation_is_limited_to_its_source_length_plus_50(exported):
     """In any batch."""
     name, _, model, tokenizer, output = exported

@@ -121,7 +121,7 @@ class CTranslate2Engine(torch.nn.Module):
             attention_mask: 1 at tokens and 0 at padding, (B, S).
             num_beams: Beam size. None means the generation config's.
             length_penalty: alpha in the score log P / L^alpha. None means the generation config's.
-            early_stopping: CTranslate2 always searches as with True, its only rule.
+            early_stopping: None or True. CTranslate2 always searches as with True, its only rule.
             num_return_sequences: n. None means 1.
             max_new_tokens: Maximum number of tokens in a translation, including the end symbol.
                 None means the generation config's.
@@ -131,6 +131,11 @@ class CTranslate2Engine(torch.nn.Module):
         Returns:
             Target ids with the start symbol, padded on the right, (B * n, T).
         """
+        if early_stopping is False:
+            raise RequestError(
+                "Got early_stopping=False, a rule that CTranslate2 does not have; leave it out, or "
+                "translate with the model itself."
+            )
         config = self.generation_config
         if max_new_tokens is None:
             bound = max_length or config.max_new_tokens or self.longest

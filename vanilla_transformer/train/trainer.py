@@ -660,6 +660,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         finally:
             self.args = given
         card = Path(given.output_dir, "README.md")
+        # The host has no parameter for facts of the training, and multiplies sizes of batches.
         if self.train_sampler is not None and self.is_world_process_zero():
             text = re.sub(
                 r"^- total_train_batch_size: .*\n", "", card.read_text("utf-8"), flags=re.M

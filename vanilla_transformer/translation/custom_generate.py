@@ -30,6 +30,8 @@ from ..search_settings import SAVED
 
 # Inputs that `generate` would hand to the model, and that this search reads.
 _READ_INPUTS = {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
+# Outputs of single steps, which a `BeamSearchOutput` does not have.
+_OUTPUTS = ("output_attentions", "output_hidden_states", "output_logits", "output_scores")
 
 
 def paper_beam_search(
@@ -69,6 +71,7 @@ def paper_beam_search(
     caches = [first.get(name) for name in CACHE_NAMES]
     if any(cache is not None and cache.get_seq_length() for cache in caches):
         foreign.add("a cache (keys and values of earlier tokens)")
+    foreign |= {name for name in _OUTPUTS if getattr(config, name, None)}
     if foreign:
         raise RequestError(
             f"Got {', '.join(sorted(foreign))}, which the paper's search does not have; leave them "

@@ -42,54 +42,29 @@ def translate(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Iterable[str],
-    *,
-    batch_tokens: int = 16_384,
-    max_sentences: int = 256,
-    window: int = WINDOW,
-    progress: bool = False,
-    **generation_kwargs: Any,
+    **options: Any,
 ) -> Generator[str]:
     """Translate many sentences, fast, in order and within bounded memory.
-
-    Reads a window of sentences, decodes it in batches of similar length, and yields the
-    translations in source order before it reads the next window. Windows grow from 64 sentences to
-    `window`, so that first results come soon. A blank sentence gives an empty translation.
 
     Args:
         model: A sequence-to-sequence model; its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
-        sentences: Any iterable of strings, even an endless one.
-        batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
-            decoded alone.
-        max_sentences: Most sentences in a batch.
-        window: Most sentences in memory at a time.
-        progress: Whether to show a progress bar.
-        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
-            `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
-            source (Section 6.1), whatever limit the generation config has.
+        sentences: Any iterable of strings, even an endless one. A blank one gives an empty
+            translation.
+        **options: Sizes and arguments of the search, as for `translate_nbest`.
 
     Returns:
         An iterator over one translation per sentence, which reads nothing before its first step.
 
     Raises:
-        ValueError: An argument is out of range, an element is not a string, or a sentence is longer
-            than 4096 tokens, 65,536 characters or the model's table of positions.
+        ValueError: See `translate_nbest`.
     """
-    if generation_option(model, generation_kwargs, "num_return_sequences") > 1:
+    if generation_option(model, options, "num_return_sequences") > 1:
         raise RequestError(
             "Got num_return_sequences > 1, but translate yields one translation per sentence; "
             "use translate_nbest for several."
         )
-    nbest = translate_nbest(
-        model,
-        tokenizer,
-        sentences,
-        batch_tokens=batch_tokens,
-        max_sentences=max_sentences,
-        window=window,
-        progress=progress,
-        **generation_kwargs,
-    )
+    nbest = translate_nbest(model, tokenizer, sentences, **options)
     return (translations[0].text for translations in nbest)
 
 
@@ -104,18 +79,35 @@ def translate_nbest(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation | AlignedTranslation]]:
-    """Translate as `translate` does, with the same arguments, into several translations each.
+    """Translate many sentences as `translate` does, into several translations each.
 
-    `num_return_sequences` is n; a short limit on the length may leave fewer translations. The
-    paper's search also has `prefix`, a text that each translation begins with, and
-    `return_alignments`, which makes each an `AlignedTranslation`.
+    Reads a window of sentences, decodes it in batches of similar length, and yields the
+    translations in source order before it reads the next window. Windows grow from 64 sentences to
+    `window`, so that first results come soon.
+
+    Args:
+        model: See `translate`.
+        tokenizer: See `translate`.
+        sentences: See `translate`.
+        batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
+            decoded alone.
+        max_sentences: Most sentences in a batch.
+        window: Most sentences in memory at a time.
+        progress: Whether to show a progress bar.
+        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
+            `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
+            source (Section 6.1), whatever limit the generation config has.
+            `num_return_sequences` is n; a short limit on the length may leave fewer translations.
+            The paper's search also has `prefix`, a text that each translation begins with, and
+            `return_alignments`, which makes each an `AlignedTranslation`.
 
     Returns:
         An iterator over a list for each sentence, the best translation first. A blank sentence has
         one empty translation with score 0.
 
     Raises:
-        ValueError: See `translate`.
+        ValueError: An argument is out of range, an element is not a string, or a sentence is longer
+            than 4096 tokens, 65,536 characters or the model's table of positions.
     """
     if isinstance(sentences, (str, bytes, Mapping)):
         raise RequestError(
