@@ -316,7 +316,7 @@ def test_resuming_after_sigterm_gives_the_uninterrupted_model(
     assert "Traceback" not in errors
     last = errors.splitlines()[-1]
     assert re.fullmatch(
-        r"Stopped by SIGTERM; .*checkpoint-4 .* Run the same command again to resume\.", last
+        r"Stopped by SIGTERM after .*checkpoint-4\. Run the same command again to go on\.", last
     )
     assert main(arguments) == 0
     weights = [folder / "model.safetensors" for folder in (run, trained / "run")]

@@ -197,8 +197,8 @@ def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
     (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
     (tmp_path / "checkpoint-20" / MANIFEST).unlink()
     assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
-    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}. "
-    assert f"{told}The mean is over 2 of 3 checkpoints" in caplog.text
+    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}."
+    assert f"The mean is over 2 checkpoints instead of 3: {told}" in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_pickled_weights_run_no_code(checkpoint, tmp_path):
     (checkpoint / "model.safetensors").unlink()
     torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
     torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
-    with pytest.raises(UnpicklingError, match="weights_only"):
+    with pytest.raises(RequestError, match=r"only as pytorch_model\.bin, which could run code"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 

@@ -2,12 +2,10 @@
 
 import ast
 import json
-import logging
 import math
 import os
 import re
 import signal
-import sys
 
 import pytest
 import torch
@@ -399,16 +397,6 @@ def test_log_describes_the_training_and_predicts_its_end(
     assert trainer.state.global_step == end
 
 
-def test_progress_bar_ends_where_the_training_does(tmp_path, monkeypatch, capfd, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    trainer = make_trainer(tmp_path, disable_tqdm=False, save_strategy="no", max_minutes=8 / 60)
-    at_one_update_a_second(trainer, monkeypatch).train()
-    shown = capfd.readouterr().err
-    assert "0/12" in shown
-    assert "8/8" in shown
-
-
 @pytest.mark.parametrize(
     ("limits", "warns"),
     [
@@ -459,13 +447,9 @@ def test_non_finite_loss_ends_the_run(tmp_path):
     with torch.no_grad():
         model.model.shared.weight.fill_(math.nan)
     trainer = make_trainer(tmp_path, model=model, logging_steps=1, disable_tqdm=False)
-    handlers = [*logging.getLogger("vanilla_transformer").handlers]
     with pytest.raises(ValueError, match="lower learning_rate_factor"):
         trainer.train()
-    # Nothing of the training goes on: its clock, its bar, and log lines above it.
     assert not trainer.progress.is_running
-    assert trainer.eta._bar is None
-    assert logging.getLogger("vanilla_transformer").handlers == handlers
 
 
 def test_empty_data_sets_are_refused_by_name(tmp_path):

@@ -99,17 +99,13 @@ def share_of_update(batches: int, processes: int) -> int:
     """Divide the batches of an update among the processes.
 
     Raises:
-        ValueError: they do not divide evenly; the message names the nearest numbers that do.
+        ValueError: they do not divide evenly.
     """
     if batches % processes == 0:
         return batches // processes
-    below = batches // processes * processes
-    nearest = " or ".join(str(count) for count in (below, below + processes) if count)
-    fewer = next(count for count in range(processes, 0, -1) if batches % count == 0)
-    start = "1 process" if fewer == 1 else f"{fewer} processes"
     raise RequestError(
         f"gradient_accumulation: got {batches} batches in an update, which do not divide among "
-        f"{processes} processes; give {nearest} batches, or start {start}."
+        f"{processes} processes; give a multiple of {processes}."
     )
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import torch
@@ -21,26 +20,12 @@ from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json, writing
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CHECKPOINTS
+from ..storage.saved_model import weight_files
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-_NUMBER = (int, float)
-# What progress.json holds, by name.
-_RECORDED: dict[str, type | tuple[type, ...]] = {
-    "training_seconds": _NUMBER,
-    "evaluation_seconds": _NUMBER,
-    "target_tokens": int,
-    "data": str,
-    "batches_per_update": int,
-    "batch_tokens": (int, NoneType),
-    "order_seed": int,
-    "precision": str,
-    "matmul_precision": str,
-    "world_size": int,
-    "hardware": dict,
-}
 # Settings that a resumed training must share with the one that wrote the checkpoint. The number of
 # processes is not among them, as it does not affect the updates.
 CONDITIONS = {
@@ -65,7 +50,7 @@ class Progress:
     precision: str = ""  # fp32, bf16 or fp16
     matmul_precision: str = ""  # of float32, chosen for the machine the run started on
     world_size: int = 0  # processes; 0 before the first update
-    hardware: dict[str, Any] = dataclasses.field(default_factory=dict)  # that trained last
+    hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -129,7 +114,7 @@ class Progress:
 
     def save(self, checkpoint: Path) -> None:
         """Write the totals into a checkpoint."""
-        totals = {name: getattr(self, name) for name in _RECORDED}
+        totals = {name: getattr(self, name) for name in self._recorded()}
         totals["training_seconds"] = self.seconds
         write_json(checkpoint / PROGRESS, totals)
 
@@ -142,10 +127,16 @@ class Progress:
             OSError: if it cannot be read.
         """
         remedy = "resume from another checkpoint"
-        totals = read_json(checkpoint / PROGRESS, keys=_RECORDED, remedy=remedy)
-        values = {name: totals[name] for name in _RECORDED}
+        totals = read_json(checkpoint / PROGRESS, keys=cls._recorded(), remedy=remedy)
+        values = {name: totals[name] for name in cls._recorded()}
         tokens = values.pop("target_tokens")
         return cls(**values, _tokens=tokens)
+
+    @classmethod
+    def _recorded(cls) -> dict[str, Any]:
+        """Return the names and types of what progress.json holds."""
+        public = [field for field in dataclasses.fields(cls) if not field.name.startswith("_")]
+        return {"target_tokens": int, **{field.name: field.type for field in public}}
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
@@ -225,10 +216,12 @@ def check_resumable(checkpoint: Path) -> None:
     with `weights_only=True`.
 
     Raises:
-        ValueError: a file changed since the checkpoint was sealed.
+        ValueError: a file changed since the checkpoint was sealed, or there are no safetensors.
     """
     if (checkpoint / MANIFEST).exists() and not is_whole(checkpoint):
         raise RequestError(f"{checkpoint} is not whole; resume from another checkpoint.")
+    if not [*checkpoint.glob("*.safetensors")]:
+        weight_files(checkpoint)  # says what there is instead
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
@@ -262,26 +255,14 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
     chosen: list[Path] = []
     broken: list[Path] = []
     for step in sorted(found, reverse=True):
-        wanted = step % every == 0 or not chosen
-        if wanted and len(chosen) < count:
-            if is_whole(found[step]):
-                chosen.append(found[step])
-            else:
-                broken.append(found[step])
-    if broken:
-        logger.warning(
-            "Not averaged, because not whole: %s. The mean is over %d of %d checkpoints.",
-            ", ".join(map(str, broken)),
-            len(chosen),
-            min(count, len(chosen) + len(broken)),
-        )
+        if len(chosen) < count and (step % every == 0 or not chosen):
+            (chosen if is_whole(found[step]) else broken).append(found[step])
     last = max(found, default=0)
     scheduled = min(count, last // every + bool(last % every))
-    if len(chosen) + len(broken) < scheduled:
+    if broken or len(chosen) < scheduled:
+        reason = f"not whole: {', '.join(map(str, broken))}" if broken else "the run kept no more"
         logger.warning(
-            "The mean is over %d checkpoints instead of %d: the run kept no more.",
-            len(chosen),
-            scheduled,
+            "The mean is over %d checkpoints instead of %d: %s.", len(chosen), scheduled, reason
         )
     return chosen[::-1]
 

@@ -1,24 +1,15 @@
-"""Log what is trained and when it is expected to end; show a progress bar on a terminal."""
+"""Log what is trained and when it is expected to end."""
 
 import logging
 import math
 import time
-from collections.abc import Sized
-from contextlib import ExitStack
-from typing import Protocol
+from typing import Any
 
-from tqdm.auto import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import TrainerCallback, TrainerState
-
-from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from .arguments import VanillaTransformerTrainingArguments
-from .checkpoints import Progress
 
 logger = logging.getLogger(__name__)
 
 KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
-_PACKAGE = __name__.partition(".")[0]
 
 
 def log_is_seen() -> bool:
@@ -32,23 +23,6 @@ def log_is_seen() -> bool:
     return False
 
 
-class _Trainer(Protocol):
-    """The parts of our trainer that `Eta` uses."""
-
-    args: VanillaTransformerTrainingArguments
-    model: VanillaTransformerForConditionalGeneration
-    progress: Progress
-    updates_per_epoch: int
-
-    @property
-    def train_dataset(self) -> Sized: ...
-
-    @property
-    def interrupted(self) -> bool: ...
-
-    def warn_of_warmup(self, updates: int) -> None: ...
-
-
 class Eta(TrainerCallback):
     """Log size and expected end of a training: its updates or minutes, whichever come first.
 
@@ -56,11 +30,9 @@ class Eta(TrainerCallback):
         trainer: our trainer. Its clock must start before this callback is called.
     """
 
-    def __init__(self, trainer: _Trainer) -> None:
+    def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self._begun: tuple[int, float] | None = None  # update and seconds
-        self._bar: tqdm | None = None
-        self._held = ExitStack()
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
         """Return the last update and the minutes until then, once the speed is known."""
@@ -75,15 +47,8 @@ class Eta(TrainerCallback):
         return update + left, left * each / 60
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Show the bar."""
+        """Forget an earlier training."""
         self._begun = None
-        if state.is_world_process_zero and not args.disable_tqdm and log_is_seen():
-            package = logging.getLogger(_PACKAGE)
-            if package.handlers:  # lines go above the bar
-                self._held.enter_context(logging_redirect_tqdm([package]))
-            start, total = state.global_step, state.max_steps
-            bar = tqdm(total=total, initial=start, unit="update", disable=None)  # only a terminal's
-            self._bar = self._held.enter_context(bar)
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log what is trained, once the number of updates per epoch is known."""
@@ -93,11 +58,8 @@ class Eta(TrainerCallback):
                 self._tell_what_it_is(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Move the bar, and log the expected end once the speed is known."""
+        """Log the expected end once the speed is known."""
         end = self.end(state)
-        if self._bar is not None:
-            self._bar.total = end[0] if end else state.max_steps
-            self._bar.update(state.global_step - self._bar.n)
         begun = state.global_step if self._begun is None else self._begun[0]
         if end is not None and state.global_step - begun == KNOWN_AFTER:
             if state.is_world_process_zero and end[0] > state.global_step:
@@ -109,11 +71,6 @@ class Eta(TrainerCallback):
             return
         if last < state.max_steps and not self.trainer.interrupted:
             self.trainer.warn_of_warmup(last)
-
-    def close(self) -> None:
-        """Close the bar."""
-        self._held.close()
-        self._bar = None
 
     def _tell_what_it_is(self, state: TrainerState) -> None:
         minutes, each = self.trainer.args.max_minutes, self.trainer.updates_per_epoch

@@ -71,12 +71,9 @@ class TrainingInterrupted(Exception):
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
         self.signum = signum
         self.checkpoint = checkpoint
-        stopped = f"Stopped by {signal.Signals(signum).name}"
-        super().__init__(
-            f"{stopped} before the first checkpoint. Run the same command to start again."
-            if checkpoint is None
-            else f"{stopped}; {checkpoint} is complete. Run the same command again to resume."
-        )
+        kept = "before the first checkpoint" if checkpoint is None else f"after {checkpoint}"
+        name = signal.Signals(signum).name
+        super().__init__(f"Stopped by {name} {kept}. Run the same command again to go on.")
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
@@ -374,7 +371,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 output = super().train(start, trial, ignore_keys_for_eval)
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-                self.eta.close()
         if self._signals.received:
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
