@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import regex
 from transformers import PreTrainedTokenizerBase
 
 from ..word_alignment import spelled_pieces
@@ -13,15 +14,17 @@ from ..word_alignment import spelled_pieces
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
 # Scripts without spaces between words: there, each piece counts as a word.
-_UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai and Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x17FF),  # Khmer
-    (0x3040, 0x30FF),  # kana
-    (0x3400, 0x9FFF),  # Han
-    (0xF900, 0xFAFF),  # Han, compatibility forms
-    (0x20000, 0x3FFFF),  # Han beyond the basic plane
+_UNSPACED = r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\u30fc\p{Han}]"
+_JOINED = r"[\p{M}\p{Cf}]"  # belongs to the character before: an accent, vowel sign or joiner
+_LETTER = rf"[[\p{{L}}\p{{N}}]--{_UNSPACED}]"
+_LETTERS = rf"(?:{_LETTER}{_JOINED}*)+"
+# What `whole_words` calls a word; the last line is a run of punctuation.
+_WORD = regex.compile(
+    rf"""(?V1x) \s+ | {_UNSPACED}{_JOINED}* | {_LETTERS}(?:['\u2019\-_.,:]{_LETTERS})*
+    | (?:\p{{S}}{_JOINED}*)+
+    | [^\s\p{{L}}\p{{N}}\p{{S}}]+"""
 )
+_IN_WORD = regex.compile(rf"(?V1){_LETTER}|{_JOINED}")
 _LONGEST_LABEL = 24  # characters
 _VARIATION_SELECTORS = "\ufe0e\ufe0f"
 
@@ -46,7 +49,7 @@ def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
         own = pieces[word.start : word.end]
         texts.append(_readable(own[0]))
         for before, piece in itertools.pairwise(own):
-            inside = _edge_kind(before, -1) == _edge_kind(piece, 0) == "letter"
+            inside = all(map(_IN_WORD.match, (_decoded(before)[-1], _decoded(piece)[0])))
             texts.append((_CONTINUED if inside else "") + _readable(piece))
     return texts
 
@@ -90,43 +93,15 @@ def words_and_mix(
 
 def _word_numbers(data: bytes) -> list[int | None]:
     """Return the number of each byte's word; None for white space."""
-    text = data.decode("utf-8", "surrogateescape")
-    kinds: list[str] = []
-    for character in text:
-        kinds.append(_kind(character, before=kinds[-1] if kinds else "punctuation"))
-    for i in range(1, len(text) - 1):
-        if text[i] in "'\N{RIGHT SINGLE QUOTATION MARK}-_.,:" and (
-            kinds[i - 1] == kinds[i + 1] == "letter"
-        ):
-            kinds[i] = "letter"
-    numbers, number, before = [], 0, None
-    for character, kind in zip(text, kinds, strict=True):
-        number += kind != before or (kind == "single" and not _is_joined(character))
-        width = len(character.encode("utf-8", "surrogateescape"))
-        numbers += [None if kind == "space" else number] * width
-        before = kind
+    numbers: list[int | None] = []
+    for number, word in enumerate(_WORD.findall(_decoded(data))):
+        width = len(word.encode("utf-8", "surrogateescape"))
+        numbers += [None if word.isspace() else number] * width
     return numbers
 
 
-def _kind(character: str, *, before: str) -> str:
-    if character.isspace():
-        return "space"
-    if _is_joined(character):
-        return before
-    if any(first <= ord(character) <= last for first, last in _UNSPACED):
-        return "single"
-    return {"L": "letter", "N": "letter", "S": "symbol"}.get(
-        unicodedata.category(character)[0], "punctuation"
-    )
-
-
-def _is_joined(character: str) -> bool:
-    """Return whether a character belongs to the one before: an accent, vowel sign or joiner."""
-    return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
-
-
-def _edge_kind(piece: bytes, position: int) -> str:
-    return _kind(piece.decode("utf-8", "surrogateescape")[position], before="letter")
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _readable(data: bytes) -> str:
