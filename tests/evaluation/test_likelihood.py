@@ -81,7 +81,7 @@ def test_log_probabilities_agree_with_perplexity(model):
 
 
 def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.evaluation.likelihood.WINDOW", 3)
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.WINDOW", 3)
     read = []
     found = ours.log_probabilities(model, TOKENIZER, (read.append(p) or p for p in PAIRS * 2))
     assert not read
@@ -90,9 +90,7 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):
     assert len(list(found)) == 7
 
 
-@pytest.mark.parametrize(
-    ("pair", "said"), [("ab", "not a pair of two texts"), ((" ", "a"), "blank")]
-)
+@pytest.mark.parametrize(("pair", "said"), [((" ", "a"), "blank")])
 def test_invalid_pairs_are_refused_by_number(model, pair, said):
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
         list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), pair]))
@@ -101,5 +99,5 @@ def test_invalid_pairs_are_refused_by_number(model, pair, said):
 def test_nan_log_probability_is_reported_as_a_broken_model(model):
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")
-    with pytest.raises(ValueError, match=r"Pair \d has the log-probability nan.*broken"):
+    with pytest.raises(ValueError, match=r"A pair has the log-probability nan.*broken"):
         list(ours.log_probabilities(model, TOKENIZER, PAIRS))

@@ -203,11 +203,8 @@ def disk_error(number):
     return OSError(number, os.strerror(number))
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [(errno.ENOSPC, "make room there"), (errno.EROFS, "make that file system writable")],
-)
-def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number, remedy):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number):
     path = tmp_path / "a.json"
     write_text(path, "old")
 
@@ -215,8 +212,8 @@ def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number, remed
         aside.write_text("half")
         raise disk_error(number)
 
-    told = rf"^{path} could not be written: {os.strerror(number)} \([\d,]+ MiB are free there\); "
-    with pytest.raises(RequestError, match=told + remedy):
+    told = f"^{path} could not be written: {os.strerror(number)}; make room there"
+    with pytest.raises(RequestError, match=told):
         write_aside(path, fail)
     assert path.read_text() == "old"
     assert names(tmp_path) == {"a.json"}

@@ -1,8 +1,8 @@
 """`vanilla-transformer compare` and `score`: compare models, and score given pairs with one."""
 
 import argparse
+import itertools
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from .translate import count
 
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader
+    from ..evaluation import Likelihood
 
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second
@@ -89,11 +90,14 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
+    from tqdm.auto import tqdm
+
     from ..batch_translation import longest_source
     from ..data.pair_files import read_pairs
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+    from ..translation.many_texts import WINDOW
 
     files = named_files(options.pairs)
     source, target = _languages(options.directory, options.pair, files)
@@ -118,52 +122,52 @@ def _score(options: argparse.Namespace) -> int:
         if max(map(len, pair)) > short:
             check_pair(model, tokenizer, pair, number=number)
 
-    pairs = _Pairs(reader, check)
-    progress = sys.stderr.isatty() and not sys.stdout.isatty()
-    sizes = {"batch_tokens": options.batch_tokens, "progress": progress}
-    for found in log_probabilities(model, tokenizer, pairs, **sizes):
-        print("\n" * pairs.before.popleft(), end="")
-        tokens = found.target_tokens if options.per_token else 1
-        print(f"{found.log_probability / tokens:.6f}")
-    print("\n" * pairs.before.popleft(), end="", flush=True)
-    if pairs.complaints:
-        print(f"Invalid pairs: {pairs.complaints}; first {pairs.first}", file=sys.stderr)
+    invalid: list[str] = []
+    rows = _pairs_or_none(reader, check, invalid)
+    with tqdm(unit="pair", disable=not sys.stderr.isatty() or sys.stdout.isatty()) as bar:
+        while window := list(itertools.islice(rows, WINDOW)):
+            valid = [pair for pair in window if pair is not None]
+            scores = log_probabilities(model, tokenizer, valid, batch_tokens=options.batch_tokens)
+            for pair in window:
+                print("" if pair is None else _score_line(next(scores), options.per_token))
+            bar.update(len(window))
+    sys.stdout.flush()
+    if invalid:
+        print(f"Invalid pairs: {len(invalid)}; first {invalid[0]}", file=sys.stderr)
     return 0
 
 
-class _Pairs:
-    """Pairs of a reader, with the count of invalid ones before each pair and at the end.
+def _score_line(score: "Likelihood", per_token: bool) -> str:
+    return f"{score.log_probability / (score.target_tokens if per_token else 1):.6f}"
 
-    `check` gets the number and the texts of a pair, and raises ValueError if it is invalid.
+
+def _pairs_or_none(
+    reader: "PairReader", check: Callable[[int, tuple[str, str]], None], invalid: list[str]
+) -> Iterator[tuple[str, str] | None]:
+    """Yield the pairs of a reader, and None in the place of each invalid one.
+
+    Args:
+        reader: the reader, which skips malformed rows.
+        check: gets the number and the texts of a pair; raises ValueError if it is invalid.
+        invalid: list that gets what is wrong with each invalid pair.
     """
 
-    def __init__(self, reader: "PairReader", check: Callable[[int, tuple[str, str]], None]) -> None:
-        self.reader, self.check = reader, check
-        self.before: deque[int] = deque()
-        self.rows, self.complaints = 0, 0
-        self.first = ""
+    def note(place: str, error: Exception) -> None:
+        invalid.append(f"{place}: {error}")
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        complaints = 0
-        for pair in self.reader.read(self._skip):
-            self.rows += 1
-            try:
-                self.check(self.rows, pair)
-            except RequestError as error:
-                self._complain(f"pair {self.rows}", error)
-                continue
-            self.before.append(self.complaints - complaints)
-            complaints = self.complaints
+    count = found = 0  # rows so far, and how many of them are invalid
+    for pair in reader.read(note):
+        yield from itertools.repeat(None, len(invalid) - found)
+        count, found = count + len(invalid) - found + 1, len(invalid)
+        try:
+            check(count, pair)
+        except RequestError as error:
+            note(f"pair {count}", error)
+            found += 1
+            yield None
+        else:
             yield pair
-        self.before.append(self.complaints - complaints)
-
-    def _skip(self, place: str, error: Exception) -> None:
-        self.rows += 1
-        self._complain(place, error)
-
-    def _complain(self, place: str, error: Exception) -> None:
-        self.first = self.first or f"{place}: {error}"
-        self.complaints += 1
+    yield from itertools.repeat(None, len(invalid) - found)
 
 
 def _languages(directory: str, pair: str | None, files: Sequence[Path]) -> tuple[str, str]:

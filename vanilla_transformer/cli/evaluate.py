@@ -94,11 +94,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     check_scores_file(options, [options.directory])
     kinds = options.bleu.split(",") if options.bleu else []
     scores = score_run(
-        options.directory,
-        batch_tokens=options.batch_tokens,
-        bleu=kinds,
-        with_texts=True,
-        **test_options(options),
+        options.directory, batch_tokens=options.batch_tokens, bleu=kinds, **test_options(options)
     )
     print_scores(scores)
     if (options.output or "").endswith(".tsv"):
@@ -144,19 +140,13 @@ def print_scores(scores: Mapping[str, "TestScores"]) -> None:
         if any(name in result for result in scores.values())
     ]
     _print_table(rows, [*columns, *others])
-    if any("by_kind" in result for result in scores.values()):
+    if by_kind := {name: found["by_kind"] for name, found in scores.items() if "by_kind" in found}:
         print("\nexact match by kind of phrase")
-        kinds = sorted({kind for result in scores.values() for kind in result.get("by_kind", ())})
-        names = [name for name, result in scores.items() if "by_kind" in result]
-        _print_table(
-            {
-                kind: {
-                    name: scores[name]["by_kind"].get(kind, {}).get("exact_match") for name in names
-                }
-                for kind in kinds
-            },
-            names,
-        )
+        rows = {
+            kind: {name: found.get(kind, {}).get("exact_match") for name, found in by_kind.items()}
+            for kind in sorted({kind for found in by_kind.values() for kind in found})
+        }
+        _print_table(rows, [*by_kind])
         print()
     for name in ("bleu", *others):
         signatures = [result.get(f"{name}_signature") for result in scores.values()]

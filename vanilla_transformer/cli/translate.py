@@ -138,7 +138,7 @@ def _translate(options: argparse.Namespace) -> int:
             check_output(Path(output), sources=())
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(_input(options.file))
+        source = stack.enter_context(open(options.file, "rb")) if options.file else sys.stdin.buffer
         # The writer of a pipe or a terminal may wait for answers before it sends more.
         waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
         model = _translator(directory, options.engine)
@@ -462,15 +462,6 @@ def _may_have(text: str, tokens: int) -> bool:
     A character has at most four bytes, and a token at least one.
     """
     return 4 * len(text) >= tokens
-
-
-@contextlib.contextmanager
-def _input(name: str | None) -> Iterator[BinaryIO]:
-    if name is None:
-        yield sys.stdin.buffer
-    else:
-        with open(name, "rb") as stream:
-            yield stream
 
 
 def check_folders(*names: str | None) -> None:

@@ -1,7 +1,14 @@
 """Scores of translations and models. Importing this package loads no scoring library."""
 
-from .likelihood import Likelihood, check_pair, log_probabilities
-from .models import decode_ids, negative_log_likelihoods, perplexity, score_model
+from .models import (
+    Likelihood,
+    check_pair,
+    decode_ids,
+    log_probabilities,
+    negative_log_likelihoods,
+    perplexity,
+    score_model,
+)
 from .scores import (
     OTHER_BLEU,
     bleu_score,

@@ -1,11 +1,14 @@
-"""Evaluation of models: perplexity (Table 3), and scores of a translated test set (Section 6.1)."""
+"""Evaluation of models: perplexity (Table 3), test sets (Section 6.1), log P(target | source).
+
+Shapes: B pairs in a batch, T target length, V vocabulary.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -207,3 +210,115 @@ def tokenized_pairs(
         labels = target_ids(model, tokenizer, references[start : start + WINDOW])
         for row, label in zip(inputs, labels, strict=True):
             yield {"input_ids": row, "labels": label}
+
+
+# ------------------------------------------------------------------ log-probabilities of pairs
+
+
+class Likelihood(NamedTuple):
+    """The log-probability of one given translation, and its length."""
+
+    log_probability: float  # log P(target, </s> | source), natural logarithm
+    target_tokens: int  # with </s>
+
+
+def log_probabilities(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    batch_tokens: int = 4096,
+    max_sentences: int = 256,
+) -> Iterator[Likelihood]:
+    """Yield the log-probability of each translation, in order and within bounded memory.
+
+    It is the sum over the target's tokens and `</s>`, without label smoothing or dropout: what beam
+    search divides by its length penalty.
+
+    Args:
+        model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
+        tokenizer: Its tokenizer.
+        pairs: Any iterable of (source, target), read one window at a time.
+        batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        max_sentences: Maximum number of pairs in a batch.
+
+    Returns:
+        An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
+
+    Raises:
+        ValueError: `check_pair` refuses a pair, or a log-probability is not finite.
+    """
+    remaining, done = iter(pairs), 0
+    while window := list(islice(remaining, WINDOW)):
+        sources, targets = _ids(model, tokenizer, window, first=done + 1)
+        found: dict[int, Likelihood] = {}
+        lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
+        for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
+            sums = _log_probabilities(
+                model, [sources[index] for index in batch], [targets[index] for index in batch]
+            )
+            for index, value in zip(batch, sums, strict=True):
+                if not math.isfinite(value):
+                    raise NotFiniteError(
+                        f"A pair has the log-probability {value}; the model's weights are broken."
+                    )
+                found[index] = Likelihood(value, len(targets[index]))
+        done += len(window)
+        yield from (found[index] for index in range(len(window)))
+
+
+def check_pair(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pair: tuple[str, str],
+    *,
+    number: int = 1,
+) -> None:
+    """Refuse a pair that cannot be scored; the error calls it by its number.
+
+    Raises:
+        ValueError: Its source is blank or has more tokens than can be translated, or a side is
+            longer than the model's table of positions.
+    """
+    _ids(model, tokenizer, [pair], first=number)
+
+
+def _ids(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    window: Sequence[tuple[str, str]],
+    first: int,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the ids of both sides; errors number the pairs from `first`."""
+    for number, (source, _) in enumerate(window, start=first):
+        if not source.strip():
+            raise RequestError(f"Pair {number} has a blank source; leave it out.")
+    sources = encode(model, tokenizer, [source for source, _ in window], first=first)
+    targets = target_ids(model, tokenizer, [target for _, target in window], first=first)
+    return sources, targets
+
+
+@torch.inference_mode()
+def _log_probabilities(
+    model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]
+) -> list[float]:
+    """Return the sum over the tokens of each target; the logits are (B, T, V)."""
+    config = model.config
+    ids, mask = pad_ids(sources, config.pad_token_id)
+    inputs, _ = pad_ids(
+        [[config.decoder_start_token_id, *row[:-1]] for row in targets], config.pad_token_id
+    )
+    device = input_device(model)
+    with evaluation_mode(model):
+        logits = model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            decoder_input_ids=inputs.to(device),
+        ).logits
+    rows = []
+    for row, target in zip(logits, targets, strict=True):  # one at a time: no second (B, T, V)
+        row = row[: len(target)].to(torch.promote_types(row.dtype, torch.float32))
+        gold = torch.tensor(target, device=row.device)[:, None]
+        rows.append(row.log_softmax(-1).gather(-1, gold).flatten())
+    tokens = torch.cat(rows).cpu().double()
+    return [row.sum().item() for row in tokens.split([len(target) for target in targets])]

@@ -21,14 +21,8 @@ from ..errors import RequestError
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 _SEVERAL = f"{PARTIAL}files-"  # prefix of those for several files of one folder
 _DEVICES = (Path("/dev"), Path("/proc"))
-# Errors of a disk that cannot be written to, and what the user can do.
-_REMEDIES = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room in your quota",
-    errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
-    errno.EROFS: "make that file system writable",
-    errno.EIO: "check that disk for errors",
-}
+# Errors of a disk that cannot be written to.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 @contextmanager
@@ -52,15 +46,12 @@ def writing(path: Path, *, only_saves: bool = False) -> Iterator[None]:
         if not by_library and not (only_saves and isinstance(error, RuntimeError)):
             named = Path(getattr(error, "filename", None) or path)
             inside = named.resolve().is_relative_to(path.resolve().parent)  # else a read failed
-            if number not in _REMEDIES or not inside:
+            if number not in _DISK or not inside:
                 raise
-        remedy = _REMEDIES.get(number or 0, "make room there, or see `ulimit -f`,")
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        existing = next(folder for folder in path.absolute().parents if folder.exists())
-        free = shutil.disk_usage(existing).free / 2**20
         raise RequestError(
-            f"{path} could not be written: {reason} ({free:,.0f} MiB are free there); {remedy} and "
-            "run the same command again."
+            f"{path} could not be written: {reason}; make room there, or see `ulimit -f`, and run "
+            "the same command again."
         ) from error
 
 

@@ -26,7 +26,6 @@ from ...modeling_vanilla_transformer import (
     Encoder,
     Layer,
     MultiHeadAttention,
-    PositionwiseFeedForward,
     VanillaTransformerForConditionalGeneration,
 )
 from ...storage.atomic import folder_written_aside
@@ -98,7 +97,10 @@ class VanillaTransformerLoader(ModelLoader):
         _set_stack(encoder, encoder.embeddings[0], model.model.encoder)
         _set_stack(decoder, decoder.embeddings, model.model.decoder)
         for layer_spec, layer in zip(decoder.layer, model.model.decoder.layers, strict=True):
-            _set_cross_attention(layer_spec.attention, layer.cross_attn)
+            query, key, value = _projections(layer.cross_attn)
+            _fuse(layer_spec.attention.linear[0], query)
+            _fuse(layer_spec.attention.linear[1], key, value)
+            _set_output(layer_spec.attention, layer.cross_attn)
             _set_norm(layer_spec.attention.layer_norm, layer.cross_attn_norm)
         _set_linear(decoder.projection, model.lm_head)
         return transformer_spec.TransformerSpec(encoder, decoder)
@@ -155,9 +157,12 @@ def _set_stack(
     embeddings.weight = _copy(stack.embed_tokens.weight)
     spec.position_encodings.encodings = position_table(stack)
     for layer_spec, layer in zip(spec.layer, cast("list[Layer]", stack.layers), strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attn)
+        query, key, value = _projections(layer.self_attn)
+        _fuse(layer_spec.self_attention.linear[0], query, key, value)
+        _set_output(layer_spec.self_attention, layer.self_attn)
         _set_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
-        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
+        _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
+        _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
         _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
 
 
@@ -170,34 +175,12 @@ def position_table(stack: Encoder | Decoder) -> Tensor:
     return _copy(table.view(shape[1:]))
 
 
-def _set_self_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
-) -> None:
-    query, key, value = _projections(attention)
-    _fuse(spec.linear[0], query, key, value)
-    _set_output(spec, attention)
-
-
-def _set_cross_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
-) -> None:
-    query, key, value = _projections(attention)
-    _fuse(spec.linear[0], query)
-    _fuse(spec.linear[1], key, value)
-    _set_output(spec, attention)
-
-
 def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
     """Return weights and biases of Q, K and V, with heads padded to max(d_k, d_v)."""
     width = max(attention.d_k, attention.d_v)
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return [
-        (
-            _widen(part.weight, attention.num_heads, width),
-            _widen(part.bias, attention.num_heads, width),
-        )
-        for part in parts
-    ]
+    heads = attention.num_heads
+    return [(_widen(part.weight, heads, width), _widen(part.bias, heads, width)) for part in parts]
 
 
 def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
@@ -219,13 +202,6 @@ def _set_output(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHea
         attention.out_proj.weight.T, attention.num_heads, width
     ).T.contiguous()
     spec.linear[-1].bias = _copy(attention.out_proj.bias)
-
-
-def _set_feed_forward(
-    spec: transformer_spec.FeedForwardSpec, network: PositionwiseFeedForward
-) -> None:
-    _set_linear(spec.linear_0, network.fc1)
-    _set_linear(spec.linear_1, network.fc2)
 
 
 def _set_linear(spec: common_spec.LinearSpec, linear: nn.Linear) -> None:
