@@ -241,7 +241,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
         recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
     )
     line = error_of(capsys, "compare", folder / "first", other)
-    assert f"The test pairs of {folder / 'first'} and {other} differ; give --test-file" in line
+    assert f"The test pairs of {folder / 'first'} and {other} differ; compare" in line
     assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
     Path(test).unlink()
     line = error_of(capsys, "compare", folder / "first", other)
@@ -250,7 +250,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     recipe = recipe.replace("source_language: de", "source_language: en")
     recipe = recipe.replace("target_language: en", "target_language: de")
     (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    assert "translates de-en and" in error_of(capsys, "compare", folder / "first", other)
+    assert "The languages of" in error_of(capsys, "compare", folder / "first", other)
     assert "give two or more" in error_of(capsys, "compare", folder / "first")
     nowhere = tmp_path / "no" / "page.md"
     line = error_of(capsys, "compare", folder / "first", other, "--output", nowhere)

@@ -94,7 +94,7 @@ def push_trained(options: argparse.Namespace, directory: str) -> None:
         directory, options.push_to_hub, license=options.license, push=True, private=options.private
     )
     assert publication.commit is not None  # since push=True
-    print(f"Pushed {len(publication.files)} files: {publication.commit.url}")
+    print(f"Pushed {len(publication.files)} files: {publication.commit.commit_url}")
 
 
 def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -> None:
@@ -123,7 +123,7 @@ def _publish(options: argparse.Namespace) -> int:
         first = "" if options.space else "read the card, then "
         print(f"Nothing was pushed; {first}give --push.")
         return 0
-    print(f"Pushed: {publication.commit.url}")
+    print(f"Pushed: {publication.commit.commit_url}")
     if publication.form == WITH_CODE:
         print(f'Load it with trust_remote_code=True, revision="{publication.commit.oid}".')
     return 0

@@ -110,7 +110,13 @@ def check_greedy(
 
 
 def foreign_tensors(model: VanillaTransformerForConditionalGeneration) -> list[str]:
-    """Return the names of tensors that the architecture does not have, such as an adapter's."""
+    """Return, as one obstacle if any, the tensors that the architecture lacks, as an adapter's."""
     with torch.device("meta"):
         plain = VanillaTransformerForConditionalGeneration(model.config)
-    return sorted(model.state_dict().keys() - plain.state_dict().keys())
+    unknown = sorted(model.state_dict().keys() - plain.state_dict().keys())
+    if not unknown:
+        return []
+    return [
+        f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; allowed "
+        "none, merge adapters first"
+    ]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import decode, encode
+from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..ranges import COUNT
@@ -114,6 +114,7 @@ def score_model(
     kinds: Sequence[Collection[str]] | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
+    num_beams: int | None = None,
     **generation_kwargs: Any,
 ) -> TestTexts:
     """Translate a test set; score the translations, the model and the untranslated sources.
@@ -127,12 +128,14 @@ def score_model(
         kinds: The labels of each pair, to report scores by label too. None means no labels.
         batch_tokens: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
-        **generation_kwargs: Arguments of `model.generate`, such as `num_beams`.
+        num_beams: Beams of the search. None means the model's own.
+        **generation_kwargs: Other arguments of `model.generate`.
 
     Returns:
-        The keys of `corpus_scores` and `perplexity`; `copy_baseline`, the `corpus_scores` of the
-        untranslated sources; if kinds are given, `by_kind`, with `exact_match`, `copy_exact_match`
-        and `num_sentences` of each kind; and `hypotheses`, the list of translations.
+        The keys of `corpus_scores` and `perplexity`; `num_beams`; `copy_baseline`, the
+        `corpus_scores` of the untranslated sources; if kinds are given, `by_kind`, with
+        `exact_match`, `copy_exact_match` and `num_sentences` of each kind; and the texts:
+        `sources`, `hypotheses`, `references`.
 
     Raises:
         ValueError: The lists are empty or differ in length, or a sentence is longer than
@@ -147,17 +150,21 @@ def score_model(
         encode(model, tokenizer, list(sources[window]), first=start + 1)
         target_ids(model, tokenizer, references[window], first=start + 1)
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
-    hypotheses = list(translate(model, tokenizer, sources, **decoding, **generation_kwargs))
+    search = {"num_beams": num_beams, **generation_kwargs}
+    hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
     result: TestTexts = {
         **corpus_scores(hypotheses, references, target_language=target_language),
         **perplexity(model, tokenized_pairs(model, tokenizer, sources, references), **decoding),
         "copy_baseline": copies,
+        "num_beams": generation_option(model, search, "num_beams"),
+        "sources": list(sources),
+        "references": list(references),
+        "hypotheses": hypotheses,
     }
     if kinds is not None:
         by_kind = result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
         for kind, scores in by_kind.items():
             scores["copy_exact_match"] = copies_by_kind[kind]["exact_match"]
-    result["hypotheses"] = hypotheses
     return result
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..errors import RequestError
@@ -28,31 +29,6 @@ from ..storage.shipped import shipped_folder
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 
-LANGUAGES = {
-    "ar": "Arabic",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "nl": "Dutch",
-    "no": "Norwegian",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
-}
 # A card shows these scores of every test set.
 _SHOWN_SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "num_sentences"}
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
@@ -402,7 +378,7 @@ def check_languages(source: str | None, target: str | None) -> None:
 def _language_name(language: str) -> str:
     """Return the English name: "pt_BR" -> "Portuguese (pt_BR)"."""
     code = _iso_code(language)
-    name = LANGUAGES.get(code, language)
+    name = LANGUAGES[code].title() if code in LANGUAGES else language
     return name if language in (code, name) else f"{name} ({language})"
 
 
@@ -423,30 +399,24 @@ def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
     files = "cldr" if recipe.get("generated") else "parallel-text"
     dataset = _dataset_on_hub(recipe) or files
     source = facts["published"]["data_source"]
-    results: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
-    for name, result in results.items():
-        common: dict[str, Any] = {
-            "task_type": "translation",
-            "task_name": f"Translation {'-'.join(languages)}",
-            "dataset_type": dataset,
-            "dataset_name": source or dataset,
-            "dataset_split": name,
-            "dataset_revision": data.get("revision"),
-        }
-        for metric, label in (("bleu", "BLEU"), ("chrf", "chrF")):
+    scores: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
+    digits = {"bleu": 2, "chrf": 2, "exact_match": 3, "perplexity": 3}
+    labels = {"bleu": "BLEU", "chrf": "chrF"}
+    for name, result in scores.items():
+        for metric in filter(result.__contains__, digits):
+            signature = result.get(f"{metric}_signature")
             yield EvalResult(
-                **common,
+                task_type="translation",
+                task_name=f"Translation {'-'.join(languages)}",
+                dataset_type=dataset,
+                dataset_name=source or dataset,
+                dataset_split=name,
+                dataset_revision=data.get("revision"),
                 metric_type=metric,
-                metric_name=label,
-                metric_value=round(result[metric], 2),
-                metric_args={"signature": result[f"{metric}_signature"]},
+                metric_name=labels.get(metric, metric),
+                metric_value=round(result[metric], digits[metric]),
+                metric_args={"signature": signature} if signature else None,
             )
-        for metric in ("exact_match", "perplexity"):
-            if metric in result:
-                value = round(result[metric], 3)
-                yield EvalResult(
-                    **common, metric_type=metric, metric_name=metric, metric_value=value
-                )
 
 
 def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:

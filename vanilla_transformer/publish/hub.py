@@ -5,24 +5,22 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors, get_token
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    errors,
+    get_token,
+)
 
 from ..errors import RequestError
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit on the Hub: its hash, and the address of its page."""
-
-    oid: str
-    url: str
 
 
 def plan_files(folder: str | os.PathLike[str]) -> dict[str, int]:
@@ -43,7 +41,7 @@ def push_folder(
     revision: str | None = None,
     token: str | None = None,
     replaces: Sequence[str] = (),
-) -> Commit:
+) -> CommitInfo:
     """Push a folder to a repository, in one commit.
 
     The repository and the branch are created if missing. All files become visible at once or, if
@@ -91,14 +89,13 @@ def push_folder(
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
-        info = api.create_commit(
+        return api.create_commit(
             **place,
             operations=[*additions, *[CommitOperationDelete(name) for name in stale]],
             commit_message=message,
             revision=revision,
             parent_commit=before.sha,  # refuses if somebody else has pushed since
         )
-    return Commit(info.oid, info.commit_url)
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import CommitInfo
 from safetensors.torch import load_file
 
 from ..errors import RequestError
@@ -42,7 +43,7 @@ from ..storage.saved_model import (
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..translation.many_texts import translate
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card, trained_metrics
-from .hub import Commit, check_repo_id, plan_files, push_folder
+from .hub import check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Publication:
 
     files: dict[str, int]
     form: str
-    commit: Commit | None
+    commit: CommitInfo | None
 
 
 def publish(

@@ -97,10 +97,7 @@ def _check_same_config(checkpoints: list[Path]) -> None:
 
 
 def _read_config(directory: Path) -> dict[str, object]:
-    path = directory / "config.json"
-    if not path.is_file():
-        raise RequestError(f"{directory} holds no config.json; name checkpoint directories.")
-    config = read_json(path, remedy="leave this checkpoint out")
+    config = read_json(directory / "config.json", remedy="leave this checkpoint out")
     return {field: value for field, value in config.items() if field not in _PROVENANCE}
 
 

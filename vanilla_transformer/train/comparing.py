@@ -164,19 +164,16 @@ def _check_same(
     first: tuple[str, Recipe, dict[str, TextPairs]], other: tuple[str, Recipe, dict[str, TextPairs]]
 ) -> None:
     """Refuse runs that do not translate the same sentences between the same languages."""
-    languages = [
-        f"{recipe.source_language}-{recipe.target_language}" for _, recipe, _ in (first, other)
-    ]
-    if languages[0] != languages[1]:
-        raise RequestError(
-            f"{first[0]} translates {languages[0]} and {other[0]} {languages[1]}; compare models "
-            "for the same languages."
-        )
-    if first[2] != other[2]:
-        raise RequestError(
-            f"The test pairs of {first[0]} and {other[0]} differ; give --test-file with the pairs "
-            "to test all of them on."
-        )
+    compared = {
+        "languages": (first[1].languages, other[1].languages),
+        "test pairs": (first[2], other[2]),
+    }
+    for what, (ours, theirs) in compared.items():
+        if ours != theirs:
+            raise RequestError(
+                f"The {what} of {first[0]} and {other[0]} differ; compare models for the same "
+                "languages, and give --test-file with the pairs to test all of them on."
+            )
 
 
 def _compared(

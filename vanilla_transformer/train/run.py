@@ -31,7 +31,7 @@ from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.selection import describe_report, pair_report, shared_pairs
 from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
-from ..evaluation import installed_bleu_tokenizer
+from ..evaluation import installed_bleu_tokenizer, score_model
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe
@@ -74,7 +74,6 @@ from .run_directory import (
     pinned,
     training_lock,
 )
-from .run_scores import score_test_set
 from .select_checkpoints import choose_on_validation_pairs, recipe_search
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
@@ -410,7 +409,15 @@ def _finish(
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
     _, language = recipe.languages
     results = {
-        name: score_test_set(model, tokenizer, pairs, target_language=language)
+        name: score_model(
+            model,
+            tokenizer,
+            pairs.sources,
+            pairs.targets,
+            target_language=language,
+            kinds=pairs.kinds,
+            progress=sys.stderr.isatty(),
+        )
         for name, pairs in data.scored.items()
     }
     state = read_json(final / "trainer_state.json")

@@ -8,9 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from ..batch_translation import generation_option
 from ..errors import RequestError
 from ..evaluation import other_bleu, score_model
 from ..recipes.data import (
@@ -64,12 +61,15 @@ def score_run(
     for kind in bleu:  # fail before the long work if a package is not installed
         other_bleu(kind)(["a"], ["a"], target_language=language)
     results = {
-        name: score_test_set(
+        name: score_model(
             model,
             tokenizer,
-            test_set,
+            test_set.sources,
+            test_set.targets,
             target_language=language,
+            kinds=test_set.kinds,
             batch_tokens=batch_tokens,
+            progress=sys.stderr.isatty(),
             num_beams=overrides.get("num_beams"),
         )
         for name, test_set in sets.items()
@@ -171,28 +171,3 @@ def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
                 f"The test pairs of {run} were held out of {place}, which is gone or has changed; "
                 "put it back, or give --test-file."
             )
-
-
-def score_test_set(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    test_set: TextPairs,
-    *,
-    target_language: str,
-    batch_tokens: int = 4096,
-    num_beams: int | None = None,
-) -> TestTexts:
-    """Translate a test set; return its scores and its texts. None: the model's own beams."""
-    result = score_model(
-        model,
-        tokenizer,
-        test_set.sources,
-        test_set.targets,
-        target_language=target_language,
-        kinds=test_set.kinds,
-        batch_tokens=batch_tokens,
-        progress=sys.stderr.isatty(),
-        num_beams=num_beams,
-    )
-    result["num_beams"] = generation_option(model, {"num_beams": num_beams}, "num_beams")
-    return {**result, "sources": test_set.sources, "references": test_set.targets}

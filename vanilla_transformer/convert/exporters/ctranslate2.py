@@ -331,12 +331,7 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
     for name, neutral in _WITHOUT_EFFECT.items():
         if (value := getattr(search, name, None)) not in (None, neutral):
             obstacles.append(f"{name}={value} in its generation config, which the engine lacks")
-    unknown = foreign_tensors(model)
-    if unknown:
-        obstacles.append(
-            f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; allowed "
-            "none, merge adapters first"
-        )
+    obstacles += foreign_tensors(model)
     if obstacles:
         got = "; got ".join(obstacles)
         raise RequestError(f"CTranslate2 cannot represent this model: got {got}.")

@@ -135,12 +135,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     """
     source, output = check_folders(model_dir, output_dir)
     model = load_source(source, dtype=torch.float32)
-    foreign = foreign_tensors(model)
-    if foreign:
-        raise RequestError(
-            f"Got {len(foreign)} tensors that are not the Transformer's, such as {foreign[0]}; "
-            "merge adapters first."
-        )
+    if obstacles := foreign_tensors(model):
+        raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")
     model.set_attn_implementation("eager")
     with folder_written_aside(output) as aside:
         aside.mkdir()
