@@ -73,7 +73,7 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
     scored = score_model(model, tokenizer, TEXTS, TEXTS, target_language="de", **given)
     assert scored["hypotheses"] == expected
     test = {"pair": "en-de", "test_file": str(saved / "pairs.tsv"), **given}
-    result = score_run(saved, **test)["test"]
+    result = score_run(saved, with_texts=True, **test)["test"]
     assert result["hypotheses"] == expected
     assert result["num_beams"] == search_settings(model.generation_config, **given).num_beams
     compared = []

@@ -360,7 +360,7 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     assert "|compounds:split" in printed
     heading, *lines = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     assert heading.split("\t") == ["source", "hypothesis", "reference", "test_set"]
-    result = score_run(folder / "first", test_file=str(test))["test"]
+    result = score_run(folder / "first", test_file=str(test), with_texts=True)["test"]
     for line, row, hypothesis in zip(lines, rows, result["hypotheses"], strict=True):
         cells = [
             re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], "\\"), c)
@@ -370,7 +370,7 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     texts = tmp_path / "texts.jsonl"  # which the same test pairs can be read from
     assert main([*command, "--output", str(texts)]) == 0
     names = {"source_column": "source", "target_column": "reference"}
-    again = score_run(folder / "first", test_file=str(texts), **names)["test"]
+    again = score_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
     for side in ("sources", "references", "hypotheses"):
         assert again[side] == result[side]
 

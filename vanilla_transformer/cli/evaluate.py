@@ -94,7 +94,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     check_scores_file(options, [options.directory])
     kinds = options.bleu.split(",") if options.bleu else []
     scores = score_run(
-        options.directory, batch_tokens=options.batch_tokens, bleu=kinds, **test_options(options)
+        options.directory,
+        batch_tokens=options.batch_tokens,
+        bleu=kinds,
+        with_texts=True,
+        **test_options(options),
     )
     print_scores(scores)
     if (options.output or "").endswith(".tsv"):

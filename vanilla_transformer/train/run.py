@@ -100,15 +100,12 @@ class _Data:
         return {name: pairs for name, pairs in sets.items() if len(pairs)}
 
 
-def run_recipe(
-    recipe: Recipe, output_dir: str | os.PathLike[str], *, resume: bool = True
-) -> Metrics:
+def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """Train and evaluate a model from a recipe.
 
     Args:
         recipe: a recipe from `load_recipe`.
         output_dir: run directory. It is new, empty, or holds a run of the same recipe to resume.
-        resume: whether to resume an existing run; if not, it is refused.
 
     Returns:
         The content of metrics.json.
@@ -123,8 +120,6 @@ def run_recipe(
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
-            if args.should_save and not resume and (run / RECIPE).is_file():
-                raise RequestError(f"{run} holds a run already; give another directory.")
             metrics = completed(recipe, run)
             if metrics is None and args.should_save:
                 held.enter_context(training_lock(run))

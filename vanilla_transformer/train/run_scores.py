@@ -24,6 +24,7 @@ from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.metrics import TestTexts
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
+from .report import without_texts
 from .run_directory import pinned, recorded_data
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def score_run(
     *,
     batch_tokens: int = 4096,
     bleu: Sequence[str] = (),
+    with_texts: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
     """Score the model of a run directory on its test pairs, or else on its validation pairs.
@@ -43,12 +45,13 @@ def score_run(
             `test_file` are given.
         batch_tokens: tokens in a batch.
         bleu: names of further BLEU scores, from `OTHER_BLEU`.
+        with_texts: whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
             `strict`, which override the recipe. None: the recipe's value, and the beams that the
             model's generation config sets.
 
     Returns:
-        The scores of each test set, and its `sources`, `hypotheses` and `references`.
+        The scores of each test set.
 
     Raises:
         ValueError: if there is no model, no test or validation pairs, or an unknown option.
@@ -78,7 +81,9 @@ def score_run(
         for kind in bleu:
             texts = (result["hypotheses"], result["references"])
             result |= other_bleu(kind)(*texts, target_language=language)
-    return results
+    if with_texts:
+        return results
+    return {name: without_texts(result) for name, result in results.items()}
 
 
 def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:
