@@ -265,7 +265,8 @@ def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
 )
 def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    report_of(load(path)).write_text(content, encoding="latin-1")
+    report = Path(load(path).cache_files[0]["filename"]).with_name("report.json")
+    report.write_text(content, encoding="latin-1")
     assert pairs_of(load(path)) == PAIRS
     assert "damaged and will be rebuilt" in caplog.text
     caplog.clear()
