@@ -118,11 +118,7 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
             "data_source: got 'caf\\udce9'; it must be text in UTF-8",
         ),
         (["train", "demo", "--train-file", "FIFO"], "FIFO is a folder, a pipe or a device"),
-        (
-            ["train", "demo", "--train-file", "/proc/self/mem"],
-            "got the file /proc/self/mem; allowed",
-        ),
-        (["train", "demo", "--train-file", "/proc/self/mem,/proc/self/mem"], "Input/output error"),
+        (["train", "demo", "--train-file", "/proc/self/mem"], "mem: Input/output error"),
         (["train", "demo", "--test-file", "missing.jsonl"], "missing.jsonl"),
         (["train", "x" * 5000 + ".yaml"], "File name too long"),
         (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import byte_tokenizer, tiny_config
+from transformers import EvalPrediction
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
@@ -331,3 +332,16 @@ def test_decode_ids_ignores_pad_tokens_and_ignored_labels(texts, generator):
         padded.append(row)
     for ids in (padded, np.array(padded), torch.tensor(padded)):
         assert ours.decode_ids(TOKENIZER, ids) == texts
+
+
+def test_trainer_metrics_equal_corpus_scores():
+    texts = ["one two three four", "fünf", "six seven eight nine ten"]
+    labels = TOKENIZER(texts, padding=True)["input_ids"]
+    labels = np.where(np.array(labels) == 0, -100, labels)
+    predictions = TOKENIZER([*texts[:2], "six seven"], padding=True)["input_ids"]
+    predictions = np.pad(np.array(predictions), ((0, 0), (0, 7)), constant_values=-100)
+    expected = ours.corpus_scores([*texts[:2], "six seven"], texts, target_language="de")
+    compute = ours.trainer_metrics(TOKENIZER, target_language="de")
+    for given_predictions in (predictions, (predictions, np.zeros(3))):
+        found = compute(EvalPrediction(predictions=given_predictions, label_ids=labels))
+        assert found == {key: expected[key] for key in ("bleu", "chrf", "exact_match")}

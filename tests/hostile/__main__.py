@@ -21,7 +21,7 @@ from pathlib import Path
 os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
 os.environ |= {"TOKENIZERS_PARALLELISM": "true", "PYTHONFAULTHANDLER": ""}
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parents[1])]
 
 import requests_of_all_kinds as requests  # noqa: E402, after the paths above
 import runs  # noqa: E402, after the paths above

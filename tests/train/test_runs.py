@@ -387,17 +387,15 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path
 def test_run_of_another_or_shorter_recipe_is_rejected(finished):
     recipe, run, _ = finished
     before = (run / "recipe.yaml").read_text(encoding="utf-8")
-    for changes, options, message in (
-        ({"max_steps": 5}, {}, "this run has done 9 updates"),
+    for changes, message in (
+        ({"max_steps": 5}, "this run has done 9 updates"),
         (
             {"dropout": 0.3, "batch_tokens": 512, "num_beams": 2},
-            {},
             r"\(dropout: not set -> 0\.3; batch_tokens: 256 -> 512\)",
         ),
-        ({}, {"resume": False}, "holds a run already"),
     ):
         with pytest.raises(RequestError, match=message):
-            run_recipe(dataclasses.replace(recipe, **changes), run, **options)
+            run_recipe(dataclasses.replace(recipe, **changes), run)
     assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
 
 

@@ -76,7 +76,7 @@ def test_loss_reads_the_logits_of_a_chunk_five_times():
 
 
 def test_batches_of_a_fixed_sample_hold_little_padding():
-    pairs = list(generate_pairs("en", "de", count=3000))
+    pairs = list(generate_pairs("en", "de", count=5000))
     lengths = [
         [len(text) // 3 + 1 for text in side] for side in zip(*[p[:2] for p in pairs], strict=True)
     ]

@@ -8,6 +8,7 @@ from .models import (
     negative_log_likelihoods,
     perplexity,
     score_model,
+    trainer_metrics,
 )
 from .scores import (
     OTHER_BLEU,
@@ -45,5 +46,6 @@ __all__ = [
     "score_model",
     "scores_by_kind",
     "tokenized_bleu",
+    "trainer_metrics",
     "verdict",
 ]

@@ -6,7 +6,7 @@ Shapes: B pairs in a batch, T target length, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,10 +21,10 @@ from ..ranges import COUNT
 from ..storage.metrics import Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import check_pairs, corpus_scores, scores_by_kind
+from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 IGNORED = -100  # label of padding
 
@@ -176,6 +176,35 @@ def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
     rows = np.asarray(ids)
     rows = np.where(rows < 0, tokenizer.pad_token_id, rows)
     return decode(tokenizer, torch.from_numpy(rows))
+
+
+def trainer_metrics(
+    tokenizer: PreTrainedTokenizerBase, *, target_language: str
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Make the `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
+
+    Args:
+        tokenizer: The tokenizer that made the labels.
+        target_language: Code of the references' language; see `bleu_score`.
+
+    Returns:
+        A function from predictions to `bleu`, `chrf` and `exact_match` in percent.
+
+    Raises:
+        ValueError: The language's BLEU tokenizer is not installed.
+    """
+    bleu_metric(target_language)  # fail now rather than after an epoch
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        predicted = prediction.predictions
+        scores = corpus_scores(
+            decode_ids(tokenizer, predicted[0] if isinstance(predicted, tuple) else predicted),
+            decode_ids(tokenizer, prediction.label_ids),
+            target_language=target_language,
+        )
+        return {name: scores[name] for name in ("bleu", "chrf", "exact_match")}
+
+    return compute
 
 
 @torch.inference_mode()
