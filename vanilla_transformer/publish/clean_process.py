@@ -13,7 +13,7 @@ from typing import Any
 # This package and its extras, which a machine with only torch and transformers does not have.
 _ABSENT = (
     *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib"),
-    *("peft", "sacrebleu", "sacremoses"),
+    *("peft", "sacrebleu", "sacremoses", "sentencepiece"),
 )
 
 
@@ -73,4 +73,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # in one line, which the caller shows
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
