@@ -1,8 +1,6 @@
 """The tokenizer: lossless for any text, no special ids from text, loads with AutoTokenizer."""
 
 import json
-import subprocess
-import sys
 import unicodedata
 
 import pytest
@@ -112,21 +110,14 @@ def test_vocabulary_always_contains_all_bytes(trained):
     assert len(smallest("\U0001f600", add_special_tokens=False).input_ids) == 4
 
 
-def test_saved_tokenizer_loads_without_the_package(trained, tmp_path):
+def test_saved_tokenizer_is_one_of_transformers(trained, tmp_path):
+    """So it loads where the package is not, which test_hub.py tries."""
     trained.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert config["split_special_tokens"] is True
     assert config["clean_up_tokenization_spaces"] is False
     assert config["tokenizer_class"] == "TokenizersBackend"
     assert "auto_map" not in config
-    script = (
-        "import sys; from transformers import AutoTokenizer\n"
-        "t = AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "assert not any(name.startswith('vanilla_transformer') for name in sys.modules)\n"
-        "ids = t('a </s> <pad>').input_ids\n"
-        "assert ids.count(2) == 1 and t.decode(ids, skip_special_tokens=True) == 'a </s> <pad>'\n"
-    )
-    subprocess.run([sys.executable, "-I", "-c", script, str(tmp_path)], check=True)
 
 
 def test_targets_and_batches_end_like_sources(loaded):

@@ -128,7 +128,7 @@ OTHER_KINDS = {
 EVALUATE = ["evaluate", "run", "--pair", "de-en", "--test-file", "test.jsonl"]
 COMMANDS = {
     "translate": (["translate", "run", "source.txt"], DAMAGE | OTHER_KINDS),
-    "evaluate": (EVALUATE, DAMAGE | OTHER_KINDS),
+    "evaluate": (EVALUATE, OTHER_KINDS),
     "export": (["export", "marian", "run", "out"], DAMAGE),
 }
 
