@@ -4,7 +4,6 @@ The top level holds the files that are published with models; each other task ha
 """
 
 import ast
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -214,19 +213,6 @@ def test_only_the_recipe_table_lists_options():
     """Three or more names count as a list; code that uses values names one or two."""
     lists = {room(path) for path, node in nodes(ast.AST) if len(option_names(node)) > 2}
     assert lists <= {"recipes", *NAMES_OF_CONFIG}
-
-
-def test_renamed_options_appear_only_in_the_recipe_table():
-    """If the config or the trainer uses another name, only the table maps one to the other."""
-    renamed = {
-        field.name
-        for field in dataclasses.fields(Recipe)
-        if {*field.metadata["config"], field.metadata["argument"]} - {field.name, None, ""}
-    }
-    assert {"attention_heads", "gradient_accumulation", "save_every_steps"} <= renamed
-    naming = {room(path) for path, node in nodes(ast.Constant) if node.value in renamed}
-    # The config defines properties with the same names.
-    assert naming <= {"recipes", "configuration_vanilla_transformer"}
 
 
 def test_heavy_libraries_are_imported_where_they_are_used():

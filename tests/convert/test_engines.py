@@ -11,7 +11,6 @@ from tiny_exports import SENTENCES, require, save
 
 from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import generation_option
-from vanilla_transformer.cli import convert as cli_convert
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.engines import load_engine
 
@@ -165,13 +164,6 @@ def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     assert "did you mean" not in error
 
 
-def test_command_offers_the_exporters_quantizations():
-    pytest.importorskip("ctranslate2", reason="comes with the extra export")
-    from vanilla_transformer.convert.exporters.ctranslate2 import QUANTIZATIONS
-
-    assert tuple(QUANTIZATIONS) == cli_convert.QUANTIZATIONS
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [("generation_config.json", {"num_beams": 4.5}), ("config.json", {"d_model": "x"})],
@@ -182,8 +174,3 @@ def test_damaged_settings_of_an_export_are_refused(exports, tmp_path, name, chan
     (copied / name).write_text(json.dumps({**content, **change}))
     with pytest.raises(ValueError, match=next(iter(change))):
         load_engine("onnx", copied)
-
-
-def test_unknown_engines_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="no engine 'tensorrt'; choose one of ctranslate2, onnx"):
-        load_engine("tensorrt", tmp_path)

@@ -187,11 +187,6 @@ def test_search_settings_that_the_engine_lacks_are_refused(tmp_path, name, value
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_quantization_is_refused(exported, tmp_path):
-    with pytest.raises(ValueError, match="quantization='int4'; allowed are float32, bfloat16"):
-        export_ctranslate2(exported[0], tmp_path / "out", quantization="int4")
-
-
 def test_vocabulary_has_a_distinct_token_for_every_row():
     tokenizer = byte_tokenizer()
     tokens = vocabulary(tokenizer, len(tokenizer) + 3)

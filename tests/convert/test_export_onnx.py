@@ -95,15 +95,6 @@ def test_onnx_translations_equal_those_of_the_model(exported, settings):
     assert torch.equal(found, ours)
 
 
-def test_penalties_of_the_generation_config_do_not_stop_the_export(tmp_path):
-    """Its check of greedy search compares the most probable tokens, which they change."""
-    run, model, _ = save(tmp_path, **SMALL)
-    model.generation_config.repetition_penalty = 3.0
-    model.generation_config.save_pretrained(run)
-    engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
-    assert engine.generation_config.repetition_penalty == 3.0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnx_exports_every_variant(tmp_path, variant):

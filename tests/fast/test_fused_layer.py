@@ -92,15 +92,6 @@ def test_search_over_folded_sources_finds_the_same(lengths, monkeypatch):
     assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
-def test_activation_with_a_hook_is_called():
-    model, batch = make_model().float(), make_sources([4, 7])
-    calls = []
-    activation = model.model.decoder.layers[0].feed_forward.activation
-    activation.register_forward_hook(lambda module, arguments, output: calls.append(1))
-    beam_search(model, *batch, max_new_tokens=3, suppress_tokens=[2])
-    assert len(calls) == 3
-
-
 def test_fused_layer_sees_changed_weights(monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
     model, batch = make_model().float(), make_sources([4, 7])

@@ -111,17 +111,6 @@ def test_an_encoder_that_chooses_its_precision_is_searched():
     assert torch.equal(beam_search(model, *batch).sequences, expected.sequences)
 
 
-def test_inputs_of_many_rows_use_the_plain_weight(layer, monkeypatch):
-    monkeypatch.setattr(onednn, "MOST_ROWS", 6)
-    for shape, expected in [((7, 24), []), ((2, 4, 24), []), ((6, 24), [6]), ((2, 3, 24), [6])]:
-        x = torch.randn(shape)
-        with Products() as products:
-            found = packed_output(layer, x)
-        assert products.rows == expected
-        assert (layer in onednn._PACKED) == bool(expected), "packed before it is needed"
-        torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (300,)])

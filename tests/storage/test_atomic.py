@@ -249,21 +249,6 @@ def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
     assert names(tmp_path) == set()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-        KeyError("a"),
-        OSError(errno.ENOSPC, "No space left on device", "/elsewhere/of/another/file"),
-        PermissionError(errno.EACCES, "Permission denied", "b"),
-    ],
-)
-def test_other_errors_during_a_write_pass_unchanged(tmp_path, error):
-    with pytest.raises(type(error)) as caught, writing(tmp_path / "a"):
-        raise error
-    assert caught.value is error
-
-
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
 

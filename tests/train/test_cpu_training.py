@@ -278,11 +278,3 @@ def test_choice_of_products_does_not_use_the_clock(chosen, monkeypatch):
     for name in ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns"):
         monkeypatch.setattr(time, name, lambda: pytest.fail("looked at the clock"))
     chosen("AuthenticAMD")
-
-
-def test_choice_of_products_changes_no_global_state(chosen):
-    torch.manual_seed(3)
-    state, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
-    chosen("AuthenticAMD")
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_float32_matmul_precision() == precision
