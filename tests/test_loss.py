@@ -108,6 +108,13 @@ def test_ignored_labels_have_neither_loss_nor_gradient():
     assert (hidden.grad.abs().sum(-1) > 0).tolist() == kept.tolist()
 
 
+def test_ignore_index_can_be_changed():
+    hidden, weight, labels = sample()
+    ours = smoothed_cross_entropy(hidden, weight, labels.where(labels != -100, 0), ignore_index=0)
+    expected = F.cross_entropy(hidden @ weight.T, labels.where(labels != -100, 0), ignore_index=0)
+    torch.testing.assert_close(ours, expected)
+
+
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_num_items_divides_the_sum(as_tensor):
     hidden, weight, labels = sample()

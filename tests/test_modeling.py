@@ -235,6 +235,20 @@ def test_ways_to_generate_give_the_same(reverser, num_beams, way):
     assert torch.equal(getattr(found, "sequences", found), expected)
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+@pytest.mark.parametrize("part", ["whole", "model"])
+def test_a_cache_may_have_either_name(name, part):
+    model = tiny_model()
+    model = model if part == "whole" else model.model
+    inputs = batch()
+    target = inputs.pop("decoder_input_ids")
+    first = model(**inputs, decoder_input_ids=target[:, :3], use_cache=True)
+    assert first.get(CACHE).get_seq_length() == 3
+    second = model(**inputs, decoder_input_ids=target[:, 3:], **{name: first.get(CACHE)})
+    full = model(**inputs, decoder_input_ids=target)
+    assert_close(second[0], full[0][:, 3:])
+
+
 def test_of_two_caches_the_filled_one_counts():
     model, inputs = tiny_model(), batch()
     target = inputs.pop("decoder_input_ids")

@@ -15,6 +15,7 @@ from accelerate import cpu_offload
 from tiny_models import tiny_config, word_level
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.logging import disable_progress_bar
 
@@ -569,6 +570,12 @@ def test_pipeline_returns_alignments_and_accepts_a_prefix(pipe, searched):
     for got, wanted in zip(rows, expected, strict=True):
         assert [(text, links, score) for text, score, links in got][: len(wanted)] == wanted
     assert set(found[0][0]) == {"translation_text", "score", "alignment"}
+
+
+def test_registering_twice_is_silent(caplog):
+    register_pipeline()
+    assert PIPELINE_REGISTRY.check_task("translate")[1]["type"] == "text"
+    assert not caplog.records
 
 
 def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_directory, tmp_path):

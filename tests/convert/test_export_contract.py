@@ -14,6 +14,7 @@ from tiny_exports import require, save
 from transformers import AutoTokenizer, MarianMTModel
 
 from vanilla_transformer.cli import main
+from vanilla_transformer.convert.exporters.source import export_tokenizer
 from vanilla_transformer.storage.reading import read_json
 
 WEIGHTS = "model.safetensors"
@@ -123,6 +124,19 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
         read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, output)
     ]
     assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
+
+
+@pytest.mark.parametrize("inputs", [{}, {"model_input_names": ["input_ids"]}])
+def test_tokenizer_is_exported_with_settings_for_transformers_4_and_5(tmp_path, inputs):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+    given = {"unk_token": "?", "tokenizer_class": "TokenizersBackend", **inputs}
+    (source / "tokenizer_config.json").write_text(json.dumps(given))
+    export_tokenizer(source, target)
+    names = {"model_input_names": ["input_ids", "attention_mask"], **inputs}
+    expected = {**given, "tokenizer_class": "PreTrainedTokenizerFast", **names}
+    assert read_json(target / "tokenizer_config.json") == expected
 
 
 def test_export_that_differs_from_the_model_is_deleted(name, export, run, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from tiny_models import byte_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
-from vanilla_transformer.convert.marian_names import marian_columns
+from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
 from vanilla_transformer.convert.verification import check_equal, check_greedy, probe, translated
 
 VOCAB_SIZE = 60
@@ -113,6 +113,18 @@ def test_marian_export_does_not_change_model_or_random_state():
     assert model.config.to_dict() == config
     assert model.generation_config.to_dict() == generation
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
+    model = make_model(**dialect)
+    mapping = tensor_map(model.config)
+    ours = model.state_dict(keep_vars=True)
+    theirs = dict(to_marian(model).named_parameters())
+    if model.config.lm_head_bias:
+        theirs["final_logits_bias"] = None  # a buffer there
+    positions = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+    assert {id(ours[key]) for key in mapping} == {id(tensor) for tensor in ours.values()}
+    assert {tensor.key for tensor in mapping.values()} == theirs.keys() - positions
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,12 @@ def test_invalid_request_gets_its_error_and_the_worker_continues(served):
     assert known["asyncio"].run(ask_twice()) == served[1][0]
 
 
+@pytest.mark.slow
+def test_block_of_the_compiled_model(served):
+    folder, expected = served
+    assert serving.prepared("compile", folder)(SENTENCES) == expected
+
+
 def test_compiled_forward_is_used_by_the_search(served, monkeypatch):
     """`torch.compile` is replaced by a wrapper that counts calls."""
     calls = []

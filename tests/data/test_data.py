@@ -260,6 +260,20 @@ def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
         assert pairs_of(load(path)) == PAIRS[:3]
 
 
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "[" * 100_000, '{"rows": 2499}', "\xff", "9" * 10_000]
+)
+def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
+    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
+    report = Path(load(path).cache_files[0]["filename"]).with_name("report.json")
+    report.write_text(content, encoding="latin-1")
+    assert pairs_of(load(path)) == PAIRS
+    assert "damaged and will be rebuilt" in caplog.text
+    caplog.clear()
+    load(path)
+    assert "will be rebuilt" not in caplog.text
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_full_disk_error_names_the_file(load, tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)

@@ -143,6 +143,23 @@ def test_padding_is_on_the_right_with_the_pad_id(loaded):
     ]
 
 
+def test_truncation_keeps_the_end_symbol(trained, loaded):
+    long = " ".join(CORPUS[:2])
+    for tokenizer in (trained, loaded):
+        whole = tokenizer(long).input_ids
+        cut = tokenizer(long, truncation=True, max_length=9).input_ids
+        assert cut == [*whole[:8], 2] != whole[-9:]
+        assert tokenizer(text_target=long, truncation=True, max_length=9).input_ids == cut
+
+
+def test_model_max_length_is_saved(tmp_path):
+    tokenizer = train_tokenizer(CORPUS, vocab_size=300, model_max_length=7, show_progress=False)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.model_max_length == 7
+    assert len(loaded("Ein Mann steht auf einer Leiter.", truncation=True).input_ids) == 7
+
+
 @pytest.mark.byte_level
 def test_vocabulary_is_the_same_in_every_process():
     """Each process orders sets and hash maps in its own way."""

@@ -38,6 +38,7 @@ from vanilla_transformer.publish.publishing import publish
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.reading import sha256
+from vanilla_transformer.train.report import choose_samples
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -624,6 +625,16 @@ def test_symlinked_files_of_a_card_or_space_are_rejected(copied, tmp_path, quick
     (copied / "metrics.json").symlink_to(outside / "metrics.json")
     with pytest.raises(ValueError, match=r"metrics.json is a link to"):
         write_space(tmp_path / "space", "user/de-en", run=copied)
+
+
+def test_at_least_three_samples_are_kept_for_the_card():
+    texts = ["one", "two", "three", "four"]
+    result = dict.fromkeys(("sources", "references", "hypotheses"), texts)
+    for asked, chosen in ((0, 3), (1, 3), (4, 4), (9, 4)):
+        samples = choose_samples({"validation": {}, "test": result}, asked)
+        assert [len(of_one_set) for of_one_set in samples.values()] == [chosen]
+    assert list(choose_samples({"validation": result}, 3)) == ["validation"]
+    assert choose_samples({}, 3) == {}
 
 
 def test_card_states_a_non_commercial_licence():

@@ -155,6 +155,12 @@ def test_attention_weights_restores_the_models_state(model, tokenizer, implement
     assert state(model) == before
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_models_are_supported(model, tokenizer, dtype):
+    a = attention_weights(model.to(dtype), tokenizer, SOURCE, TARGET)
+    np.testing.assert_allclose(a.cross.sum(axis=-1), 1.0, atol=2e-2)  # weights have 8 bits
+
+
 # ------------------------------------------------------------------------------ attention pictures
 
 
@@ -232,6 +238,14 @@ def test_lines_show_weight_as_opacity_and_head_as_colour(attention):
     np.testing.assert_allclose(second, attention.cross[0, 3])
     words = [text.get_text() for text in figure.axes[0].texts]
     assert words == [*attention.target_words, *attention.source_words]
+
+
+def test_lines_can_be_limited_to_some_words(attention):
+    figure = plot_attention_lines(attention, kind="cross", words=[-1])
+    (lines,) = figure.axes[0].collections
+    assert {round(segment[0][1]) for segment in lines.get_segments()} == {2}
+    with pytest.raises(IndexError):
+        plot_attention_lines(attention, kind="cross", words=[3])
 
 
 @pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
