@@ -1,7 +1,7 @@
 """What 0.2.0 freezes: later versions need a migration to change it.
 
 State-dict keys and shapes, configuration fields and defaults, special ids, generation defaults,
-public names and the files of a run directory are written down here a second time, by hand.
+and public names are written down here a second time, by hand.
 """
 
 import json
@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 
-# The files of a finished run; test_runs.py compares a run with them.
 CONFIG_FIELDS = {
     "vocab_size": 37000,
     "d_model": 512,

@@ -39,6 +39,7 @@ from vanilla_transformer.train.run_scores import score_run
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
+# The files of a finished run, which later versions need a migration to change.
 RUN_DIRECTORY = {
     *("config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),
@@ -382,6 +383,18 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path
     assert run_recipe(patient, run)["updates"] == 6
     with pytest.raises(RequestError, match="early_stopping_patience=1 and no eval_loss"):
         run_recipe(dataclasses.replace(recipe, evaluate_every_steps=0), tmp_path / "other")
+
+
+def test_the_precision_of_a_run_may_be_named_where_auto_means_another(copied, monkeypatch):
+    """As on a machine without bf16 for a run that began on one with it."""
+    recipe, run, metrics = copied
+    longer = dataclasses.replace(recipe, max_steps=10)
+    other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
+    monkeypatch.setattr(runs, "resolve_precision", lambda asked: other if asked == "auto" else asked)
+    with pytest.raises(RequestError, match=rf"got {other} as .*trained with {metrics['precision']}"):
+        run_recipe(longer, run)
+    named = dataclasses.replace(longer, precision=metrics["precision"])
+    assert run_recipe(named, run)["updates"] == 10
 
 
 def test_run_of_another_or_shorter_recipe_is_rejected(finished):

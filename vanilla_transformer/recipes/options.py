@@ -331,8 +331,10 @@ def names_of(*sections: type) -> frozenset[str]:
     return frozenset(field.name for section in sections for field in dataclasses.fields(section))
 
 
-# Options that may change between two starts of one run, because they affect no update.
+# Options that may change between two starts of one run, because they affect no update. `precision`
+# may: "auto" is another one on another machine, and the checkpoint refuses any but its own.
 CHANGEABLE = names_of(Evaluation) | {
+    "precision",
     *("max_steps", "max_minutes", "early_stopping_patience"),
     *("save_every_minutes", "checkpoints_to_average", "choose_on_validation"),
     *("streaming", "data_source", "data_license"),
