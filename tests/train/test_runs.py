@@ -389,11 +389,12 @@ def test_the_precision_of_a_run_may_be_named_where_auto_means_another(copied, mo
     """As on a machine without bf16 for a run that began on one with it."""
     recipe, run, metrics = copied
     longer = dataclasses.replace(recipe, max_steps=10)
-    other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
-    monkeypatch.setattr(runs, "resolve_precision", lambda asked: other if asked == "auto" else asked)
-    with pytest.raises(RequestError, match=rf"got {other} as .*trained with {metrics['precision']}"):
+    used = metrics["precision"]
+    other = {"fp32": "bf16", "bf16": "fp32"}[used]
+    monkeypatch.setattr(runs, "resolve_precision", {"auto": other, used: used}.get)
+    with pytest.raises(RequestError, match=rf"got {other} as .*trained with {used}"):
         run_recipe(longer, run)
-    named = dataclasses.replace(longer, precision=metrics["precision"])
+    named = dataclasses.replace(longer, precision=used)
     assert run_recipe(named, run)["updates"] == 10
 
 
