@@ -3,11 +3,15 @@
 Whatever a file holds, the caller gets the expected type or a one-line error that names the file.
 """
 
+import bz2
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +25,12 @@ JSON_BYTES = 512 * 2**20
 YAML_BYTES = 2**20
 IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8."
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
+# First bytes of packed files, and what unpacks them.
+_UNPACKERS: dict[bytes, Any] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
+}
 _REASON = 200  # characters of a library's message that an error repeats
 _COPY = "copy or download it again"
 # Integers and floats without quotes in YAML.
@@ -130,6 +140,29 @@ def read_lines(file: BinaryIO | io.BufferedIOBase, name: str) -> Iterator[bytes]
         raise RequestError(
             f"{name} ends its lines with CR alone, as old Macs did; convert them: tr '\\r' '\\n'."
         )
+
+
+@contextmanager
+def open_content(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read what it holds, unpacked if it was packed by gzip, bzip2 or xz.
+
+    Raises:
+        ValueError: while it is read: the packed file is damaged.
+        OSError: it cannot be read; `filename` says which.
+    """
+    with errors_naming(path), path.open("rb") as file:
+        first = file.read(6)
+        file.seek(0)
+        openers = (opener for magic, opener in _UNPACKERS.items() if first.startswith(magic))
+        unpacked = next((opener(file) for opener in openers), file)
+        try:
+            yield unpacked
+        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise RequestError(
+                f"{path} is not a whole packed file: {error}. Fetch it again."
+            ) from error
 
 
 @contextmanager

@@ -1,0 +1,285 @@
+"""Pairs in tables as the world writes them: read right, or refused with the rows shown."""
+
+import bz2
+import csv
+import io
+import itertools
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vanilla_transformer.data import read_pairs
+from vanilla_transformer.data.columns import find_sides
+from vanilla_transformer.data.language_names import language_of, script_of
+from vanilla_transformer.errors import RequestError
+
+ENGLISH = [
+    "The museum opens at ten.",
+    "She lost her keys, again.",
+    "How far is the station?",
+    "We had soup; it was cold.",
+    "Nobody answered the phone.",
+    "My brother lives in Oslo.",
+]
+GERMAN = [
+    "Das Museum öffnet um zehn.",
+    "Sie hat schon wieder ihre Schlüssel verloren.",
+    "Wie weit ist es bis zum Bahnhof?",
+    "Wir hatten Suppe; sie war kalt.",
+    "Niemand ging ans Telefon.",
+    "Mein Bruder wohnt in Oslo, glaube ich.",
+]
+CHINESE = [
+    "博物馆十点开门。",
+    "她又丢了钥匙。",
+    "车站在那边。",
+    "我们喝了汤。",
+    "没有人接电话。",
+    "我哥哥住在奥斯陆。",
+]
+PAIRS = list(zip(ENGLISH, GERMAN, strict=True))
+COUNT = len(PAIRS)
+
+
+def column(form):
+    return [form.format(n=n) for n in range(COUNT)]
+
+
+def table(*columns, header=None, above=()):
+    return [*above, *([header] if header else []), *zip(*columns, strict=True)]
+
+
+SCORES, IDS = column("1.0{n}"), column("{n}")
+LINKS = column("http://example.org/page/{n}")
+LICENCES = column("CC-BY 2.0 (France) Attribution: tatoeba.org #{n}77 (CK) & #{n}12 (Someone)")
+EN, DE = ["en"] * COUNT, ["de"] * COUNT
+# The form of a public corpus, and its rows.
+READ = {
+    "two texts": table(ENGLISH, GERMAN),
+    "WikiMatrix with languages": table(SCORES, ENGLISH, GERMAN, EN, DE),
+    "CCMatrix": table(ENGLISH, GERMAN, SCORES),
+    "Tatoeba with ids": table(IDS, ENGLISH, column("9{n}"), GERMAN),
+    "Anki": table(ENGLISH, GERMAN, LICENCES),
+    "bicleaner": table(LINKS, LINKS, ENGLISH, GERMAN, SCORES, SCORES),
+    "NLLB": table(ENGLISH, GERMAN, SCORES, column("0.9{n}"), column("0.8{n}"), LINKS),
+    "ids under their name": table(IDS, ENGLISH, GERMAN, header=("ID", "English", "German")),
+    "names reversed": table(GERMAN, ENGLISH, header=("German", "English")),
+    "names in German": table(GERMAN, ENGLISH, header=("Deutsch", "Englisch")),
+    "codes of three letters": table(ENGLISH, GERMAN, header=("eng", "deu")),
+    "other codes of three letters": table(GERMAN, ENGLISH, header=("ger", "eng")),
+    "tags": table(ENGLISH, GERMAN, header=("en-GB", "de_AT")),
+    "Joey NMT": table(ENGLISH, GERMAN, header=("src", "trg")),
+    "Hugging Face": table(GERMAN, ENGLISH, header=("target", "source")),
+    "pandas": table(IDS, ENGLISH, GERMAN, header=("", "en", "de")),
+    "a title": table(GERMAN, ENGLISH, header=("de", "en"), above=[("Export 2024", ""), ("", "")]),
+    "dates": table(column("2024-01-0{n}"), ENGLISH, GERMAN, header=("when", "en", "de")),
+    "languages under names": table(
+        *(ENGLISH, GERMAN, EN, DE), header=("source", "target", "source_lang", "target_lang")
+    ),
+    "a reversed corpus": table(GERMAN, ENGLISH, DE, EN),
+    "a constant": table(["train"] * COUNT, ENGLISH, GERMAN),
+}
+
+
+@pytest.mark.parametrize("form", READ)
+def test_forms_of_public_corpora_are_read_right(form):
+    rows = READ[form]
+    layout = find_sides(rows, ("en", "de"), None, "a table")
+    assert [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]] == PAIRS
+
+
+@pytest.mark.parametrize("form", READ)
+def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form):
+    """Where nothing tells which side is which, the user's order counts."""
+    rows = READ[form]
+    layout = find_sides(rows, ("de", "en"), None, "a table")
+    found = [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]]
+    told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
+    told |= {"Hugging Face", "a constant", "languages under names"}
+    assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
+
+
+REFUSED = {
+    "sentences of one language": (table(IDS, DE, GERMAN), "not clear which columns"),
+    "numbers and a text": (table(IDS, GERMAN), "not clear which columns"),
+    "three texts": (table(ENGLISH, GERMAN, CHINESE), "not clear which columns"),
+    "half a header": (table(ENGLISH, GERMAN, header=("English", "Text")), "not the other side"),
+    "another pair's header": (table(ENGLISH, GERMAN, header=("English", "Czech")), "cs and en"),
+    "another pair's columns": (table(ENGLISH, GERMAN, EN, ["fr"] * COUNT), "en and fr"),
+    "several directions": (
+        table(ENGLISH, GERMAN, EN[:3] + DE[:3], DE[:3] + EN[:3]),
+        "languages are several",
+    ),
+    "names of no one's": (
+        table(IDS, ENGLISH, GERMAN, header=("id", "Vorlage", "Übersetzung")),
+        "not clear which is the source",
+    ),
+    "one column": (table(ENGLISH), "no row has two cells"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_is_not_clear_is_refused_with_the_rows_drawn(form):
+    rows, reason = REFUSED[form]
+    with pytest.raises(RequestError, match=reason) as caught:
+        find_sides(rows, ("en", "de"), None, "a table")
+    assert "--source-column" in str(caught.value)
+    (note,) = caught.value.__notes__
+    lines = note.splitlines()
+    assert lines[0].split(" | ")[-1].strip() == str(len(rows[-1]))
+    assert lines[-1].startswith(rows[4][0][:20])
+
+
+def test_columns_that_the_user_names_are_taken():
+    rows, _ = REFUSED["three texts"]
+    assert find_sides(rows, ("en", "de"), (2, 3), "").places == (1, 2)
+    rows, _ = REFUSED["names of no one's"]
+    layout = find_sides(rows, ("en", "de"), ("Vorlage", "Übersetzung"), "")
+    assert layout[:2] == ((1, 2), 1)
+    with pytest.raises(RequestError, match="no single column is named 'Text' among"):
+        find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
+
+
+@pytest.mark.parametrize("rows", [table(ENGLISH, CHINESE), table(CHINESE, ENGLISH)])
+@pytest.mark.parametrize("pair", [("en", "zh"), ("zh", "en")])
+def test_scripts_tell_the_sides(rows, pair):
+    places = find_sides(rows, pair, None, "").places
+    assert (rows[0][places[0]] in CHINESE) == (pair[0] == "zh")
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_columns_in_any_order_are_read_right_or_refused(data):
+    """Never silently wrong: with names, or with languages beside them, the sides are certain."""
+    more = {"score": SCORES, "id": IDS, "url": LINKS, "split": ["train"] * COUNT}
+    chosen = data.draw(st.lists(st.sampled_from(sorted(more)), unique=True))
+    names = data.draw(st.permutations(["English", "de", *chosen]))
+    columns = [{"English": ENGLISH, "de": GERMAN, **more}[name] for name in names]
+    rows = table(*columns, header=tuple(names))
+    layout = find_sides(rows, ("en", "de"), None, "")
+    assert [names[place] for place in layout.places] == ["English", "de"]
+    assert layout.skipped == 1
+    bare = find_sides(rows[1:], ("en", "de"), None, "")
+    assert sorted(names[place] for place in bare.places) == ["English", "de"]
+    assert bare.skipped == 0
+
+
+# ------------------------------------------------------------------- separators and quoting
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
+@pytest.mark.parametrize(
+    ("separator", "name"), itertools.product(",;\t|", ("pairs.tsv", "pairs.csv", "deu.txt"))
+)
+def test_separator_and_quoting_are_told_by_all_rows(tmp_path, separator, name, quoting):
+    pairs = [*PAIRS, ('He said "No", twice.', '"Nein", sagte er; zweimal.'), ("two\nlines", "a\tb")]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, quoting=quoting).writerows(pairs)
+    (tmp_path / name).write_text(text.getvalue(), encoding="utf-8")
+    reader = read_pairs(tmp_path / name, source_language="en", target_language="de")
+    assert list(reader) == pairs
+    assert reader.num_malformed == 0
+
+
+def test_raw_tabs_keep_the_quotes_of_a_text(tmp_path):
+    pairs = [*PAIRS, ('"Stop!"', '"Halt!"'), ('"Yes," she said.', "„Ja“, sagte sie.")]
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
+    assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
+
+
+# ---------------------------------------------------------------------------- other formats
+
+
+def sgm(kind, language, texts):
+    segments = "".join(f'<seg id="{n}">{text}</seg>\n' for n, text in enumerate(texts, start=1))
+    return (
+        f'<{kind} setid="set" srclang="en" trglang="{language}">\n<doc docid="d" sysid="ref">\n'
+        f"<p>\n{segments}</p>\n</doc>\n</{kind}>\n"
+    )
+
+
+WMT = (
+    '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="set"><doc id="d" origlang="en">'
+    '<src lang="en"><p>{src}</p></src><ref lang="de" translator="A"><p>{ref}</p></ref>'
+    "</doc></dataset>\n"
+)
+UNIT = '<tu><tuv xml:lang="{}"><seg>{}</seg></tuv><tuv xml:lang="{}"><seg>{}</seg></tuv></tu>'
+
+
+def test_markup_and_archives_give_their_pairs(tmp_path):
+    segments = [
+        "".join(f'<seg id="{n}">{t}</seg>' for n, t in enumerate(x)) for x in (ENGLISH, GERMAN)
+    ]
+    units = "".join(UNIT.format("EN-US", s, "de", t) for s, t in PAIRS)
+    names = {"a.en.sgm": sgm("srcset", "any", ENGLISH), "a.de.sgm": sgm("refset", "de", GERMAN)}
+    names["wmt.xml"] = WMT.format(src=segments[0], ref=segments[1])
+    names["memory.tmx"] = f'<?xml version="1.0"?><tmx version="1.4"><body>{units}</body></tmx>'
+    for name, text in names.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as archive:
+        archive.writestr("README", "about")
+        archive.writestr("Corpus.de-en.de", "".join(f"{t}\n" for t in GERMAN))
+        archive.writestr("Corpus.de-en.en", "".join(f"{t}\n" for t in ENGLISH))
+    (tmp_path / "memory.tmx.bz2").write_bytes(bz2.compress(names["memory.tmx"].encode()))
+    for source in (
+        (tmp_path / "a.en.sgm", tmp_path / "a.de.sgm"),
+        *(tmp_path / name for name in ("wmt.xml", "memory.tmx", "memory.tmx.bz2")),
+        tmp_path / "de-en.txt.zip",
+    ):
+        assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
+
+
+BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
+    f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in itertools.pairwise("abcdefghij")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nHello.\n", "subtitles with times"),
+        ("a.xml", "<?xml version='1.0'?><corpus/>", "markup that is not read"),
+        ("a.tmx", f"<?xml version='1.0'?>{BOMB}]><tmx><body>" + UNIT.format("en", "&j;", "de", "x")
+         + "</body></tmx>", "(?i)entit|no pair|not XML|source is empty"),
+        ("a.tmx", "<tmx><body>" + UNIT.format("en", "a", "de", "b"), "not XML after unit 1"),
+        ("a.pdf", "%PDF-1.7", "is a PDF"),
+        ("a.zip", "PK\x03\x04 and no more", "not a whole zip"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_says_what_it_is(tmp_path, name, content, reason):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(RequestError, match=reason):
+        list(read_pairs(tmp_path / name, source_language="en", target_language="de", strict=True))
+
+
+def test_spreadsheets_are_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    with pytest.raises(RequestError, match="is a spreadsheet or document; save it as CSV"):
+        list(read_pairs(tmp_path / "a.xlsx", source_language="en", target_language="de"))
+
+
+# ------------------------------------------------------------------------------- languages
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("de", "de"), ("DEU", "de"), ("ger", "de"), ("de_CH", "de"), ("zh-Hans", "zh"),
+        ("German", "de"), ("Deutsch", "de"), ("allemand", "de"), ("中文", "zh"), ("cmn", "zh"),
+        ("Swahili", "sw"), ("swh", "sw"), ("score", None), ("Hello", None), ("", None),
+        ("1.2", None),
+    ],
+)  # fmt: skip
+def test_languages_are_known_by_code_and_name(name, code):
+    assert language_of(name) == code
+
+
+def test_scripts_are_those_of_unicode():
+    assert script_of("ru") == {"CYRILLIC"}
+    assert script_of("sr-Latn") == script_of("en") == {"LATIN"}
+    assert script_of("ja") >= {"HIRAGANA", "CJK"}
+    assert script_of("phonemes") == set()

@@ -1,0 +1,66 @@
+"""What a line must be to be a pair, and what is wrong with one that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import RequestError
+from ..storage.reading import LINE_BYTES
+
+TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
+
+
+class MalformedError(RequestError):
+    """What is wrong with one line."""
+
+
+class EncodingError(MalformedError):
+    """The line is not UTF-8."""
+
+
+class EmptyError(MalformedError):
+    """A side, or the line, is empty."""
+
+
+# Called with the place of a line that is not a pair, and with what is wrong with it.
+Skip = Callable[[str, Exception], None]
+
+
+def decoded(line: bytes) -> str:
+    """Return the text of a line.
+
+    Raises:
+        MalformedError: the line is too long, or not UTF-8.
+    """
+    if len(line) > LINE_BYTES:
+        raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
+    if "\0" in text:
+        raise EncodingError("a NUL among the characters of the line")
+    return text
+
+
+def checked_pair(source: object, target: object) -> tuple[str, str]:
+    """Return both sides, unchanged.
+
+    Raises:
+        MalformedError: a side is no text, empty or too long.
+    """
+    return _checked_side("source", source), _checked_side("target", target)
+
+
+def _checked_side(name: str, side: object) -> str:
+    if not isinstance(side, str):
+        raise MalformedError(f"the {name} is {type(side).__name__}, not a string")
+    if not side.strip():
+        raise EmptyError(f"the {name} is empty")
+    try:
+        size = len(side.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise MalformedError(f"the {name} holds a lone surrogate") from None
+    if size > TEXT_BYTES:
+        raise MalformedError(f"the {name} is longer than {TEXT_BYTES // 2**10} KiB")
+    return side

@@ -1,0 +1,309 @@
+"""Which columns of a table are the two sides of its pairs, judged from its first rows together.
+
+A row alone says little: `1.2, Hi, Hallo, en, de` is a pair with its score and languages, or a
+header with odd names. Each column is told by what most of its cells are, and a header is a row of
+names above columns that hold something else. What stays unclear is refused, with the rows as seen.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import RequestError
+from .language_names import language_of, own_name, script_of
+
+ROWS = 50  # that are looked at
+# What cells may be, besides text and names of languages.
+_SHAPES = {
+    "number": re.compile(r"[-+]?(\d[\d.,' \u00a0]*)?\d(e[-+]?\d+)?\s?%?", re.IGNORECASE),
+    "date": re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4})?[T ]?(\d\d?:\d\d\S*)?"),
+    "link": re.compile(r"(\w+://|www\.)\S+|\S+@\S+\.\w+", re.IGNORECASE),
+    "identifier": re.compile(r"(?=.*[\d_/\\#|])[!-~]+"),  # a word of ASCII with a digit or a sign
+}
+# Words for the sides in headers of public corpora.
+_SIDES = {
+    **dict.fromkeys(("source", "src", "source text", "source_text", "input"), 0),
+    **dict.fromkeys(("target", "trg", "tgt", "target text", "target_text", "output", "ref"), 1),
+    **dict.fromkeys(("reference", "translation"), 1),
+}
+_MOST_SHARE = 0.8  # of the cells of a column that must be alike
+_SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 24
+
+
+class Layout(NamedTuple):
+    """Where the pairs of a table are.
+
+    Attributes:
+        places: indices of the columns of source and target.
+        skipped: rows before the first pair: a title, empty rows, the header.
+        width: cells in most rows.
+    """
+
+    places: tuple[int, int]
+    skipped: int
+    width: int
+
+
+def find_sides(
+    rows: Sequence[Sequence[str]],
+    languages: tuple[str, str],
+    given: tuple[str | int, str | int] | None,
+    where: str,
+) -> Layout:
+    """Find the columns of source and target, and the first row that holds a pair.
+
+    Args:
+        rows: first rows of the table.
+        languages: languages of source and target.
+        given: columns that the user named, or their numbers from 1.
+        where: name of the table, for messages.
+
+    Raises:
+        ValueError: there is no such column, or it is not clear which columns hold the sides. The
+            error has the rows, drawn as a table, as its note.
+    """
+    try:
+        return _Table(rows, languages).layout(given)
+    except _Unclear as reason:
+        error = RequestError(
+            f"{where}: {reason}. Name the two columns (--source-column, --target-column), by "
+            "numbers from 1 or as the header does."
+        )
+        error.add_note(drawn(rows))
+        raise error from None
+
+
+def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+    """Return the columns that are named after the sides; None if no two are, or several.
+
+    A side's name is its language, as the user writes it, as a code or as a name, or else one of
+    the words for source and target in public corpora.
+    """
+    folded = [name.strip().casefold() for name in names]
+    own = {own_name(language): language_of(language) for language in languages}
+    codes = [own.get(name) or language_of(name) for name in folded]
+    words = [_SIDES.get(name) for name in folded]
+    for found, wanted in (
+        (folded, [language.casefold() for language in languages]),
+        (codes, [language_of(language) for language in languages]),
+        (words, [0, 1]),
+    ):
+        if None not in wanted and all(found.count(side) == 1 for side in wanted):  # type: ignore[attr-defined]
+            return found.index(wanted[0]), found.index(wanted[1])  # type: ignore[attr-defined]
+    return None
+
+
+class _Unclear(Exception):
+    """Why it is not clear which columns hold the sides."""
+
+
+class _Table:
+    """The first rows of a table: titles above it, perhaps a header, and the body."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], languages: tuple[str, str]) -> None:
+        self.languages = languages
+        self.codes = [language_of(language) or language.casefold() for language in languages]
+        whole = [_without_end([cell.strip() for cell in row]) for row in rows]
+        widths = Counter(len(row) for row in whole if _filled(row) > 1)
+        if not widths:
+            raise _Unclear("no row has two cells with text")
+        self.width = max(widths, key=lambda width: (widths[width], width))
+        # Titles and empty rows above a table fill fewer cells than its columns.
+        self.first = next(n for n, row in enumerate(whole) if _filled(row) > 1)
+        self.top = whole[self.first]
+        self.body = [row for row in whole[self.first + 1 :] if _filled(row) > 1]
+
+    def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
+        """Return the sides, which the user may have named."""
+        named = self._named_sides()
+        has_header = named is not None or self._is_unlike_the_body()
+        if given is not None:
+            places, by_name = self._given_sides(given)
+            has_header = has_header or by_name
+        elif named is not None:
+            places = named
+        else:
+            places = self._sides_by_content(has_header)
+        width = max(self.width, len(self.top), *(place + 1 for place in places))
+        return Layout(places, self.first + has_header, width)
+
+    def _given_sides(self, given: tuple[str | int, str | int]) -> tuple[tuple[int, int], bool]:
+        places = []
+        for column in given:
+            if isinstance(column, str):
+                if self.top.count(column) != 1:
+                    raise _Unclear(
+                        f"no single column is named {column!r} among {reprlib.repr(self.top)}"
+                    )
+                places.append(self.top.index(column))
+            else:
+                places.append(column - 1)
+        return (places[0], places[1]), any(isinstance(column, str) for column in given)
+
+    # ------------------------------------------------------------------------------ the header
+
+    def _named_sides(self) -> tuple[int, int] | None:
+        """Return the columns that the first row names after the sides; None if it names none."""
+        names = ["" if self._holds_name(i) else name for i, name in enumerate(self.top)]
+        sides = named_sides(names, self.languages)
+        if sides is not None:
+            return sides
+        languages = [language_of(name) for name in names]
+        named = {code for code in languages if code is not None}
+        if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
+            seen = " and ".join(sorted(named))
+            raise _Unclear(f"its header names {seen}, but the pair is {'-'.join(self.languages)}")
+        half = [i for i, code in enumerate(languages) if code in self.codes]
+        if len(half) == 1 and self._is_unlike_the_body(above=half[0]):
+            raise _Unclear(f"its first row names {names[half[0]]!r}, but not the other side")
+        return None
+
+    def _other_languages(self, named: set[str]) -> bool:
+        """Return whether a first row names other languages than the pair's, as a header would.
+
+        A pair of names in a list of languages, such as `French, Italian`, looks the same: then the
+        rows below name languages too.
+        """
+        below = [cell for row in self.body for cell in row]
+        names = sum(language_of(cell) is not None for cell in below)
+        return named != set(self.codes) and names < len(below) / 2
+
+    def _holds_name(self, place: int) -> bool:
+        """Return whether a column repeats its first cell, as one with a language's code does."""
+        below = self._column(place)
+        return bool(below) and below.count(self.top[place]) > len(below) * (1 - _MOST_SHARE)
+
+    def _is_unlike_the_body(self, above: int | None = None) -> bool:
+        """Return whether a cell of the first row is of another kind than the column under it."""
+        places = range(min(len(self.top), self.width)) if above is None else [above]
+        for place in places:
+            kind = self._kind(place)
+            cell = self.top[place]
+            # Words above words with digits say little of a table that has only the two sides.
+            telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
+            if telling and cell and _shape(cell) not in (kind, "number"):
+                return True
+            if above is not None and kind == "text":
+                return _words(cell) * 2 <= self._mean_words(place)
+        return False
+
+    def _mean_words(self, place: int) -> float:
+        cells = self._column(place)
+        return sum(map(_words, cells)) / len(cells) if cells else 0
+
+    # ------------------------------------------------------------------------------ the columns
+
+    def _column(self, place: int, *, with_top: bool = False) -> list[str]:
+        rows = [self.top, *self.body] if with_top else self.body
+        return [row[place] for row in rows if place < len(row) and row[place]]
+
+    def _kind(self, place: int, *, with_top: bool = False) -> str:
+        cells = self._column(place, with_top=with_top)
+        rows = len(self.body) + with_top
+        if not cells or len(cells) < rows / 2:
+            return "empty"
+        if len(cells) >= 3 and len(set(cells)) == 1:
+            return "language" if language_of(cells[0]) else "constant"
+        shape, count = Counter(map(_shape, cells)).most_common(1)[0]
+        if count < _MOST_SHARE * len(cells):
+            return "text"
+        if shape == "text" and len(set(cells)) <= len(cells) / 2 and all(map(language_of, cells)):
+            return "language"
+        return shape
+
+    def _sides_by_content(self, has_header: bool) -> tuple[int, int]:
+        with_top = not has_header
+        kinds = [self._kind(place, with_top=with_top) for place in range(self.width)]
+        if self.width == 2 and (not self.body or kinds[0] == kinds[1] != "language"):
+            places = [0, 1]
+        else:
+            places = [place for place, kind in enumerate(kinds) if kind == "text"]
+        if len(places) > 2:  # a licence or an attribution begins alike in all rows
+            places = [place for place in places if not self._begins_alike(place)]
+        seen = ", ".join(f"{place} {kind}" for place, kind in enumerate(kinds, start=1))
+        if len(places) != 2:
+            raise _Unclear(f"it is not clear which columns are the sides; seen: {seen}")
+        if has_header:
+            names = " and ".join(repr(self.top[place]) for place in places if place < len(self.top))
+            raise _Unclear(f"its header has {names}, and it is not clear which is the source")
+        return self._ordered((places[0], places[1]), kinds)
+
+    def _begins_alike(self, place: int) -> bool:
+        cells = self._column(place)
+        return len(cells) > 2 and len({cell[:8] for cell in cells}) == 1
+
+    def _ordered(self, places: tuple[int, int], kinds: list[str]) -> tuple[int, int]:
+        """Return source and target in the order that language columns or scripts tell."""
+        codes = [
+            {language_of(cell) for cell in self._column(place, with_top=True)}
+            for place, kind in enumerate(kinds)
+            if kind == "language"
+        ]
+        if len(codes) == 2:
+            told = [next(iter(code)) if len(code) == 1 else None for code in codes]
+            if told == self.codes:
+                return places
+            if told == self.codes[::-1]:
+                return places[::-1]
+            seen = " and ".join("several" if code is None else code for code in told)
+            raise _Unclear(f"its languages are {seen}, but the pair is {'-'.join(self.languages)}")
+        expected = [script_of(language) for language in self.languages]
+        if all(expected) and expected[0].isdisjoint(expected[1]):
+            first, second = (_scripts(self._column(place, with_top=True)) for place in places)
+            if first <= expected[1] and second <= expected[0] and first and second:
+                return places[::-1]
+        return places
+
+
+def _without_end(row: list[str]) -> list[str]:
+    """Return a row without the empty cells at its end."""
+    while row and not row[-1]:
+        row = row[:-1]
+    return row
+
+
+def _filled(row: Sequence[str]) -> int:
+    return sum(bool(cell.strip()) for cell in row)
+
+
+def _words(cell: str) -> int:
+    return len(cell.split())
+
+
+def _shape(cell: str) -> str:
+    return next((kind for kind, shape in _SHAPES.items() if shape.fullmatch(cell)), "text")
+
+
+def _scripts(cells: Sequence[str]) -> set[str]:
+    """Return the script of most letters: the first word of their names in Unicode."""
+    letters = Counter(
+        unicodedata.name(character, "?").split()[0]
+        for cell in cells
+        for character in cell
+        if character.isalpha()
+    )
+    return {script for script, _ in letters.most_common(1)}
+
+
+def drawn(rows: Sequence[Sequence[str]]) -> str:
+    """Draw the first rows of a table, with the columns numbered from 1."""
+    shown = [list(row) for row in rows if _filled(row)][:_SHOWN_ROWS]
+    width = max(map(len, shown), default=0)
+    numbers = [str(number) for number in range(1, width + 1)]
+    lines = [numbers, *(row + [""] * (width - len(row)) for row in shown)]
+    texts = [[_short(cell) for cell in line] for line in lines]
+    widths = [max(len(line[place]) for line in texts) for place in range(width)]
+    return "\n".join(
+        " | ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip()
+        for line in texts
+    )
+
+
+def _short(cell: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in cell).split())
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

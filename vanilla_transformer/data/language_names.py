@@ -1,0 +1,90 @@
+"""Languages by their codes and names, as headers of tables write them, from Babel's CLDR.
+
+Babel comes with the extra `train`. Without it, only codes of two letters are known.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, or a locale
+# CLDR writes these in another way than people do.
+_SCRIPTS = {
+    "Hans": {"CJK"},
+    "Hant": {"CJK"},
+    "Jpan": {"CJK", "HIRAGANA", "KATAKANA"},
+    "Kore": {"HANGUL"},
+}
+
+
+def language_of(text: str) -> str | None:
+    """Return the code of the language that a text names, of two letters if there is one, or None.
+
+    Known are codes of ISO 639-1 to 639-3, tags of BCP 47, locales, and names in English, German,
+    French, Spanish and Chinese; see `own_name` for the others.
+    """
+    name = text.strip().casefold()
+    if code := _names().get(name):
+        return code
+    tag = _TAG.fullmatch(name)
+    return _codes().get(tag[1]) if tag else None
+
+
+def own_name(language: str) -> str | None:
+    """Return a language's name in that language, in lower case, or None if it is not known."""
+    try:
+        from babel import Locale, UnknownLocaleError
+    except ImportError:
+        return None
+    code = language_of(language)
+    try:
+        name = Locale.parse(code).languages.get(code) if code else None
+    except (UnknownLocaleError, ValueError):
+        return None
+    return name.casefold() if name else None
+
+
+def script_of(language: str) -> set[str]:
+    """Return the first words that Unicode's names of a language's letters have; none if unknown."""
+    try:
+        from babel import Locale
+        from babel.core import get_global
+    except ImportError:
+        return set()
+    code = language.replace("-", "_")
+    likely = get_global("likely_subtags")
+    full = likely.get(code) or likely.get(language_of(language) or "", "")
+    script = next((part for part in (*code.split("_"), *full.split("_")) if len(part) == 4), "")
+    if script in _SCRIPTS:
+        return _SCRIPTS[script]
+    name = Locale("en").scripts.get(script, "")
+    return {name.split()[0].upper()} if name else set()
+
+
+@lru_cache(maxsize=1)
+def _codes() -> dict[str, str]:
+    """Return the code by which a language is known here, for each of its codes in ISO 639."""
+    try:
+        from babel import Locale
+        from babel.core import get_global
+    except ImportError:
+        return {}
+    codes = {code.lower(): code.lower() for code in Locale("en").languages if "_" not in code}
+    aliases = get_global("language_aliases")
+    return codes | {old: new for old, new in aliases.items() if "_" not in f"{old}{new}"}
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    """Return the code of a language for each of its names, in lower case."""
+    try:
+        from babel import Locale
+    except ImportError:
+        return {}
+    names: dict[str, str] = {}
+    for locale in ("en", "de", "fr", "es", "zh"):
+        for code, name in Locale(locale).languages.items():
+            if "_" not in code:
+                names.setdefault(name.casefold(), _codes().get(code, code))
+    return names

@@ -1,0 +1,120 @@
+"""Texts and pairs within markup: WMT's test sets and translation memories.
+
+Which kind of markup a file holds is told by its first lines, whatever its name is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from ..errors import RequestError
+from .checked_pairs import MalformedError, Skip, checked_pair
+from .language_names import language_of
+
+Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
+_LANGUAGE = re.compile(r'<(?:srcset|refset|tstset)\b[^>]*\b(?:srclang|trglang)="([^"]*)"')
+_KINDS: dict[Markup, re.Pattern[bytes]] = {
+    "tmx": re.compile(rb"<tmx\b"),
+    "wmt": re.compile(rb"<dataset\b"),
+    "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE),
+    "subtitles": re.compile(rb"\d\d:\d\d:\d\d[,.]\d{3} --> |^WEBVTT", re.MULTILINE),
+    "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
+}
+_REMEDIES = {
+    "subtitles": "holds subtitles with times; take sentences that are aligned, such as OPUS' "
+    "OpenSubtitles in Moses format",
+    "other": "holds markup that is not read; convert it to one sentence a line",
+    "wmt": "holds a whole test set of WMT; give it alone, not as one of two files",
+    "tmx": "holds a translation memory; give it alone, not as one of two files",
+}
+
+
+def markup_of(head: bytes) -> Markup | None:
+    """Return the kind of markup that the first bytes of a file begin, or None for plain text."""
+    return next((kind for kind, begins in _KINDS.items() if begins.search(head)), None)
+
+
+def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the segments of one of WMT's .sgm files, cleaned as sacreBLEU does."""
+    from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
+
+    clean = FakeSGMLDataset._clean
+    for number, line in enumerate(lines, start=1):
+        text = line.decode("utf-8", "replace")
+        if "<seg" not in text:
+            continue
+        found = _SEGMENT.search(text)
+        if found is None:
+            raise RequestError(
+                f"{path}:{number}: a segment of more than one line; sacreBLEU writes such a test "
+                "set as text: sacrebleu --echo."
+            )
+        yield clean(found[1]).encode("utf-8")
+
+
+def refuse(path: Path, kind: Markup) -> RequestError:
+    """Return the error for markup that cannot be read, or not here."""
+    return RequestError(f"{path} {_REMEDIES[kind]}.")
+
+
+def wmt_pairs(
+    path: Path, file: BinaryIO, languages: tuple[str, str], skip: Skip
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a test set of WMT 2021 or later, with the first reference."""
+    from lxml import etree
+    from sacrebleu.dataset.wmt_xml import WMTXMLDataset
+
+    try:
+        fields = WMTXMLDataset._unwrap_wmt21_or_later(file)
+    except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
+        raise RequestError(f"{path} is not a test set of WMT: {_reason(error)}.") from error
+    reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
+    if reference is None:
+        raise RequestError(f"{path} has sources without references; pairs need both.")
+    for number, sides in enumerate(zip(fields["src"], fields[reference], strict=True), start=1):
+        try:
+            yield checked_pair(*sides)
+        except MalformedError as error:
+            skip(f"{path}: segment {number}", error)
+
+
+def tmx_pairs(
+    path: Path, file: BinaryIO, languages: tuple[str, str], skip: Skip
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a translation memory, unit by unit."""
+    from lxml import etree
+
+    codes = [language_of(language) or language.lower() for language in languages]
+    units = etree.iterparse(
+        file, tag="{*}tu", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
+    )
+    number = 0
+    try:
+        for number, (_, unit) in enumerate(units, start=1):
+            texts: dict[str, str] = {}
+            for variant in unit.iterfind("{*}tuv"):
+                name = variant.get("{http://www.w3.org/XML/1998/namespace}lang")
+                name = name or variant.get("lang") or ""
+                segment = variant.find("{*}seg")
+                text = "" if segment is None else "".join(segment.itertext())
+                texts[language_of(name) or name.lower()] = text
+            unit.clear()
+            while unit.getprevious() is not None:  # else the whole file stays in memory
+                del unit.getparent()[0]
+            try:
+                missing = [code for code in codes if code not in texts]
+                if missing:
+                    raise MalformedError(f"no text in {missing[0]!r}, only {', '.join(texts)}")
+                yield checked_pair(*(texts[code] for code in codes))
+            except MalformedError as error:
+                skip(f"{path}: unit {number}", error)
+    except etree.XMLSyntaxError as error:
+        raise RequestError(f"{path} is not XML after unit {number}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,173 @@
+"""Rows of tables whose separator and quoting are told by their first lines together."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ..storage.reading import LINE_BYTES
+from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
+from .columns import ROWS, find_sides
+
+_SEPARATORS = "\t;,|"
+_HEAD_BYTES = 10_000  # of each line that tells how a table is written
+_NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
+
+
+class Dialect(NamedTuple):
+    """How the cells of a row are told apart."""
+
+    separator: str
+    is_quoted: bool
+
+
+def read_table(
+    path: Path,
+    lines: Iterator[bytes],
+    languages: tuple[str, str],
+    given: tuple[str | int, str | int] | None,
+    skip: Skip,
+) -> Iterator[tuple[str, str]]:
+    """Read the pairs of a table.
+
+    Args:
+        path: name of the file, for messages.
+        lines: its lines.
+        languages: languages of source and target.
+        given: columns that the user named, or their numbers from 1; None: see `find_sides`.
+        skip: called for each row that is not a pair.
+
+    Raises:
+        ValueError: it is not clear which columns hold the sides.
+    """
+    rows = _rows(path, lines, skip)
+    head = list(islice(rows, ROWS))
+    if not head:
+        return
+    layout = find_sides([row for _, row in head], languages, given, str(path))
+    for number, row in chain(head[layout.skipped :], rows):
+        try:
+            if not any(cell.strip() for cell in row):
+                raise EmptyError("empty line")
+            if len(row) <= max(layout.places):
+                raise MalformedError(f"{len(row)} columns; needed are {max(layout.places) + 1}")
+            if any(cell.strip() for cell in row[layout.width :]):
+                raise MalformedError(
+                    f"{len(row)} columns, but other rows have {layout.width}; quote a cell that "
+                    "holds a separator"
+                )
+            yield checked_pair(*(row[place] for place in layout.places))
+        except MalformedError as error:
+            skip(f"{path}:{number}", error)
+
+
+def find_dialect(lines: Sequence[str]) -> Dialect:
+    """Return the separator and the quoting on which the first lines agree.
+
+    Separators within a text are followed by a space, and divide each row into other numbers of
+    cells.
+    """
+    dialects = [Dialect(separator, quoted) for separator in _SEPARATORS for quoted in (True, False)]
+    return max(dialects, key=lambda dialect: _agreement(lines, dialect))
+
+
+def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool]:
+    """Return how well a dialect explains some lines: higher is better."""
+    raw = [line.split(dialect.separator) for line in lines]
+    rows = raw
+    if dialect.is_quoted:
+        cells = [cell for row in raw for cell in row if cell.startswith('"')]
+        # Without a doubled quote, or quotes in every row, quotes may belong to the texts.
+        shown = any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
+        shown = shown or all(any(cell.startswith('"') for cell in row) for row in raw)
+        try:
+            rows = list(csv.reader(lines, delimiter=dialect.separator, strict=True))
+        except csv.Error:
+            return 0.0, False
+        shown = shown or sum(map(len, rows)) < sum(map(len, raw))  # quotes that hold a separator
+        if not shown:
+            return 0.0, False
+    widths = Counter(len(row) for row in rows if len(row) > 1)
+    alike = max(widths.values(), default=0)
+    inner = [cell for row in rows for cell in row[1:]]
+    spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
+    return alike / max(len(rows), 1) * (1 - spaced), dialect.is_quoted
+
+
+def _rows(path: Path, lines: Iterator[bytes], skip: Skip) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows, each with the number of its first line; quoted cells may span lines.
+
+    A malformed row costs its first line only: a stray quote opens a cell that never ends, and the
+    lines after it are rows of their own.
+    """
+    head = list(islice(lines, ROWS))
+    filled = [place for place, line in enumerate(head) if line.strip()]
+    first = 1
+    named = _NAMED.fullmatch(head[filled[0]]) if filled else None
+    if named:
+        first = filled[0] + 2
+        head = head[filled[0] + 1 :]
+    texts = [line[:_HEAD_BYTES].decode("utf-8", "replace") for line in head if line.strip()]
+    dialect = find_dialect(texts)
+    if named:
+        dialect = Dialect(named[1].decode(), is_quoted=True)
+    # A separator that a .csv file is named after is quoted by every program that writes it.
+    is_csv = path.name.split(".")[-1] == "csv" or ".csv." in path.name
+    if not (dialect.is_quoted or is_csv):
+        for number, line in enumerate(chain(head, lines), start=first):
+            try:
+                yield number, decoded(line).split(dialect.separator)
+            except MalformedError as error:
+                skip(f"{path}:{number}", error)
+        return
+    source = _RowLines(chain(head, lines))
+    rows = csv.reader(source, delimiter=dialect.separator, strict=True)
+    while True:
+        source.begin_row()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except (MalformedError, csv.Error) as error:
+            skip(f"{path}:{first}", error)
+            source.give_back()
+            first += 1
+            continue
+        yield first, row
+        first += len(source.row)
+
+
+class _RowLines:
+    """Lines of text for `csv.reader`; those of a row, but its first, can be given back.
+
+    Unlike a generator, it goes on after its end, which may come within a row.
+    """
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.lines = lines
+        self.ahead: deque[bytes] = deque()  # lines that were given back
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        self.row: list[bytes] = []
+        self.size = 0
+
+    def give_back(self) -> None:
+        self.ahead.extendleft(reversed(self.row[1:]))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self.ahead.popleft() if self.ahead else next(self.lines)
+        self.row.append(line)
+        self.size += len(line)
+        if self.size > LINE_BYTES:
+            raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
+        return decoded(line) + "\n"
