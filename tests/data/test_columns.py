@@ -7,9 +7,11 @@ import itertools
 import zipfile
 
 import pytest
+from command_line import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.data import read_pairs
 from vanilla_transformer.data.columns import find_sides
 from vanilla_transformer.data.language_names import language_of, script_of
@@ -283,3 +285,20 @@ def test_scripts_are_those_of_unicode():
     assert script_of("sr-Latn") == script_of("en") == {"LATIN"}
     assert script_of("ja") >= {"HIRAGANA", "CJK"}
     assert script_of("phonemes") == set()
+
+
+def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
+    rows = [f"1.{n}\t{s}\t{t}\ten\tde" for n, (s, t) in enumerate(PAIRS)]
+    rows += ["1.7\tTom &amp; Mary\tTom@@ as\ten\tde", "1.8\tThe café.\tDas CafÃ©.\ten\tde"]
+    (tmp_path / "pairs.txt").write_text("\n".join([*rows, rows[0]]), encoding="utf-8")
+    assert main(["data", str(tmp_path / "pairs.txt"), "--pair", "en-de"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0].split(" | ")[-1].strip() == "5"
+    assert f"en: {ENGLISH[0]}\nde: {GERMAN[0]}" in printed
+    assert "9 pairs read" in printed
+    assert "--clean would leave out 1 of 9 pairs" in printed
+    assert "source: 1 with character entities, such as: Tom &amp; Mary" in printed
+    assert "target: 1 with pieces of words" in printed
+    assert "target: 1 with mojibake" in printed
+    (tmp_path / "unclear.tsv").write_text("a b\tc d\te f\n" * 3, encoding="utf-8")
+    assert "not clear" in error_of(capsys, "data", tmp_path / "unclear.tsv", "--pair", "en-de")

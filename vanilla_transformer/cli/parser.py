@@ -24,6 +24,7 @@ from ..storage.extras import how_to_install
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
+from .data import add_data
 from .evaluate import add_evaluate
 from .publish import add_publish
 from .train import add_train, is_first_process
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.errno in _FULL:  # nor can the rest be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for note in getattr(error, "__notes__", ()):  # such as the rows of a table
+            print(note, file=sys.stderr)
         print(f"vanilla-transformer: {line}", file=sys.stderr)
         return 2
 
@@ -161,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in (
         *(add_train, add_evaluate, add_compare, add_translate, add_score, add_average),
-        *(add_import, add_export, add_publish),
+        *(add_data, add_import, add_export, add_publish),
     ):
         add(functools.partial(_add_command, commands))
     return parser

@@ -23,7 +23,7 @@ from .checked_pairs import EmptyError, EncodingError, MalformedError, Skip, chec
 from .columns import named_sides
 from .language_names import language_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
-from .tables import read_table
+from .tables import draw_table, read_table
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -44,6 +44,7 @@ _READ = (
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
 # First bytes of what is no text, and what to do with it.
 _OTHERS = {
     b"\xff\xfe": IS_NO_TEXT,
@@ -360,10 +361,24 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
             yield from read(path, file, columns.languages, skip)
     elif markup is not None:
         raise refuse(path, markup)
-    elif _JSON.search(path.name) or head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        yield from _read_json_lines(path, columns, skip)
-    else:
+    elif _is_table(path, head):
         yield from read_table(path, _lines(path), columns.languages, columns.given, skip)
+    else:
+        yield from _read_json_lines(path, columns, skip)
+
+
+def first_rows(source: PairSource) -> str | None:
+    """Draw the first rows of a table, with the columns numbered from 1; None for other inputs."""
+    if kind_of(source) != "file":
+        return None
+    path = Path(source)  # type: ignore[arg-type]  # of this kind
+    return draw_table(path, _lines(path)) if _is_table(path, _head(path)) else None
+
+
+def _is_table(path: Path, head: bytes) -> bool:
+    """Return whether a file is none of the other kinds."""
+    is_record = _JSON.search(path.name) or head.lstrip(_BLANKS).startswith(b"{")
+    return not (is_record or head.startswith((_PARQUET, _ZIP)) or markup_of(head))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
-from .columns import ROWS, find_sides
+from .columns import ROWS, drawn, find_sides
 
 _SEPARATORS = "\t;,|"
 _HEAD_BYTES = 10_000  # of each line that tells how a table is written
@@ -65,6 +65,12 @@ def read_table(
             yield checked_pair(*(row[place] for place in layout.places))
         except MalformedError as error:
             skip(f"{path}:{number}", error)
+
+
+def draw_table(path: Path, lines: Iterator[bytes]) -> str:
+    """Draw the first rows of a table, with the columns numbered from 1."""
+    rows = _rows(path, lines, lambda place, error: None)
+    return drawn([row for _, row in islice(rows, ROWS)])
 
 
 def find_dialect(lines: Sequence[str]) -> Dialect:

@@ -2,11 +2,10 @@
 
 from importlib.util import find_spec
 
-TRAIN = ("accelerate", "datasets", "filelock", "matplotlib", "sacrebleu", "yaml")
+TRAIN = ("accelerate", "babel", "datasets", "filelock", "lxml", "matplotlib", "sacrebleu", "yaml")
 # Each package's extra, as in pyproject.toml.
 EXTRAS = {
     **dict.fromkeys(TRAIN, "train"),
-    "babel": "demo",
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
     "sentencex": "documents",

@@ -1,0 +1,55 @@
+"""`vanilla-transformer data`: look at a file of pairs without training on it."""
+
+import argparse
+from collections.abc import Callable
+
+from ..errors import RequestError
+from ..storage.extras import TRAIN, require
+from .evaluate import add_pair_options
+
+_DATA_EXAMPLE = """example:
+  vanilla-transformer data corpus.tsv --pair en-cs
+  vanilla-transformer data corpus.en,corpus.cs --pair en-cs
+  vanilla-transformer data export.csv --pair en-cs --source-column 3 --target-column 4
+
+Prints the first rows of a table with their numbers, which columns are the sides, counts of odd
+pairs and texts, and what `train --clean` would leave out. Nothing is written.
+"""
+
+
+def add_data(add_command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command `data`."""
+    help = "look at a file of pairs: its columns, counts, odd texts and longest lines"
+    command = add_command("data", help=help, epilog=_DATA_EXAMPLE)
+    text = "file with pairs, or two text files, SOURCE,TARGET"
+    command.add_argument("file", metavar="FILE", help=text)
+    add_pair_options(command)
+    command.set_defaults(run=_data, command=command)
+
+
+def _data(options: argparse.Namespace) -> int:
+    require("Reading pairs", *TRAIN)
+    from ..data import load_pairs
+    from ..data.examination import examine
+    from ..data.pair_files import first_rows
+    from ..recipes.data import named_files
+
+    if options.pair is None:
+        raise RequestError("Give --pair, the languages of the two sides, such as --pair en-cs.")
+    source_language, _, target_language = options.pair.partition("-")
+    files = named_files(options.file)
+    source = files[0] if len(files) == 1 else tuple(files)
+    pairs = load_pairs(
+        source,
+        source_language=source_language,
+        target_language=target_language,
+        source_column=options.source_column,
+        target_column=options.target_column,
+    )
+    if rows := first_rows(source):
+        print(f"{rows}\n")
+    for row in pairs.select(range(min(3, len(pairs)))):
+        print(f"{source_language}: {row['source']}\n{target_language}: {row['target']}\n")
+    for line in examine(pairs):
+        print(line)
+    return 0

@@ -1,0 +1,71 @@
+"""What a file of pairs holds, before anyone trains on it: counts, odd texts, the longest lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .dataset import text_blocks
+from .selection import describe_report, pair_report
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# Signs that a text was not brought back to plain sentences; RE2's syntax.
+_SIGNS = {
+    "character entities": r"&(#\d+|#x[0-9a-fA-F]+|[a-zA-Z]{2,8});",
+    "markup": r"</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|\{\\an?\d",
+    "mojibake": r"[ÂÃÐÑâ][\x{80}-\x{bf}\x{2013}-\x{203a}\x{20ac}\x{2122}]|\x{fffd}",
+    "pieces of words": r"\S@@( |$)|▁| ##\S",
+    "spaces before punctuation": r"\S +[.,;!?]( |$)",
+    "control characters": r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}]",
+}
+_SHOWN = 60  # characters of an example
+
+
+def examine(pairs: Dataset) -> Iterator[str]:
+    """Yield lines that say what a data set of `load_pairs` holds.
+
+    Args:
+        pairs: data set with the columns `source` and `target`.
+    """
+    report = pair_report(pairs)
+    yield f"{describe_report(report)}."
+    left_out = sum(report[name] for name in ("duplicates", "copies", "odd_ratios"))
+    yield f"--clean would leave out {left_out} of {report['read']} pairs."
+    for side in ("source", "target"):
+        yield from _examine_side(pairs, side)
+
+
+def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = dict.fromkeys(_SIGNS, 0)
+    examples: dict[str, str] = {}
+    lengths, longest = [], ""
+    for table in text_blocks(pairs):
+        texts = table[side].combine_chunks()
+        for sign, pattern in _SIGNS.items():
+            found = texts.filter(pc.match_substring_regex(texts, pattern))
+            counts[sign] += len(found)
+            if len(found) and sign not in examples:
+                examples[sign] = _short(found[0].as_py())
+        sizes = pc.utf8_length(texts)
+        lengths.append(sizes)
+        if pc.max(sizes).as_py() > len(longest):
+            longest = texts[pc.index(sizes, pc.max(sizes)).as_py()].as_py()
+    sizes = pa.chunked_array(lengths)
+    middle = pc.quantile(sizes, q=[0.5, 0.99], interpolation="lower").to_pylist()
+    yield (
+        f"{side}: half of the texts have at most {middle[0]} characters, 99 of 100 at most "
+        f"{middle[1]}; the longest has {len(longest)}: {_short(longest)}"
+    )
+    for sign, count in counts.items():
+        if count:
+            yield f"{side}: {count} with {sign}, such as: {examples[sign]}"
+
+
+def _short(text: str) -> str:
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]} ..."
