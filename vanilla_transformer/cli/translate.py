@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 from ..errors import RequestError, quoted
 from ..ranges import COUNT
 from ..recipes.recipe import make_recipe
-from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, read_lines
+from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, open_content, read_lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -138,9 +138,12 @@ def _translate(options: argparse.Namespace) -> int:
             check_output(Path(output), sources=())
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(open(options.file, "rb")) if options.file else sys.stdin.buffer
+        source: BinaryIO = sys.stdin.buffer
+        if options.file:
+            source = stack.enter_context(open_content(Path(options.file)))
         # The writer of a pipe or a terminal may wait for answers before it sends more.
-        waits = not stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+        found = os.stat(options.file) if options.file else os.fstat(source.fileno())
+        waits = not stat.S_ISREG(found.st_mode)
         model = _translator(directory, options.engine)
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"

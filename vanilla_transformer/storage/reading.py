@@ -151,8 +151,7 @@ def open_content(path: Path) -> Iterator[BinaryIO]:
         OSError: it cannot be read; `filename` says which.
     """
     with errors_naming(path), path.open("rb") as file:
-        first = file.read(6)
-        file.seek(0)
+        first = file.peek(6)  # a pipe cannot go back
         openers = (opener for magic, opener in _UNPACKERS.items() if first.startswith(magic))
         unpacked = next((opener(file) for opener in openers), file)
         try:
