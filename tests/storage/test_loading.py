@@ -303,3 +303,10 @@ def test_damaged_exports_are_refused(run, capsys, engine, package, files):
         (run / name).write_bytes(b"cut off")
     line = error_of(["translate", "run", "source.txt", "--engine", engine], capsys)
     assert "does not load run" in line
+
+
+@pytest.mark.parametrize("name", ["run/checkpoint-9", "runs/demo-en-dee"])
+def test_a_mistyped_folder_is_not_asked_of_the_hub(run, monkeypatch, capsys, name):
+    monkeypatch.setattr("vanilla_transformer.storage.hub_model.snapshot_download", None)
+    Path("runs").mkdir()
+    assert f"There is no folder {name}" in error_of(["translate", name, "source.txt"], capsys)

@@ -29,7 +29,8 @@ def checkpoint(directory, state, **config):
     directory.mkdir(exist_ok=True)
     config = {"model_type": "vanilla_transformer", "d_model": 4} | config
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "tokenizer.json").write_text(f'{{"of": "{directory.name}"}}')
+    (directory / "tokenizer.json").write_text("{}")
+    (directory / "tokenizer_config.json").write_text(f'{{"of": "{directory.name}"}}')
     (directory / "optimizer.pt").write_bytes(b"not to be copied")
     save_file(state, directory / WEIGHTS, metadata={"format": "pt"})
     return directory
@@ -88,9 +89,11 @@ def test_config_and_tokenizer_come_from_the_last_and_other_files_stay(three, tmp
         WEIGHTS,
         "recipe.yaml",
         "tokenizer.json",
+        "tokenizer_config.json",
     ]
     assert (output / "recipe.yaml").read_text() == "mine"
-    assert "checkpoint-3" in (output / "tokenizer.json").read_text()
+    assert (output / "tokenizer.json").read_text() == "{}"
+    assert "checkpoint-3" in (output / "tokenizer_config.json").read_text()
 
 
 def test_the_output_may_be_one_of_the_checkpoints(three, tmp_path):
@@ -225,3 +228,13 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     line = error_of(capsys, "average", tmp_path, "--last", 2, *output)
     assert f"{three[2]} is not whole" in line
     assert not (tmp_path / "mean").exists()
+
+
+def test_checkpoints_with_other_tokenizers_are_not_averaged(three, tmp_path, capsys):
+    """Ids of one run's pieces mean other pieces in another run."""
+    (three[1] / "tokenizer.json").write_text('{"model": {"vocab": {"x": 0}}}')
+    line = error_of(capsys, "average", *three, "--output", tmp_path / "mean")
+    assert "checkpoint-2 has another tokenizer.json than" in line
+    assert not (tmp_path / "mean").exists()
+    (three[1] / "tokenizer.json").unlink()
+    average_checkpoints(three, tmp_path / "mean")

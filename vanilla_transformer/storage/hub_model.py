@@ -21,7 +21,8 @@ _REASON = 300  # characters of the Hub's message that an error repeats
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return a model's folder; a model on the Hub, `user/name`, is downloaded unless cached.
 
-    A local folder of that name comes first. Code on the Hub is neither downloaded nor run.
+    A local folder of that name comes first, and a name that begins with a local folder is local:
+    `runs/demo` is never asked of the Hub. Code on the Hub is neither downloaded nor run.
 
     Args:
         name: path of a folder, or name on the Hub.
@@ -31,9 +32,10 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         ValueError: there is no such model, or it cannot be downloaded.
     """
     folder = Path(name)
-    if folder.exists() or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
+    is_local = folder.exists() or (len(folder.parts) > 1 and Path(folder.parts[0]).is_dir())
+    if is_local or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
         if revision is not None:
-            kind = "a local folder" if folder.exists() else "no name of a model on the Hub"
+            kind = "a local folder" if is_local else "no name of a model on the Hub"
             raise RequestError(f"{name} is {kind}; leave out --revision.")
         if not (folder / "config.json").is_file():
             raise nothing_trained(folder, "config.json")

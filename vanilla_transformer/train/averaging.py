@@ -17,9 +17,15 @@ from safetensors.torch import save_file
 
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
-from ..storage.reading import own_file, read_json
+from ..storage.reading import own_file, read_json, sha256
 from ..storage.run_files import CHECKPOINTS, RECIPE
-from ..storage.saved_model import TOKENIZER_FILES, WEIGHTS, check_finite, weight_files
+from ..storage.saved_model import (
+    TOKENIZER_FILES,
+    VOCABULARY_FILES,
+    WEIGHTS,
+    check_finite,
+    weight_files,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +72,7 @@ def average_checkpoints(
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
     _check_same_config(checkpoints)
+    _check_same_vocabulary(checkpoints)
     mean = mean_of_weights(checkpoints)
     output = Path(output_dir)
     _replace_model_files(output, mean, companions_from=checkpoints[-1])
@@ -94,6 +101,21 @@ def _check_same_config(checkpoints: list[Path]) -> None:
                 f"{directory} is not the same model as {checkpoints[0]}: {', '.join(differing)}; "
                 "average checkpoints of one run."
             )
+
+
+def _check_same_vocabulary(checkpoints: list[Path]) -> None:
+    """Refuse tokenizers that differ: a mean of models with other ids for a text is no model."""
+    found: dict[str, tuple[Path, str]] = {}
+    for directory in checkpoints:
+        for name in VOCABULARY_FILES:
+            path = directory / name
+            if not path.is_file():  # as a stock Trainer saves without a tokenizer
+                continue
+            first, digest = found.setdefault(name, (directory, sha256(path)))
+            if sha256(path) != digest:
+                raise RequestError(
+                    f"{directory} has another {name} than {first}; average checkpoints of one run."
+                )
 
 
 def _read_config(directory: Path) -> dict[str, object]:
