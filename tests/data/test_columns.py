@@ -173,7 +173,7 @@ def test_columns_in_any_order_are_read_right_or_refused(data):
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
 @pytest.mark.parametrize(
-    ("separator", "name"), itertools.product(",;\t|", ("pairs.tsv", "pairs.csv", "deu.txt"))
+    ("separator", "name"), list(itertools.product(",;\t|", ("pairs.tsv", "pairs.csv", "deu.txt")))
 )
 def test_separator_and_quoting_are_told_by_all_rows(tmp_path, separator, name, quoting):
     pairs = [*PAIRS, ('He said "No", twice.', '"Nein", sagte er; zweimal.'), ("two\nlines", "a\tb")]

@@ -121,7 +121,7 @@ def test_other_languages_and_columns_use_another_cache(load, tmp_path):
     assert load(path)["source"][:] == back["target"][:]
     path = tmp_path / "a.tsv"
     path.write_text("a\tb\tc\n")
-    assert pairs_of(load(path)) == [("a", "b")]
+    assert pairs_of(load(path, source_column=1, target_column=2)) == [("a", "b")]
     assert pairs_of(load(path, source_column=3, target_column="1")) == [("c", "a")]
     assert pairs_of(load(path, source_column=2, target_column=3)) == [("b", "c")]
 
@@ -196,7 +196,7 @@ def test_strict_refuses_before_anything_is_cached(load, tmp_path):
     [
         ("", "nothing in .*a.jsonl"),
         ("x\n" * 9, "a.jsonl:1: not JSON [^;]*, the first of 9 malformed lines"),
-        ('{"en": "a"}\n', "no 'de' among"),
+        ('{"en": "a"}\n', "'en' and 'de', or source and target among"),
     ],
 )
 def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, message):
@@ -634,8 +634,8 @@ def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
 
 
 def test_the_first_pair_is_logged(load, tmp_path, caplog):
-    (tmp_path / "pairs.tsv").write_text("English\tGerman\none\teins\n")
+    (tmp_path / "pairs.tsv").write_text("English\tGerman\none\teins\ntwo\tzwei\n")
     with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
         load(tmp_path / "pairs.tsv")
     assert "2 pairs (en-de)" in caplog.text
-    assert "'English' -> 'German'" in caplog.text
+    assert "'one' -> 'eins'" in caplog.text

@@ -142,8 +142,8 @@ def _translate(options: argparse.Namespace) -> int:
         if options.file:
             source = stack.enter_context(open_content(Path(options.file)))
         # The writer of a pipe or a terminal may wait for answers before it sends more.
-        found = os.stat(options.file) if options.file else os.fstat(source.fileno())
-        waits = not stat.S_ISREG(found.st_mode)
+        status = os.stat(options.file) if options.file else os.fstat(source.fileno())
+        waits = not stat.S_ISREG(status.st_mode)
         model = _translator(directory, options.engine)
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"

@@ -88,13 +88,15 @@ def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, 
     own = {own_name(language): language_of(language) for language in languages}
     codes = [own.get(name) or language_of(name) for name in folded]
     words = [_SIDES.get(name) for name in folded]
-    for found, wanted in (
-        (folded, [language.casefold() for language in languages]),
-        (codes, [language_of(language) for language in languages]),
-        (words, [0, 1]),
-    ):
-        if None not in wanted and all(found.count(side) == 1 for side in wanted):  # type: ignore[attr-defined]
-            return found.index(wanted[0]), found.index(wanted[1])  # type: ignore[attr-defined]
+    wanted_and_names: list[tuple[list[object], list[object]]] = [
+        ([language.casefold() for language in languages], list(folded)),
+        ([language_of(language) for language in languages], list(codes)),
+        ([0, 1], list(words)),
+    ]
+    for (source, target), found in wanted_and_names:
+        known = source is not None and target is not None
+        if known and found.count(source) == found.count(target) == 1:
+            return found.index(source), found.index(target)
     return None
 
 

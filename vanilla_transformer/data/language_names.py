@@ -70,9 +70,13 @@ def _codes() -> dict[str, str]:
         from babel.core import get_global
     except ImportError:
         return {}
-    codes = {code.lower(): code.lower() for code in Locale("en").languages if "_" not in code}
-    aliases = get_global("language_aliases")
-    return codes | {old: new for old, new in aliases.items() if "_" not in f"{old}{new}"}
+    known = [*map(str, Locale("en").languages), *get_global("language_aliases").items()]
+    codes: dict[str, str] = {}
+    for entry in known:
+        old, new = (entry, entry) if isinstance(entry, str) else map(str, entry)
+        if "_" not in f"{old}{new}":
+            codes[old.lower()] = new.lower()
+    return codes
 
 
 @lru_cache(maxsize=1)

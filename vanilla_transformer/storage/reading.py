@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import IO, Any, BinaryIO, overload
 
 from ..errors import RequestError, quoted
 
@@ -117,7 +117,7 @@ def as_yaml(values: Mapping[str, object]) -> str:
     return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
 
 
-def read_lines(file: BinaryIO | io.BufferedIOBase, name: str) -> Iterator[bytes]:
+def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes]:
     """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
 
     A line longer than `LINE_BYTES` is cut, but stays longer than that, so that a caller can refuse
