@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _SIGNS = {
     "character entities": r"&(#\d+|#x[0-9a-fA-F]+|[a-zA-Z]{2,8});",
     "markup": r"</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|\{\\an?\d",
-    "mojibake": r"[\x{c2}\x{c3}\x{d0}\x{d1}\x{e2}][\x{80}-\x{bf}\x{2013}-\x{203a}\x{20ac}]|\x{fffd}",
+    # UTF-8 read as Latin-1 or cp1252.
+    "mojibake": r"[\x{c2}\x{c3}\x{d0}\x{d1}\x{e2}][\x{80}-\x{bf}\x{2013}-\x{20ac}]|\x{fffd}",
     "pieces of words": r"\S@@( |$)|\x{2581}| ##\S",
     "spaces before punctuation": r"\S +[.,;!?]( |$)",
     "control characters": r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}]",
