@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 from ..errors import RequestError, quoted
 from ..ranges import COUNT
 from ..recipes.recipe import make_recipe
-from ..storage.reading import IS_NO_TEXT, LINE_BYTES, errors_naming, open_content, read_lines
+from ..storage.reading import (
+    IS_NO_TEXT,
+    LINE_BYTES,
+    damage_naming,
+    errors_naming,
+    open_content,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -430,7 +437,7 @@ def _one_line(text: str) -> str:
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
     # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
-    with errors_naming(name):
+    with errors_naming(name), damage_naming(name):
         for number, raw in enumerate(read_lines(stream, name), start=1):
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"

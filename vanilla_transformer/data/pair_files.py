@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from ..errors import RequestError
-from ..storage.reading import IS_NO_TEXT, errors_naming, open_content, read_lines
+from ..storage.reading import IS_NO_TEXT, damage_naming, errors_naming, open_content, read_lines
 from .checked_pairs import EmptyError, EncodingError, MalformedError, Skip, checked_pair, decoded
 from .columns import named_sides
 from .language_names import language_of
@@ -337,7 +337,7 @@ def _require_file(path: Path) -> None:
 
 def _head(path: Path) -> bytes:
     """Return the first bytes of what a file holds, which must be text or a known format."""
-    with open_content(path) as file:
+    with open_content(path) as file, errors_naming(path), damage_naming(path):
         head = file.read(_HEAD)
     for first, what in _OTHERS.items():
         if head.startswith(first):
@@ -356,7 +356,7 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
     elif head.startswith(_ZIP):
         yield from _read_zip(path, columns.languages, skip)
     elif markup in ("tmx", "wmt"):
-        with open_content(path) as file:
+        with open_content(path) as file, errors_naming(path), damage_naming(path):
             read = tmx_pairs if markup == "tmx" else wmt_pairs
             yield from read(path, file, columns.languages, skip)
     elif markup is not None:
@@ -383,7 +383,7 @@ def _is_table(path: Path, head: bytes) -> bool:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without their ends, split at line feeds only."""
-    with open_content(path) as file:
+    with open_content(path) as file, errors_naming(path), damage_naming(path):
         yield from read_lines(file, str(path))
 
 

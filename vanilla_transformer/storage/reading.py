@@ -142,26 +142,36 @@ def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes
         )
 
 
-@contextmanager
-def open_content(path: Path) -> Iterator[BinaryIO]:
+def open_content(path: Path) -> BinaryIO:
     """Open a file to read what it holds, unpacked if it was packed by gzip, bzip2 or xz.
 
     Raises:
-        ValueError: while it is read: the packed file is damaged.
-        OSError: it cannot be read; `filename` says which.
+        OSError: it cannot be opened; `filename` says which.
     """
-    with errors_naming(path), path.open("rb") as file:
+    with errors_naming(path):
+        file = path.open("rb")
         first = file.peek(6)  # a pipe cannot go back
-        openers = (opener for magic, opener in _UNPACKERS.items() if first.startswith(magic))
-        unpacked = next((opener(file) for opener in openers), file)
-        try:
-            yield unpacked
-        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise RequestError(
-                f"{path} is not a whole packed file: {error}. Fetch it again."
-            ) from error
+    for magic, unpacked in _UNPACKERS.items():
+        if first.startswith(magic):
+            return unpacked(file)
+    return file
+
+
+@contextmanager
+def damage_naming(path: str | os.PathLike) -> Iterator[None]:
+    """Name the file in the block whose packed content is damaged.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise RequestError(
+            f"{path} is not a whole packed file: {error}. Fetch it again."
+        ) from error
 
 
 @contextmanager
