@@ -338,6 +338,19 @@ def test_end_token_may_be_the_start_token(batch):
     assert all(START not in tokens_of(found, sentence) for sentence in range(7))
 
 
+def test_the_start_token_may_end_sentences_by_the_generation_config_alone(batch):
+    model = make_model()
+    model.generation_config.suppress_tokens = None
+    model.generation_config.eos_token_id = START  # which the config counts among the ids of no text
+    found = beam_search(model, *batch)
+    assert found.finished[:, 0].any()
+    assert all(
+        tokens_of(found, sentence)[-1] == START
+        for sentence in range(7)
+        if found.finished[sentence, 0]
+    )
+
+
 def test_bad_words_of_one_id_are_never_produced(model, batch):
     words = [[n] for n in range(4, 20)]
     config = GenerationConfig(bad_words_ids=[*words, [END], [21, 22]])
