@@ -82,6 +82,9 @@ READ = {
     ),
     "a reversed corpus": table(GERMAN, ENGLISH, DE, EN),
     "a constant": table(["train"] * COUNT, ENGLISH, GERMAN),
+    "copies of CSV's index": table(
+        IDS, IDS, ENGLISH, GERMAN, header=("", "Unnamed: 0", "en", "de")
+    ),
 }
 
 

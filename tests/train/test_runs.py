@@ -429,7 +429,7 @@ def test_directory_that_holds_no_run_is_rejected(tmp_path):
         ({"test_file": "train.jsonl,away.de"}, "test_file: got 'away.de'"),
         ({"train_file": "none", "dataset": "train.jsonl"}, "got the file .*which has no splits"),
         ({"train_file": "none"}, "names no training pairs; give --train-file"),
-        ({"pair": "en-fr"}, "no usable pair: .*no 'fr'"),
+        ({"pair": "en-fr"}, "no usable pair: .*and 'fr'"),
         ({"source_language": "none"}, "names no languages; give --pair"),
         (
             {"validation_file": "none", "test_file": "none", "held_out_pairs": "500"},

@@ -221,7 +221,8 @@ class _Table:
     def _sides_by_content(self, has_header: bool) -> tuple[int, int]:
         with_top = not has_header
         kinds = [self._kind(place, with_top=with_top) for place in range(self.width)]
-        if self.width == 2 and (not self.body or kinds[0] == kinds[1] != "language"):
+        alike = kinds[0] == kinds[-1] != "language" or {*kinds} <= {"text", "constant"}
+        if self.width == 2 and (alike or not self.body):
             places = [0, 1]
         else:
             places = [place for place, kind in enumerate(kinds) if kind == "text"]
