@@ -129,8 +129,9 @@ def malformed_row(rng: random.Random, folder: Path, number: int) -> str:
     try:
         found = list(reader)
     except RequestError as error:
-        in_utf16 = row.startswith(b"\xff\xfe") and "is UTF-16" in str(error)
-        return REFUSED if in_utf16 else f"{row[:80]!r} is refused: {error}"
+        named = row.startswith(b"\xff\xfe") and "is UTF-16" in str(error)
+        named |= row.startswith(b"[") and "holds a JSON array" in str(error)
+        return REFUSED if named else f"{row[:80]!r} is refused: {error}"
     if found != good or reader.num_malformed != 1:
         return f"{row[:80]!r}: {reader.num_malformed} malformed"
     if f"{path}:{place + 1}:" not in reader.examples[0]:

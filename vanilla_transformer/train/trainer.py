@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import os
+import pickle
 import re
 import signal
 import threading
@@ -369,6 +370,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             start = str(resume_from_checkpoint or "") or None
             try:
                 output = super().train(start, trial, ignore_keys_for_eval)
+            except pickle.UnpicklingError as error:  # torch reads with weights_only=True
+                raise RequestError(
+                    f"{start} holds a file that torch refuses to unpickle, since it is damaged or "
+                    "would run code; resume from another checkpoint."
+                ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
         if self._signals.received:
@@ -415,6 +421,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                         f"with {loaded.get(name)}. Give the same again, or start a new training "
                         "from its model."
                     )
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        """Load the state of the scaler of fp16, if this training has one."""
+        if self.accelerator.scaler is not None:
+            super()._load_scaler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load the random state; if the number of ranks changed, seed new ones instead."""
