@@ -6,13 +6,13 @@ import itertools
 import logging
 import math
 import os
-import pickle
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
+from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -370,7 +370,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             start = str(resume_from_checkpoint or "") or None
             try:
                 output = super().train(start, trial, ignore_keys_for_eval)
-            except pickle.UnpicklingError as error:  # torch reads with weights_only=True
+            except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
                     f"{start} holds a file that torch refuses to unpickle, since it is damaged or "
                     "would run code; resume from another checkpoint."
