@@ -143,6 +143,9 @@ def test_columns_that_the_user_names_are_taken():
     rows, _ = REFUSED["names of no one's"]
     layout = find_sides(rows, ("en", "de"), ("Vorlage", "Übersetzung"), "")
     assert layout[:2] == ((1, 2), 1)
+    rows, _ = REFUSED["another pair's header"]
+    assert find_sides(rows, ("en", "de"), (1, 2), "")[:2] == ((0, 1), 1)
+    rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
 
@@ -235,6 +238,21 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
         tmp_path / "de-en.txt.zip",
     ):
         assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
+    reverse = read_pairs(tmp_path / "wmt.xml", source_language="de", target_language="en")
+    assert list(reverse) == [pair[::-1] for pair in PAIRS]
+    with pytest.raises(RequestError, match="is in en and de, but the pair is en-fr"):
+        list(read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr"))
+
+
+def test_texts_may_speak_of_tags(tmp_path):
+    pairs = [
+        *PAIRS,
+        ("Open a <dataset> or <tmx>.", "<dataset> und <tmx>"),
+        ("01:02:03,004 --> x", "y"),
+    ]
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
+    assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
 
 
 BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(

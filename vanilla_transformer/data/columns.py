@@ -122,17 +122,22 @@ class _Table:
 
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
         """Return the sides, which the user may have named."""
-        named = self._named_sides()
-        has_header = named is not None or self._is_unlike_the_body()
         if given is not None:
             places, by_name = self._given_sides(given)
-            has_header = has_header or by_name
-        elif named is not None:
-            places = named
+            has_header = by_name or self._has_header()
+        elif (named := self._named_sides()) is not None:
+            places, has_header = named, True
         else:
+            has_header = self._is_unlike_the_body()
             places = self._sides_by_content(has_header)
         width = max(self.width, len(self.top), *(place + 1 for place in places))
         return Layout(places, self.first + has_header, width)
+
+    def _has_header(self) -> bool:
+        try:
+            return self._named_sides() is not None or self._is_unlike_the_body()
+        except _Unclear:  # a header, but of other languages or of one side
+            return True
 
     def _given_sides(self, given: tuple[str | int, str | int]) -> tuple[tuple[int, int], bool]:
         places = []

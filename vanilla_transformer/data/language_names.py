@@ -1,6 +1,6 @@
 """Languages by their codes and names, as headers of tables write them, from Babel's CLDR.
 
-Babel comes with the extra `train`. Without it, only codes of two letters are known.
+Babel comes with the extra `train`. Without it, no language is known.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Which kind of markup a file holds is told by its first lines, whatever its name 
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,12 @@ from .language_names import language_of
 
 Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
-_LANGUAGE = re.compile(r'<(?:srcset|refset|tstset)\b[^>]*\b(?:srclang|trglang)="([^"]*)"')
+_LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
 _KINDS: dict[Markup, re.Pattern[bytes]] = {
     "tmx": re.compile(rb"<tmx\b"),
     "wmt": re.compile(rb"<dataset\b"),
     "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE),
-    "subtitles": re.compile(rb"\d\d:\d\d:\d\d[,.]\d{3} --> |^WEBVTT", re.MULTILINE),
+    "subtitles": re.compile(rb"\A(\d+\s+)?\d\d:\d\d:\d\d[,.]\d{3} --> |\AWEBVTT"),
     "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
 }
 _REMEDIES = {
@@ -35,7 +36,10 @@ _REMEDIES = {
 
 def markup_of(head: bytes) -> Markup | None:
     """Return the kind of markup that the first bytes of a file begin, or None for plain text."""
-    return next((kind for kind, begins in _KINDS.items() if begins.search(head)), None)
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    # A text may speak of a tag; markup begins with one.
+    kinds: list[Markup] = [*_KINDS] if head.startswith(b"<") else ["subtitles"]
+    return next((kind for kind in kinds if _KINDS[kind].search(head)), None)
 
 
 def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -44,7 +48,7 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
 
     clean = FakeSGMLDataset._clean
     for number, line in enumerate(lines, start=1):
-        text = line.decode("utf-8", "replace")
+        text = line.decode("utf-8", "surrogateescape")  # the reader of lines refuses it
         if "<seg" not in text:
             continue
         found = _SEGMENT.search(text)
@@ -53,7 +57,7 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
                 f"{path}:{number}: a segment of more than one line; sacreBLEU writes such a test "
                 "set as text: sacrebleu --echo."
             )
-        yield clean(found[1]).encode("utf-8")
+        yield clean(found[1]).encode("utf-8", "surrogateescape")
 
 
 def refuse(path: Path, kind: Markup) -> RequestError:
@@ -68,8 +72,14 @@ def wmt_pairs(
     from lxml import etree
     from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
+    content = file.read()
+    told = [language_of(name.decode()) for _, name in sorted({*_LANGUAGE.findall(content)})[::-1]]
+    wanted = [language_of(language) for language in languages]
+    if told not in (wanted, wanted[::-1]):
+        seen = " and ".join(map(str, told))
+        raise RequestError(f"{path} is in {seen}, but the pair is {'-'.join(languages)}.")
     try:
-        fields = WMTXMLDataset._unwrap_wmt21_or_later(file)
+        fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
         raise RequestError(f"{path} is not a test set of WMT: {_reason(error)}.") from error
     reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
@@ -77,7 +87,7 @@ def wmt_pairs(
         raise RequestError(f"{path} has sources without references; pairs need both.")
     for number, sides in enumerate(zip(fields["src"], fields[reference], strict=True), start=1):
         try:
-            yield checked_pair(*sides)
+            yield checked_pair(*(sides if told == wanted else sides[::-1]))
         except MalformedError as error:
             skip(f"{path}: segment {number}", error)
 
