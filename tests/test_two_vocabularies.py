@@ -203,6 +203,23 @@ def test_tokens_are_cached_by_both_vocabularies(two, tmp_path):
         assert tokens["labels"][:] == [expected]
 
 
+def test_raw_text_for_a_model_of_pieces_gives_one_warning_for_each_side(tmp_path, caplog):
+    torch.manual_seed(0)
+    words(tmp_path)
+    model, tokenizer = load_saved_model(tmp_path / "ours"), load_saved_tokenizer(tmp_path / "ours")
+    raw, split = "the dog barks!", "the do@@ g !"
+    list(translate(model, tokenizer, [split, "", split]))
+    assert not caplog.messages
+    list(translate(model, tokenizer, [raw] * 200, window=70))
+    (message,) = caplog.messages
+    assert "% of the tokens are <unk>, as in 'the dog barks!': give texts in the form" in message
+    caplog.clear()
+    pairs = Dataset.from_dict({"source": [split, split], "target": ["der Hund", "der Hu@@ nd"]})
+    tokenize_pairs(pairs, tokenizer, show_progress=False)
+    (message,) = caplog.messages
+    assert message.startswith("On the target side 14% of the tokens are <unk>, as in 'der Hund'")
+
+
 def pieces(folder):
     """Save a model with a byte-level BPE vocabulary for each side."""
     tokenizers = [

@@ -9,7 +9,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from transformers import (
 
 from .beam_search import adds_prompt, beam_search, evaluation_mode, with_start
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .errors import RequestError
+from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
@@ -61,8 +61,9 @@ def encode(
     if wanted:
         # verbose=False: the warning about long inputs does not hold for sinusoids.
         ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
+        nothing = tokenizer("", verbose=False)["input_ids"]
         for index, row in zip(wanted, ids, strict=True):
-            encoded[index] = row
+            encoded[index] = [] if row == nothing else row
     limit = longest_source(model)
     for index, row in enumerate(encoded):
         if len(row) > limit:
@@ -74,6 +75,26 @@ def encode(
                 "sentences."
             )
     return encoded
+
+
+def unknown_tokens(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rows: Sequence[Sequence[int]]
+) -> str | None:
+    """Describe the share of `<unk>` in the ids of texts, with an example, if it is above a tenth.
+
+    A model of pieces (`@@`, lower case, another script) cannot read raw text, and says nothing.
+    """
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    counts = [row.count(unknown) for row in rows]
+    total = sum(map(len, rows))
+    if 10 * sum(counts) <= total:
+        return None
+    example = texts[counts.index(max(counts))]
+    return (
+        f"{sum(counts) / total:.0%} of the tokens are {tokenizer.unk_token}, as in "
+        f"{quoted(example)}: give texts in the form that the tokenizer was made for (script, case, "
+        "pieces)"
+    )
 
 
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:

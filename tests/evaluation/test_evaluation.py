@@ -73,6 +73,22 @@ def test_scores_equal_those_of_sacrebleu():
     assert "case:mixed" in scores["chrf_signature"]
 
 
+@pytest.mark.parametrize(
+    ("hypotheses", "warning"),
+    [(["x"] * 4, "All 4 translations are the same or empty: 'x'"),
+     (["", "x", "", "x"], "All 4 translations are the same or empty: 'x'"),
+     ([""] * 4, "All 4 translations are empty"),
+     (HYPOTHESES, "")],
+)  # fmt: skip
+def test_translations_that_are_all_the_same_give_one_warning(hypotheses, warning, caplog):
+    ours.corpus_scores(hypotheses, REFERENCES, target_language="de")
+    assert len(caplog.messages) == bool(warning)
+    assert warning in caplog.text
+    caplog.clear()
+    ours.corpus_scores(hypotheses, hypotheses[:1] * 4, target_language="de")
+    assert not caplog.messages  # the references are all the same too
+
+
 def test_chinese_is_scored_by_character():
     hypotheses, references = CHINESE
     scores = ours.corpus_scores(hypotheses, references, target_language="zh")

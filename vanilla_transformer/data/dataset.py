@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from ..batch_translation import unknown_tokens
 from ..errors import RequestError, quoted
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
@@ -97,7 +98,8 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
 
     Returns:
         `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
-        `too_long` and `empty`; and the digest, size and times of the cache.
+        `too_long`, `empty` and the warnings of `unknown` tokens; and the digest, size and times of
+        the cache.
 
     Raises:
         ValueError: the data set is from none of these.
@@ -218,11 +220,13 @@ def tokenize_pairs(
         cache_dir=cache_dir,
     )
     logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report))
+    for unknown in report["unknown"]:
+        logger.warning(unknown)
     logger.debug("Their tokens are cached in %s.", tokens.cache_files[0]["filename"])
     return tokens
 
 
-def _left_out(report: Mapping[str, int]) -> str:
+def _left_out(report: Mapping[str, Any]) -> str:
     return f"{report['too_long']} too long, {report['empty']} empty"
 
 
@@ -288,7 +292,13 @@ def _token_tables(
 
     names = ["input_ids", "labels", "source_length", "target_length"]
     bounds = [np.inf if limit is None else limit for limit in limits]
-    rows, report = 0, {"too_long": 0, "empty": 0}
+    rows = 0
+    report: dict[str, Any] = {"too_long": 0, "empty": 0, "unknown": []}
+    for head in islice(text_blocks(dataset), 1):
+        for side, encode in zip(head.column_names, encoders, strict=True):
+            texts = [text for text in head[side].to_pylist() if (text or "").strip()]
+            if unknown := unknown_tokens(encode.tokenizer, texts, encode(texts)):
+                report["unknown"].append(f"On the {side} side {unknown}.")
     with tqdm(
         total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
     ) as bar:

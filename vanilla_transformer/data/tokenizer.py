@@ -13,7 +13,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import RequestError
@@ -22,6 +31,14 @@ logger = logging.getLogger(__name__)
 
 # Their places are their ids; checkpoints depend on them.
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+# What Rust, Python or JavaScript calls white space, for they disagree: Unicode's White_Space, the
+# separators U+001C to U+001F, and the byte order mark; without the space itself. Written so that
+# the regular expressions of tokenizers and of JavaScript read it alike.
+_WHITE_SPACE = (
+    r"[\u0009-\u000d\u001c-\u001f\u0085\u00a0\u1680\u2000-\u200a"
+    r"\u2028\u2029\u202f\u205f\u3000\ufeff]"
+)
 
 
 def check_vocab_size(vocab_size: int) -> None:
@@ -45,14 +62,15 @@ def train_tokenizer(
     vocab_size: int,
     model_max_length: int | None = None,
     split_digits: bool = False,
+    normalize_text: bool = True,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
     """Learn one byte-level BPE vocabulary from the sentences of both languages.
 
     `tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)` returns any UTF-8 text
-    unchanged, including white space, control characters and the words "</s>" or "<pad>": what a
-    user types never becomes a special token. A lone surrogate has no UTF-8 form; the tokenizer
-    refuses it with a `TypeError`.
+    as `normalize_text` leaves it, including control characters and the words "</s>" or "<pad>":
+    what a user types never becomes a special token. A lone surrogate has no UTF-8 form; the
+    tokenizer refuses it with a `TypeError`.
 
     `</s>` is appended to sources and (`text_target=`) targets alike, and kept under truncation.
 
@@ -61,6 +79,9 @@ def train_tokenizer(
         vocab_size: number of tokens to learn, including 4 special tokens and 256 bytes.
         model_max_length: most tokens with `truncation=True`. None for no limit.
         split_digits: make each digit a token, so that unseen numbers are spelt like seen ones.
+        normalize_text: read a text without white space at its ends, each run of white space in it
+            as one space, and letters with their accents as one character (NFC), so that texts that
+            look alike are translated alike. Off, each character counts.
         show_progress: draw the trainer's progress bars.
 
     Raises:
@@ -70,7 +91,7 @@ def train_tokenizer(
     if isinstance(texts, (str, bytes)):
         raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend = _untrained_backend(split_digits=split_digits)
+    backend = _untrained_backend(split_digits=split_digits, normalize_text=normalize_text)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
@@ -88,8 +109,16 @@ def train_tokenizer(
     return _wrapped(backend, model_max_length=model_max_length)
 
 
-def _untrained_backend(*, split_digits: bool) -> Tokenizer:
+def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer:
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    if normalize_text:
+        steps = [
+            normalizers.Replace(Regex(_WHITE_SPACE), " "),
+            normalizers.Replace(Regex("  +"), " "),
+            normalizers.Strip(),
+            normalizers.NFC(),
+        ]
+        backend.normalizer = normalizers.Sequence(steps)
     # No space is put before a text, because decoding would return it. ByteLevel's pattern
     # separates letters from punctuation, so that no merge can spell a special token.
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)

@@ -12,13 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, cast
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 from ..storage.extras import require
 from ..storage.metrics import KindScores, Scores
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
+
+logger = logging.getLogger(__name__)
 
 # By ISO 639-1 and 639-3 code. Other languages have 13a, the default of sacreBLEU and WMT, which
 # takes a whole clause for one word in scripts without spaces. For four of these (Thai, Lao, Khmer,
@@ -43,7 +45,7 @@ def installed_bleu_tokenizer(language: str) -> str:
     try:
         bleu_metric(language, tokenize=name)
     except ValueError as error:
-        logging.getLogger(__name__).warning("%s Until then, BLEU is computed on characters.", error)
+        logger.warning("%s Until then, BLEU is computed on characters.", error)
         return "char"
     return name
 
@@ -53,6 +55,8 @@ def bleu_score(
 ) -> Scores:
     """Compute corpus BLEU in percent, `bleu`, and its signature, `bleu_signature`.
 
+    Warns if all hypotheses are the same or empty, and the references are not.
+
     Args:
         hypotheses: Translations, detokenized.
         references: One reference each.
@@ -61,7 +65,15 @@ def bleu_score(
     Raises:
         ValueError: The lists are empty or differ in length.
     """
-    return _corpus_score("bleu", bleu_metric(target_language), hypotheses, references)
+    score = _corpus_score("bleu", bleu_metric(target_language), hypotheses, references)
+    if len({*hypotheses} - {""}) <= 1 < len({*references}):
+        logger.warning(
+            "All %d translations are %s: usual only at the start of a training. Else look at the "
+            "pairs (sides, order, tokenizer) and at the learning rate.",
+            len(hypotheses),
+            f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty",
+        )
+    return score
 
 
 def chrf_score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:

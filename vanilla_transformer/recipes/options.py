@@ -190,6 +190,9 @@ class Tokenizer:
         paper=_SAME,
     )
     split_digits: bool = _option(False, "each digit is a token of its own", paper=_SAME)
+    normalize_text: bool = _option(
+        True, "texts without outer white space, one space for any run of it, accents composed"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -304,6 +304,7 @@ def _tokenizer(
                     sentences(data.train),
                     vocab_size=recipe.vocab_size,
                     split_digits=recipe.split_digits,
+                    normalize_text=recipe.normalize_text,
                     show_progress=sys.stderr.isatty(),
                 ).save_pretrained(aside)
     return load_saved_tokenizer(run)

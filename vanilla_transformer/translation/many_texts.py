@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
@@ -12,10 +13,20 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import Decoded, decode, encode, generate_ids, generation_option, prefix_ids
+from ..batch_translation import (
+    Decoded,
+    decode,
+    encode,
+    generate_ids,
+    generation_option,
+    prefix_ids,
+    unknown_tokens,
+)
 from ..errors import RequestError
 from ..ranges import COUNT
 from ..word_alignment import word_alignment
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 2048  # sentences in memory at a time
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
@@ -149,10 +160,13 @@ def translate_windows(
     blank: list[Translation | AlignedTranslation] = [Translation("", 0.0)]
     if generation_kwargs.get("return_alignments"):
         blank = [AlignedTranslation("", 0.0, [])]
-    done, device = 0, input_device(model)
+    done, device, warned = 0, input_device(model), False
     with tqdm(total=total, unit="sentence", disable=not progress) as bar, closing(windows):
         for texts in windows:
             sources = encode(model, tokenizer, texts, first=done + 1)
+            if not warned and (unknown := unknown_tokens(tokenizer, texts, sources)):
+                logger.warning("%s.", unknown)
+                warned = True
             results = [[*blank] for _ in texts]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
