@@ -195,18 +195,18 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
 def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):
     path, weights = copied / "metrics.json", copied / "model.safetensors"
     metrics = json.loads(path.read_text())
-    metrics["model_files"] = {weights.name: {"size": 1, "sha256": "0" * 64}}
+    metrics["model_files"] = {weights.name: "0" * 64}
     path.write_text(json.dumps(metrics))
     assert "model.safetensors changed after" in error_of(capsys, *request(copied))
     stock = export_marian(copied, copied.parent / "stock")
     line = error_of(capsys, *request(stock, "--run", copied))
     assert "model.safetensors changed after" in line
-    metrics["model_files"][weights.name]["sha256"] = sha256(weights)
+    metrics["model_files"][weights.name] = sha256(weights)
     path.write_text(json.dumps(metrics))
     publish(copied, "u/n", license="cc-by-4.0")
     # The scores were measured with these search settings, too.
     settings = copied / "generation_config.json"
-    metrics["model_files"][settings.name] = {"size": 1, "sha256": sha256(settings)}
+    metrics["model_files"][settings.name] = sha256(settings)
     path.write_text(json.dumps(metrics))
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "num_beams": 7}))
     assert "generation_config.json changed after" in error_of(capsys, *request(copied))

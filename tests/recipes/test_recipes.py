@@ -23,6 +23,7 @@ from vanilla_transformer.publish.card import paper_differences
 from vanilla_transformer.recipes.data import data_identity, named_files, training_pairs
 from vanilla_transformer.recipes.options import (
     CHANGEABLE,
+    LANGUAGES,
     OPTIONS,
     SECTIONS,
     Data,
@@ -241,6 +242,7 @@ def test_typed_text_is_converted_to_the_options_type(tmp_path):
 
 RATES = {"learning_rate", "learning_rate_factor"}
 OF_MODEL = names_of(Model, Regularization)
+OF_INIT_FROM = OF_MODEL | names_of(Tokenizer) | {*LANGUAGES, "bpe_dropout"}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ OF_MODEL = names_of(Model, Regularization)
         ("wmt14_ende_base", {"preset": "big", "dropout": 0.2, "encoder_layers": 2}, OF_MODEL),
         ("multi30k_en_de", {"preset": "base"}, OF_MODEL),
         ("wmt14_ende_big", {"preset": "A_h1"}, OF_MODEL),
-        ("mine", {"init_from": "user/en-de"}, names_of(Model, Tokenizer)),
+        ("mine", {"init_from": "user/en-de"}, OF_INIT_FROM),
         ("multi30k_en_de", {"learning_rate": 2e-4}, RATES),
         ("mine", {"learning_rate_factor": 0.5}, RATES),
         ("mine", {"validation_file": "w.csv", "dropout": 0.2, "max_minutes": None}, set()),

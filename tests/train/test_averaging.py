@@ -127,7 +127,7 @@ def with_weights(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda path: checkpoint(path, tensors(1), d_model=8), r"-2.*d_model=8 \(there 4\)"),
+        (lambda path: checkpoint(path, tensors(1), d_model=8), r"-2 is not .*d_model: 4 -> 8"),
         (lambda path: (path / "config.json").write_text('{"d'), r"-2.config\.json is not JSON"),
         (lambda path: (path / WEIGHTS).unlink(), r"-2 holds no .*model\.safetensors"),
         (lambda path: (path / WEIGHTS).write_bytes(b""), "-2.*is damaged.*leave this checkpoint"),
@@ -234,7 +234,8 @@ def test_checkpoints_with_other_tokenizers_are_not_averaged(three, tmp_path, cap
     """Ids of one run's pieces mean other pieces in another run."""
     (three[1] / "tokenizer.json").write_text('{"model": {"vocab": {"x": 0}}}')
     line = error_of(capsys, "average", *three, "--output", tmp_path / "mean")
-    assert "checkpoint-2 has another tokenizer.json than" in line
+    assert "checkpoint-2 is not the same model as" in line
+    assert "(tokenizer: tokenizer.json changed)" in line
     assert not (tmp_path / "mean").exists()
     (three[1] / "tokenizer.json").unlink()
     average_checkpoints(three, tmp_path / "mean")

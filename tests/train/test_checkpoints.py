@@ -171,7 +171,7 @@ def test_manifest_with_files_outside_its_checkpoint_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", DEEP, "{}", {"target_tokens": "5"}, {"data": 5}, {"hardware": "x"}]
+    "content", ["", "[]", DEEP, "{}", {"target_tokens": "5"}, {"identity": 5}, {"hardware": "x"}]
 )
 def test_invalid_progress_is_refused_by_name(tmp_path, content):
     Progress().save(tmp_path)
@@ -184,7 +184,8 @@ def test_invalid_progress_is_refused_by_name(tmp_path, content):
 
 def test_progress_round_trips(tmp_path):
     for budget in (None, 77):
-        progress = Progress(12.5, 2.0, "5eed", 8, budget, 5, "bf16", "medium", 2, {"cpu": "x"}, 9)
+        identity = {"batch_tokens": budget, "model": {"dropout": 0.1}}
+        progress = Progress(12.5, 2.0, identity, "medium", 2, {"cpu": "x"}, 9)
         progress.save(tmp_path)
         assert Progress.load(tmp_path) == progress
 

@@ -14,7 +14,7 @@ from vanilla_transformer.publish.card import card_facts, render_card
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
-from vanilla_transformer.train.initial_model import identify_model
+from vanilla_transformer.train.initial_model import identify_model, inherit
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -109,11 +109,36 @@ def test_doubtful_continuations_are_warned_about(
     assert told == [] if said is None else said in caplog.text
 
 
+def test_languages_and_regularization_are_the_models_unless_typed(trained, tmp_path):
+    model = shutil.copytree(trained, tmp_path / "model")
+    values = (model / "recipe.yaml").read_text(encoding="utf-8")
+    values = values.replace("bpe_dropout: null", "bpe_dropout: 0.2")
+    (model / "recipe.yaml").write_text(values, encoding="utf-8")
+    path = tiny_recipe(tmp_path, pair="fr-it", bpe_dropout=0.4, dropout=0.4)
+
+    def recipe(**typed):
+        given = load_recipe(str(path), {"init_from": str(model), **typed})
+        return inherit(given, tmp_path / "run")
+
+    taken = recipe()
+    assert (taken.languages, taken.bpe_dropout, taken.dropout) == (("de", "en"), 0.2, None)
+    typed = recipe(pair="cs-en", bpe_dropout=0.0, dropout=0.1)
+    assert (typed.languages, typed.bpe_dropout, typed.dropout) == (("cs", "en"), 0.0, 0.1)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/recipe.yaml").write_text(taken.to_yaml(), encoding="utf-8")
+    shutil.rmtree(model)
+    assert recipe() == taken  # as the run began
+    (tmp_path / "run/recipe.yaml").unlink()
+    with pytest.raises(RequestError, match="There is no folder"):
+        recipe()
+
+
 def test_run_records_its_initial_model(finished, trained):
     recipe, run, metrics = finished
     assert recipe.d_model is recipe.dropout is None
     assert metrics["recipe"]["init_from"] == str(trained)
-    assert load_recipe(str(run / "recipe.yaml")) == recipe
+    languages = {"source_language": "de", "target_language": "en"}  # of the model
+    assert load_recipe(str(run / "recipe.yaml")) == dataclasses.replace(recipe, **languages)
     assert metrics["data"]["init_from"] == identify_model(str(trained))
     names = [file["name"] for file in metrics["data"]["init_from"]["files"]]
     assert names == ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
@@ -147,7 +172,8 @@ def test_run_resumes_bit_by_bit_without_its_initial_model(finished, trained, tmp
 def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_path):
     recipe, run, _ = finished
     folder = recipe.train_file.rpartition("/")[0]
-    for values in ({"init_from": "none"}, {"init_from": str(tmp_path)}, {"learning_rate": 1e-4}):
+    other = str(shutil.copytree(trained, tmp_path / "other"))
+    for values in ({"init_from": "none"}, {"init_from": other}, {"learning_rate": 1e-4}):
         given = {"init_from": str(trained), "learning_rate": RATE, **values}
         name = next(iter(values))
         with pytest.raises(RequestError, match=rf"run of another recipe \((.*; )?{name}: "):
@@ -190,8 +216,8 @@ def test_initial_model_of_the_hub_is_pinned_to_its_commit(
         run_recipe(continuing_recipe(tmp_path, "user/en-de"), tmp_path / "run")
     data = json.loads((tmp_path / "run/checkpoints/data.json").read_text(encoding="utf-8"))
     assert data["init_from"]["revision"] == "c0ffee"
-    assert asked[0] == ("user/en-de", None)
-    assert set(asked[1:]) == {("user/en-de", "c0ffee")}  # whatever is pushed meanwhile
+    assert asked[:2] == [("user/en-de", None)] * 2
+    assert set(asked[2:]) == {("user/en-de", "c0ffee")}  # whatever is pushed meanwhile
 
 
 def card_of(run):

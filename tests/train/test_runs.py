@@ -217,12 +217,48 @@ def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
     assert "may translate better" not in caplog.text
 
 
-@pytest.mark.parametrize(("split", "warns"), [("train", True), ("test", False)])
-def test_scores_of_training_pairs_give_a_warning(split, warns, finished, caplog):
-    recipe, run, _ = finished
-    file = getattr(recipe, f"{split}_file")
-    score_run(run, test_file=file)
-    assert (f"was trained on {file}, which makes the scores too high" in caplog.text) == warns
+def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
+    """Other pairs, pairs that it was trained on, other languages, and another model."""
+    recipe, run, _ = copied
+    recipe = dataclasses.replace(recipe, train_file=str(tmp_path / "train.jsonl"))
+    shutil.copy(load_recipe(str(run / "recipe.yaml")).train_file, recipe.train_file)
+    (run / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+
+    def told(**options):
+        caplog.clear()
+        score_run(run, **options)
+        return caplog.messages
+
+    train = Path(recipe.train_file).read_text(encoding="utf-8").splitlines(keepends=True)
+    test = Path(recipe.test_file).read_text(encoding="utf-8").splitlines(keepends=True)
+    own = [line for line in test if line not in train]
+    assert told()[0].startswith(f"{len(test) - len(own)} of {len(test)} test pairs are training")
+    mixed = str(tmp_path / "mixed.jsonl")
+    Path(mixed).write_text("".join([*own[:3], *train[:2]]), encoding="utf-8")
+    (shared,) = told(test_file=mixed)
+    assert shared.startswith("2 of 5 test pairs are training pairs too")
+    Path(mixed).write_text("".join(own), encoding="utf-8")
+    assert told(test_file=mixed) == []
+    (languages,) = told(test_file=mixed, pair="en-de")
+    assert languages == f"This is not the test of {run}: languages: 'de-en' -> 'en-de'."
+    Path(recipe.train_file).write_text("".join(train[1:]), encoding="utf-8")
+    (unknown,) = told(test_file=mixed)
+    assert unknown.startswith(f"Whether {run} was trained on test pairs was not looked at: train:")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "note": 1}))
+    changed, *_ = told()
+    assert changed == f"config.json changed since {run} was trained and scored."
+
+
+def test_scores_of_an_edited_test_file_say_so(tmp_path, caplog):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    run_recipe(recipe, tmp_path / "run")
+    write_pairs(Path(recipe.test_file), 5, 1)
+    caplog.clear()
+    score_run(tmp_path / "run")
+    name = Path(recipe.test_file).name
+    message = f"This is not the test of {tmp_path / 'run'}: test: {name} changed."
+    assert message in caplog.messages
 
 
 def test_generation_config_has_the_search_used_for_evaluation(unfinished):
@@ -392,7 +428,7 @@ def test_the_precision_of_a_run_may_be_named_where_auto_means_another(copied, mo
     used = metrics["precision"]
     other = {"fp32": "bf16", "bf16": "fp32"}[used]
     monkeypatch.setattr(runs, "resolve_precision", {"auto": other, used: used}.get)
-    with pytest.raises(RequestError, match=rf"got {other} as .*trained with {used}"):
+    with pytest.raises(RequestError, match=f"precision: '{used}' -> '{other}'"):
         run_recipe(longer, run)
     named = dataclasses.replace(longer, precision=used)
     assert run_recipe(named, run)["updates"] == 10
@@ -625,7 +661,7 @@ def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     write_pairs(train, 120, 7)
     for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete and incomplete
         with pytest.raises(
-            ValueError, match=r"^\S*train\.jsonl changed since \S*run began with it"
+            ValueError, match=r"run are not those that it began with \(train: train\.jsonl changed"
         ):
             run_recipe(chosen, tmp_path / "run")
     train.write_bytes(before)

@@ -123,7 +123,7 @@ def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkey
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("vanilla_transformer.train.checkpoints.sha256", refuse)
+    monkeypatch.setattr("vanilla_transformer.storage.identity.sha256", refuse)
     with pytest.raises(PermissionError):
         last_whole_checkpoint(tmp_path)
 
@@ -247,14 +247,26 @@ def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monk
     assert seen == ["highest", "highest"]
 
 
+def reversed_labels(row):
+    """Return other ids of the same length."""
+    return {"labels": [*row["labels"][-2::-1], 2]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gradient_accumulation_steps": 3}, r"got 3 as batches in an update \(.* with 2\."),
-        ({"batch_tokens": 120}, "got 120 as batch_tokens; .* trained with 150"),
-        ({"seed": 5}, "got 5 as seed of the order of the batches; .* trained with 42"),
-        ({"bf16": True}, "got bf16 as precision; .* trained with fp32"),
-        ({"train": copy_task(100, seed=3)}, "as fingerprint of the training pairs; "),
+        ({"gradient_accumulation_steps": 3}, r"\(batches_per_update: 2 -> 3\)"),
+        ({"batch_tokens": 120}, r"\(batch_tokens: 150 -> 120\)"),
+        ({"seed": 5}, r"\(seed of the order: 42 -> 5\)"),
+        ({"bf16": True}, r"\(precision: 'fp32' -> 'bf16'\)"),
+        ({"train": copy_task(100, seed=3)}, r"\(training pairs changed\)"),
+        ({"train": copy_task(100).map(reversed_labels)}, r"\(training pairs changed\)"),
+        ({"learning_rate_factor": 0.5}, r"\(learning_rate_factor: 0.1 -> 0.5\)"),
+        (
+            {"bpe_dropout": 0.5, "given": {"processing_class": tiny_tokenizer()}},
+            r"\(tokenizer: not set -> .*; bpe_dropout: 0.0 -> 0.5\)",
+        ),
+        ({"model": tiny_model(dropout=0.5)}, r"\(model: dropout: .* -> 0.5\)"),
     ],
 )
 def test_resuming_with_other_updates_is_refused(uninterrupted, change, message):

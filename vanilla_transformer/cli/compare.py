@@ -96,6 +96,7 @@ def _score(options: argparse.Namespace) -> int:
     from ..data.pair_files import read_pairs
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
+    from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
     from ..translation.many_texts import WINDOW
 
@@ -113,6 +114,7 @@ def _score(options: argparse.Namespace) -> int:
         )
     except FileNotFoundError as error:
         raise RequestError(str(error)) from error
+    warn_of_changed_model(Path(options.directory))
     model = load_saved_model(options.directory, device="auto")
     tokenizer = load_saved_tokenizer(options.directory)
     # Short texts cannot have too many tokens, so only long ones are tokenized a second time.

@@ -235,6 +235,7 @@ def _joined(
 def _translator(directory: Path, engine: str | None) -> Any:
     """Load the model of a folder, or the engine for an exported one."""
     from ..convert.engines import ENGINES, load_engine
+    from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model
 
     if engine is not None:
@@ -242,6 +243,7 @@ def _translator(directory: Path, engine: str | None) -> Any:
     for name, file in ENGINES.items():
         if (directory / file).is_file():
             raise RequestError(f"{directory} holds an exported model; give --engine {name}.")
+    warn_of_changed_model(directory)
     return load_saved_model(directory, device="auto")
 
 

@@ -245,6 +245,12 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a digest of how both sides are encoded."""
+    sides = _Encoder(tokenizer), _Encoder(target_tokenizer(tokenizer), of_targets=True)
+    return hashlib.sha256("".join(side.digest for side in sides).encode()).hexdigest()
+
+
 class _Encoder:
     """Function from the texts of one side to their ids.
 

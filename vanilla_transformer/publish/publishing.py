@@ -27,9 +27,10 @@ from safetensors.torch import load_file
 from ..errors import RequestError
 from ..fast import without_fast_path
 from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
+from ..storage.identity import changed_since_scored
 from ..storage.metrics import Metrics
-from ..storage.reading import own_file, read_json, sha256
-from ..storage.run_files import CURVES, HISTORY, METRICS, MODEL_FILES
+from ..storage.reading import own_file, read_json
+from ..storage.run_files import CURVES, HISTORY, METRICS
 from ..storage.saved_model import (
     CHOOSE_CODE,
     TOKENIZER_FILES,
@@ -190,19 +191,13 @@ def _check_scored_model(directory: Path) -> None:
 
     Its tokenizer and its search settings count too.
     """
-    path = directory / METRICS
-    recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
-    if recorded is None:  # scores of `evaluate`
-        return
-    known = [directory / name for name in recorded if (directory / name).is_file()]
-    for part in dict.fromkeys((*weight_files(directory), *known)):
-        if recorded.get(part.name, {}).get("sha256") != sha256(part):
-            raise RequestError(
-                f"{part} changed after {path} was written, whose scores a card would show; move "
-                "the model to a folder of its own, score it there (vanilla-transformer evaluate "
-                f"FOLDER --test-file FILE --output FOLDER/{METRICS}), and publish that folder with "
-                f"--run {directory}."
-            )
+    if changed := changed_since_scored(directory):
+        raise RequestError(
+            f"{directory / changed[0]} changed after {directory / METRICS} was written, whose "
+            "scores a card would show; move the model to a folder of its own, score it there "
+            f"(vanilla-transformer evaluate FOLDER --test-file FILE --output FOLDER/{METRICS}), "
+            f"and publish that folder with --run {directory}."
+        )
 
 
 def _model_files(directory: Path) -> list[Path]:

@@ -199,8 +199,8 @@ class Tokenizer:
 class Training:
     """Training (Sections 5.1 to 5.3) and checkpoints (Section 6.1)."""
 
-    bpe_dropout: float = _training(
-        0.0, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE
+    bpe_dropout: float | None = _training(
+        None, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE, paper=0.0
     )
     batch_tokens: int = _training(
         3_125,
@@ -323,6 +323,7 @@ class Evaluation:
 SECTIONS = (Model, Regularization, Text, Data, Tokenizer, Training, Evaluation)
 OPTIONS = {field.name: field for section in SECTIONS for field in dataclasses.fields(section)}
 
+LANGUAGES = ("source_language", "target_language")
 # Options that hold paths of this machine; a card shows only the names of the files.
 FILES = ("train_file", "validation_file", "test_file")
 # Options that say what a trained model is tested on, and how; `pair` is short for both languages.
@@ -342,6 +343,15 @@ CHANGEABLE = names_of(Evaluation) | {
     *("save_every_minutes", "checkpoints_to_average", "choose_on_validation"),
     *("streaming", "data_source", "data_license"),
 }
+
+
+def binding_arguments() -> frozenset[str]:
+    """Return the training arguments of the options that may not change between two starts."""
+    return frozenset(
+        option.metadata["argument"] or name
+        for name, option in OPTIONS.items()
+        if option.metadata["argument"] is not None and name not in CHANGEABLE
+    )
 
 
 @functools.cache

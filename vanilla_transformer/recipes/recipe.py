@@ -17,9 +17,11 @@ from typing import Any
 
 from ..errors import RequestError, quoted
 from ..ranges import Range
+from ..storage.identity import differences
 from ..storage.reading import as_yaml, read_yaml
 from ..storage.shipped import shipped_folder
 from .options import (
+    LANGUAGES,
     OPTIONS,
     Data,
     Evaluation,
@@ -43,7 +45,7 @@ _RATES = ("learning_rate", "learning_rate_factor")  # two ways to set the peak l
 _REPLACED = {
     **dict.fromkeys(_PAIRS, names_of(Data)),
     "preset": names_of(Model, Regularization),
-    "init_from": names_of(Model, Tokenizer),
+    "init_from": names_of(Model, Regularization, Tokenizer) | {*LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
 # Pairs of options that set the same thing, so that only one of the two can be given.
@@ -130,17 +132,14 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             for name, option in OPTIONS.items()
             if option.metadata["argument"] is not None
         }
+        values["bpe_dropout"] = self.bpe_dropout or 0.0
         if not self.evaluate_every_steps:
             return {**values, "eval_strategy": "no", "eval_steps": None}
         return {**values, "eval_strategy": "steps"}
 
     def differences(self, other: "Recipe") -> list[str]:
         """Return the options in which two recipes differ, as `name: this -> other`."""
-        return [
-            f"{name}: " + " -> ".join("not set" if value is None else repr(value) for value in both)
-            for name in OPTIONS
-            if (both := [getattr(self, name), getattr(other, name)])[0] != both[1]
-        ]
+        return differences(vars(self), vars(other))
 
     def to_yaml(self) -> str:
         """Return all options as YAML, with the help of each as a comment."""
@@ -177,8 +176,8 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     Args:
         name_or_path: name or path, such as `demo` or `my/recipe.yaml`.
         typed: values that win over the file's, as on the command line. Training pairs replace all
-            that the file says about its pairs, a preset its model, `init_from` its model and
-            tokenizer, and one way to set the learning rate the other.
+            that the file says about its pairs, a preset its model, `init_from` its model,
+            regularization, tokenizer and languages, and one way to set the learning rate the other.
 
     Returns:
         The recipe, with every value checked.
@@ -327,7 +326,7 @@ def _split_pair(value: object) -> dict[str, str]:
             f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de; a code of several "
             "parts takes underscores, such as pt_BR-en."
         )
-    return dict(zip(("source_language", "target_language"), value.split("-"), strict=True))
+    return dict(zip(LANGUAGES, value.split("-"), strict=True))
 
 
 def _convert(name: str, value: object) -> object:

@@ -194,7 +194,7 @@ class Metrics(TrainingFacts, total=False):
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
     hypotheses: dict[str, str]  # file names by test set
-    model_files: dict[str, dict[str, Any]]
+    model_files: dict[str, str]  # SHA-256 by file
     published: Published
 
 

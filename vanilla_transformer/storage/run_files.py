@@ -11,7 +11,7 @@ RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
 # Key in metrics.json: the chosen number of checkpoints and length penalty, and why.
 CHOSEN: Final = "chosen_on_validation"
-MODEL_FILES: Final = "model_files"  # key in metrics.json: size and SHA-256 of each model file
+MODEL_FILES: Final = "model_files"  # key in metrics.json: SHA-256 of each model file
 SAMPLES = "samples.md"
 CURVES = "curves.png"
 ATTENTION = "attention.png"

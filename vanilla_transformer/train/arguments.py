@@ -48,7 +48,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
     batch_tokens: int | None = field(default=Recipe.batch_tokens)
-    bpe_dropout: float = field(default=Recipe.bpe_dropout)
+    bpe_dropout: float = field(default=0.0)
     learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
     lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3

@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
-from ..storage.reading import own_file, read_json, sha256
+from ..storage.identity import Identity, config_identity, differences, digests
+from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
     TOKENIZER_FILES,
@@ -29,8 +30,6 @@ from ..storage.saved_model import (
 
 logger = logging.getLogger(__name__)
 
-# Fields of config.json that describe where a model comes from, not the model.
-_PROVENANCE = frozenset({"transformers_version", "_name_or_path"})
 # Files besides the weights that loading a model needs; no optimizer or trainer state.
 GENERATION_CONFIG = "generation_config.json"
 _COMPANIONS = (
@@ -71,8 +70,7 @@ def average_checkpoints(
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
-    _check_same_config(checkpoints)
-    _check_same_vocabulary(checkpoints)
+    _check_same_model(checkpoints)
     mean = mean_of_weights(checkpoints)
     output = Path(output_dir)
     _replace_model_files(output, mean, companions_from=checkpoints[-1])
@@ -88,39 +86,23 @@ def average_checkpoints(
     return output
 
 
-def _check_same_config(checkpoints: list[Path]) -> None:
-    configs = [_read_config(directory) for directory in checkpoints]
-    for directory, config in zip(checkpoints, configs, strict=True):
-        differing = [
-            f"{field}={config.get(field)!r} (there {configs[0].get(field)!r})"
-            for field in sorted(config.keys() | configs[0].keys())
-            if config.get(field) != configs[0].get(field)
-        ]
-        if differing:
+def _check_same_model(checkpoints: list[Path]) -> None:
+    """Refuse checkpoints of different models or tokenizers: their mean would be no model."""
+    first = _identity(checkpoints[0])
+    for directory in checkpoints[1:]:
+        identity = _identity(directory)
+        # A stock Trainer may save without a tokenizer.
+        shared = {name: value for name, value in identity.items() if value and first[name]}
+        if differing := differences({name: first[name] for name in shared}, shared):
             raise RequestError(
-                f"{directory} is not the same model as {checkpoints[0]}: {', '.join(differing)}; "
+                f"{directory} is not the same model as {checkpoints[0]} ({'; '.join(differing)}); "
                 "average checkpoints of one run."
             )
 
 
-def _check_same_vocabulary(checkpoints: list[Path]) -> None:
-    """Refuse tokenizers that differ: a mean of models with other ids for a text is no model."""
-    found: dict[str, tuple[Path, str]] = {}
-    for directory in checkpoints:
-        for name in VOCABULARY_FILES:
-            path = directory / name
-            if not path.is_file():  # as a stock Trainer saves without a tokenizer
-                continue
-            first, digest = found.setdefault(name, (directory, sha256(path)))
-            if sha256(path) != digest:
-                raise RequestError(
-                    f"{directory} has another {name} than {first}; average checkpoints of one run."
-                )
-
-
-def _read_config(directory: Path) -> dict[str, object]:
+def _identity(directory: Path) -> Identity:
     config = read_json(directory / "config.json", remedy="leave this checkpoint out")
-    return {field: value for field, value in config.items() if field not in _PROVENANCE}
+    return {"config": config_identity(config), "tokenizer": digests(directory, VOCABULARY_FILES)}
 
 
 def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import torch
 
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json, writing
-from ..storage.reading import read_json, sha256
+from ..storage.identity import Identity, changed_files, differences, digests
+from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS
 from ..storage.saved_model import weight_files
 
@@ -26,15 +27,6 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-# Settings that a resumed training must share with the one that wrote the checkpoint. The number of
-# processes is not among them, as it does not affect the updates.
-CONDITIONS = {
-    "data": "fingerprint of the training pairs",
-    "batches_per_update": "batches in an update (gradient_accumulation_steps times processes)",
-    "batch_tokens": "batch_tokens",
-    "order_seed": "seed of the order of the batches",
-    "precision": "precision",
-}
 
 
 @dataclasses.dataclass
@@ -43,11 +35,7 @@ class Progress:
 
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part spent in evaluations
-    data: str = ""  # fingerprint of the training pairs; empty if they are not measured
-    batches_per_update: int = 0  # of all processes
-    batch_tokens: int | None = None  # None: batches of a number of pairs
-    order_seed: int = 0  # of the order of the batches
-    precision: str = ""  # fp32, bf16 or fp16
+    identity: dict = dataclasses.field(default_factory=dict)  # what decides the updates
     matmul_precision: str = ""  # of float32, chosen for the machine the run started on
     world_size: int = 0  # processes; 0 before the first update
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
@@ -66,22 +54,17 @@ class Progress:
         """Target tokens trained on so far, without padding."""
         return int(self._tokens)
 
-    def require(self, conditions: Mapping[str, object]) -> None:
-        """Refuse to resume with other settings than the run started with.
-
-        Args:
-            conditions: the values of now, by the names of `CONDITIONS`.
+    def require(self, identity: Identity) -> None:
+        """Refuse to resume with what decides the updates other than at the start of the run.
 
         Raises:
-            ValueError: a value differs: the updates would be others than before.
+            ValueError: something differs; the message says what.
         """
-        for name, meaning in CONDITIONS.items():
-            before, now = getattr(self, name), conditions[name]
-            if now != before:
-                raise RequestError(
-                    f"got {now} as {meaning}; the checkpoint was trained with {before}. Give that "
-                    "again, or start a new run in another directory."
-                )
+        if changed := differences(self.identity, identity):
+            raise RequestError(
+                f"the checkpoint was trained otherwise ({'; '.join(changed)}); give the same "
+                "again, or start a new run in another directory."
+            )
 
     @property
     def is_running(self) -> bool:
@@ -139,39 +122,8 @@ class Progress:
         return {"target_tokens": int, **{field.name: field.type for field in public}}
 
 
-def digests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, object]]:
-    """Return the size in bytes and SHA-256 of some files of a folder, by name."""
-    return {
-        name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-        for name in names
-    }
-
-
-def changed_files(folder: Path, recorded: object) -> list[str]:
-    """Return the files of a folder that are missing or no longer match their digests.
-
-    Args:
-        folder: folder with the files; names that point outside it are refused.
-        recorded: the result of `digests`, read back from a file that may be damaged.
-
-    Raises:
-        ValueError: if `recorded` does not have the form that `digests` returns.
-    """
-    if not isinstance(recorded, dict) or not recorded:
-        raise RequestError(f"the record of the files in {folder} is damaged.")
-    changed = []
-    for name, facts in recorded.items():
-        path = folder / name
-        if not isinstance(facts, dict) or Path(name).name != name:
-            raise RequestError(f"the record of the files in {folder} is damaged.")
-        same = path.is_file() and path.stat().st_size == facts.get("size")
-        if not same or sha256(path) != facts.get("sha256"):
-            changed.append(name)
-    return changed
-
-
 def seal(checkpoint: Path) -> None:
-    """Mark a checkpoint as whole: write its manifest with each file's name, size and SHA-256."""
+    """Mark a checkpoint as whole: write its manifest with each file's name and SHA-256."""
     let_others_read_weights(checkpoint)
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
     names = sorted(name for name in names if name != MANIFEST)

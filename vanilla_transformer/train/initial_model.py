@@ -10,9 +10,11 @@ import torch
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.recipe import Recipe
+from ..recipes.options import LANGUAGES
+from ..recipes.recipe import Recipe, make_recipe
 from ..storage.hub_model import model_folder
-from ..storage.reading import read_json, sha256
+from ..storage.identity import differences, digests
+from ..storage.reading import read_json
 from ..storage.run_files import recipe_values
 from ..storage.saved_model import (
     TOKENIZER_FILES,
@@ -50,13 +52,13 @@ def identify_model(name: str) -> dict[str, Any]:
     # The cache names the folder of a Hub snapshot after its commit. A folder given by its path has
     # none, wherever it lies.
     of_hub = folder != Path(name) and folder.parent.name == "snapshots"
-    return {"revision": folder.name if of_hub else None, "files": _digests(folder)}
+    return {"revision": folder.name if of_hub else None, "files": _files(folder)}
 
 
-def _digests(folder: Path) -> list[dict[str, str]]:
-    tokenizer = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-    paths = [*weight_files(folder), *tokenizer]
-    return [{"name": path.name, "sha256": sha256(path)} for path in paths]
+def _files(folder: Path) -> list[dict[str, str]]:
+    names = (*(path.name for path in weight_files(folder)), *TOKENIZER_FILES)
+    found = digests(folder, names)
+    return [{"name": name, "sha256": digest} for name, digest in found.items()]
 
 
 def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
@@ -70,12 +72,32 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
         ValueError: if the model is gone or has changed.
     """
     folder = model_folder(name, (identity or {}).get("revision"))
-    if identity is not None and _digests(folder) != identity["files"]:
+    changed = (
+        [] if identity is None else differences(identity, {**identity, "files": _files(folder)})
+    )
+    if changed:
         raise RequestError(
-            f"{name} changed since the run began with it; put it back, or give another "
-            "--output-dir."
+            f"{name} is not the model that the run began with ({'; '.join(changed)}); put it back, "
+            "or give another --output-dir."
         )
     return folder
+
+
+def inherit(recipe: Recipe, run: Path) -> Recipe:
+    """Return a recipe with languages and BPE-dropout of its initial model where it has none.
+
+    A run that began keeps those that it began with, so that it resumes without that model.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
+    if recipe.init_from is None or not missing:
+        return recipe
+    values = recipe_values(run)
+    if values.get("init_from") != recipe.init_from:
+        values = recipe_values(model_folder(recipe.init_from))
+    return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})
 
 
 def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:

@@ -56,7 +56,7 @@ def training_facts(
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
-        "precision": progress.precision or args.precision,
+        "precision": progress.identity.get("precision", args.precision),
         "matmul_precision": progress.matmul_precision,
         "seed": args.seed,
         "vocabulary": len(tokenizer),

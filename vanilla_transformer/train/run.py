@@ -27,8 +27,8 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
-from ..data.selection import describe_report, pair_report, shared_pairs
+from ..data.dataset import reading_report, sentences, tokenize_pairs
+from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import train_tokenizer
 from ..errors import RequestError
 from ..evaluation import installed_bleu_tokenizer, score_model
@@ -51,7 +51,7 @@ from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
-from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
+from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
     choose_samples,
@@ -74,6 +74,7 @@ from .run_directory import (
     pinned,
     training_lock,
 )
+from .run_scores import shared_with_training, texts_as_dataset
 from .select_checkpoints import choose_on_validation_pairs, recipe_search
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
@@ -116,6 +117,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
         TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
+    recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
@@ -197,7 +199,7 @@ def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
     logger.info("Training pairs: %s; %s.", describe_report(counts), hint)
     counts = {f"train_{name}": count for name, count in counts.items()}
     counts["train_pairs"] = counts.pop("train_read")
-    if shared := _shared_with_training(recipe, train, {"validation": validation, **test_sets}):
+    if shared := shared_with_training(recipe, train, {"validation": validation, **test_sets}):
         counts["shared_with_training"] = shared
     number = 0
     if not len(validation) and not test_sets:
@@ -227,44 +229,13 @@ def _encoded(
     validation = None
     if len(data.validation):
         # Of any length: leaving out long sentences would improve the perplexity unfairly.
-        pairs = _dataset(recipe, data.validation)
+        pairs = texts_as_dataset(recipe, data.validation)
         validation = tokenize_pairs(pairs, tokenizer, show_progress=False)
     data.counts["train_pairs_kept"] = len(train)
     data.counts["train_too_long"] = reading_report(train)["too_long"]
     data.counts["validation_pairs"] = len(data.validation)
     logger.info("%d training pairs (%d left out).", len(train), len(data.train) - len(train))
     return train, validation
-
-
-def _dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
-    """Return text pairs as a data set, like `load_pairs`."""
-    source, target = recipe.languages
-    return load_pairs(
-        [*zip(texts.sources, texts.targets, strict=True)],
-        source_language=source,
-        target_language=target,
-        show_progress=False,
-    )
-
-
-def _shared_with_training(
-    recipe: Recipe, pairs: "Dataset", sets: dict[str, TextPairs]
-) -> dict[str, int]:
-    """Count the pairs of each set that are training pairs too, if any, and warn."""
-    counts = {
-        name: shared_pairs(_dataset(recipe, texts), pairs)
-        for name, texts in sets.items()
-        if len(texts)
-    }
-    for name, count in counts.items():
-        if count:
-            logger.warning(
-                "%d of %d %s pairs are training pairs too: they make the scores too high.",
-                count,
-                len(sets[name]),
-                name,
-            )
-    return {name: count for name, count in counts.items() if count}
 
 
 def _check_lengths(

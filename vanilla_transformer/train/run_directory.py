@@ -21,6 +21,7 @@ from ..recipes.data import data_identity
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
+from ..storage.identity import changed_files, differences, digests
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import (
@@ -38,7 +39,7 @@ from ..storage.run_files import (
     SAMPLES,
 )
 from ..storage.saved_model import TOKENIZER_FILES, TOKENIZER_SETTINGS, WEIGHTS, WEIGHTS_INDEX
-from .checkpoints import MANIFEST, changed_files, checkpoints, digests, last_whole_checkpoint
+from .checkpoints import MANIFEST, checkpoints, last_whole_checkpoint
 from .initial_model import identify_model
 
 logger = logging.getLogger(__name__)
@@ -157,9 +158,9 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     return None
 
 
-def model_files(run: Path) -> dict[str, dict[str, object]]:
-    """Return size and SHA-256 of a run's model files, for `completed`."""
-    return digests(run, [name for name in _MODEL if (run / name).is_file()])
+def model_files(run: Path) -> dict[str, str]:
+    """Return the SHA-256 of each of a run's model files, for `completed`."""
+    return digests(run, _MODEL)
 
 
 def check_output(output: Path, *, sources: Iterable[Path]) -> None:
@@ -213,11 +214,11 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
     if recipe.init_from is not None:
         known = recorded.get(INIT_FROM)
         identity[INIT_FROM] = known if trained else identify_model(recipe.init_from)
-    if changed := _changed_files(identity, recorded):
-        places = ("dataset" if name == "dataset" else f"{name}_file" for name in changed)
-        names = ", ".join(getattr(recipe, place) for place in places)
+    now, began = identity.get("files", {}), recorded.get("files", {})
+    if changed := differences(began, {split: now.get(split, began[split]) for split in began}):
         raise RequestError(
-            f"{names} changed since {run} began with it; put it back or give another --output-dir."
+            f"The pairs of {run} are not those that it began with ({'; '.join(changed)}); put them "
+            "back or give another --output-dir."
         )
     return identity
 
@@ -257,15 +258,3 @@ def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
 def _trained(run: Path) -> bool:
     """Return whether there are checkpoints or metrics."""
     return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
-
-
-def _changed_files(identity: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
-    """Return the splits whose files are in both records and differ in content."""
-    now, before = (
-        {
-            split: [file["sha256"] for file in files]
-            for split, files in side.get("files", {}).items()
-        }
-        for side in (identity, recorded)
-    )
-    return [split for split in now if now[split] != before.get(split, now[split])]

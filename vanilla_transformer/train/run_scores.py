@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..data.dataset import load_pairs
+from ..data.selection import shared_pairs
 from ..errors import RequestError
 from ..evaluation import other_bleu, score_model
 from ..recipes.data import (
@@ -21,11 +23,15 @@ from ..recipes.data import (
 )
 from ..recipes.options import TEST_OPTIONS
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..storage.identity import differences, warn_of_changed_model
 from ..storage.metrics import TestTexts
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from .report import without_texts
 from .run_directory import pinned, recorded_data
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +128,7 @@ def recipe_and_test_sets(
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if "test_file" in overrides:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
-        _warn_if_trained_on(recipe, run)
+    _warn_of_changes(run, recipe, overrides)
     recipe_of_pairs = pinned(recipe, recorded_data(run))
     try:
         sets = evaluation_sets(recipe_of_pairs)
@@ -134,7 +140,10 @@ def recipe_and_test_sets(
         raise RequestError(
             f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
         ) from error
-    if not any(map(len, sets.values())) and recipe_of_pairs.held_out_pairs:
+    if any(map(len, sets.values())):
+        if not recipe_of_pairs.generated:  # whose splits have no pair in common
+            _warn_of_training_pairs(run, sets)
+    elif recipe_of_pairs.held_out_pairs:
         _check_files_held_out_from(recipe, run)
         # Which pairs are held out depends on their texts.
         if other := sorted({"pair", "source_column", "target_column"} & overrides.keys()):
@@ -151,18 +160,69 @@ def recipe_and_test_sets(
     return recipe, sets
 
 
-def _warn_if_trained_on(recipe: Recipe, run: Path) -> None:
-    """Warn if a file with test pairs is one that the run was trained on."""
-    began = recorded_data(run).get("files", {})
-    trained_on = {file["sha256"] for name in TRAINING_FILES & began.keys() for file in began[name]}
-    tests = dataclasses.replace(recipe, train_file=None, validation_file=None)  # read no others
-    now = data_identity(tests).get("files", {}).get("test", ())
-    if any(file["sha256"] in trained_on for file in now):
-        logger.warning(
-            "%s was trained on %s, which makes the scores too high; give other pairs.",
-            run,
-            recipe.test_file,
+def _warn_of_changes(run: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Warn if model, test files or languages are not those that the run's scores are of."""
+    warn_of_changed_model(run)
+    began, now = recorded_data(run).get("files", {}), {}
+    if "test_file" not in overrides:
+        tests = dataclasses.replace(recipe, train_file=None, dataset=None)  # read no others
+        now = data_identity(tests).get("files", {})
+    changed = differences({split: began[split] for split in now if split in began}, now)
+    if (run / RECIPE).is_file():
+        trained = load_recipe(str(run / RECIPE)).languages
+        changed += differences(
+            {"languages": "-".join(trained)}, {"languages": "-".join(recipe.languages)}
         )
+    if changed:
+        logger.warning("This is not the test of %s: %s.", run, "; ".join(changed))
+
+
+def _warn_of_training_pairs(run: Path, sets: Mapping[str, TextPairs]) -> None:
+    """Count the test pairs that a run was trained on, if its training pairs are still there."""
+    reason = f"nothing in {run} says which those are"
+    if (run / RECIPE).is_file():
+        began = recorded_data(run)
+        recipe = pinned(load_recipe(str(run / RECIPE)), began)
+        files = began.get("files", {})
+        now = data_identity(recipe, revision=began.get("revision", "")).get("files", {})
+        known = {split: files[split] for split in TRAINING_FILES & files.keys()}
+        changed = differences(known, {split: now.get(split) for split in known})
+        if not changed and (known or recipe.generated):
+            shared_with_training(recipe, training_pairs(recipe), sets)
+            return
+        reason = "; ".join(changed) or f"they are those of {recipe.dataset} on the Hub"
+    logger.warning("Whether %s was trained on test pairs was not looked at: %s.", run, reason)
+
+
+def texts_as_dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
+    """Return text pairs as a data set, like `load_pairs`."""
+    source, target = recipe.languages
+    return load_pairs(
+        [*zip(texts.sources, texts.targets, strict=True)],
+        source_language=source,
+        target_language=target,
+        show_progress=False,
+    )
+
+
+def shared_with_training(
+    recipe: Recipe, pairs: "Dataset", sets: Mapping[str, TextPairs]
+) -> dict[str, int]:
+    """Count the pairs of each set that are training pairs too, if any, and warn."""
+    counts = {
+        name: shared_pairs(texts_as_dataset(recipe, texts), pairs)
+        for name, texts in sets.items()
+        if len(texts)
+    }
+    for name, count in counts.items():
+        if count:
+            logger.warning(
+                "%d of %d %s pairs are training pairs too: they make the scores too high.",
+                count,
+                len(sets[name]),
+                name,
+            )
+    return {name: count for name, count in counts.items() if count}
 
 
 def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:

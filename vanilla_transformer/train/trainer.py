@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import itertools
+import json
 import logging
 import math
 import os
@@ -34,14 +35,16 @@ from transformers.training_args import OptimizerNames
 
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import PairCollator, pair_lengths
+from ..data.dataset import BLOCK, PairCollator, pair_lengths, tokenizer_digest
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import bleu_score
 from ..fast import release
 from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text
 from ..storage.environment import hardware
+from ..storage.identity import config_identity
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
+# Arguments that decide the updates, besides those that a recipe sets.
+_OF_TRANSFORMERS = ("label_smoothing_factor", "lr_scheduler_type", "optim", "weight_decay")
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
@@ -339,17 +344,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._print_once()
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
-        conditions: dict[str, Any] = {
-            "data": "" if self._token_budget is None else _fingerprint(self.train_dataset),
-            "batches_per_update": self._batches_per_update,
-            "batch_tokens": self._token_budget,
-            "order_seed": self._order_seed,
-            "precision": self.args.precision,
-        }
+        identity = self._identity()
         if resume_from_checkpoint:
             check_resumable(Path(resume_from_checkpoint))
             self.progress = Progress.load(Path(resume_from_checkpoint))
-            self.progress.require(conditions)
+            self.progress.require(identity)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
         else:  # nothing of an earlier training counts
@@ -361,8 +360,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "BPE-dropout %g splits words at random; numbers of tokens include this.",
                 self.args.bpe_dropout,
             )
-        conditions |= {"world_size": self.args.world_size, "hardware": hardware()}
-        vars(self.progress).update(conditions)
+        now = {"world_size": self.args.world_size, "hardware": hardware()}
+        vars(self.progress).update(identity=identity, **now)
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
@@ -381,6 +380,28 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             checkpoint = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self._signals.received, checkpoint)
         return output
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what decides the updates, whatever the number of processes."""
+        tokenizer, config = self.processing_class, self.model.config.to_dict()
+        names = {*binding_arguments(), *_OF_TRANSFORMERS}
+        # The number of batches is one process's, and the order may have a seed of its own.
+        names -= {"gradient_accumulation_steps", "save_steps", "seed"}
+        values = {name: getattr(self.args, name) for name in sorted(names)}
+        return {
+            "training pairs": None if self._token_budget is None else _digest(self.train_dataset),
+            "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
+            "batches_per_update": self._batches_per_update,
+            "seed of the order": self._order_seed,
+            "precision": self.args.precision,
+            # As JSON gives them back: lists and enumerations would not be equal.
+            **json.loads(json.dumps(values)),
+            "model": {
+                name: value
+                for name, value in config_identity(config).items()
+                if isinstance(value, str | int | float)
+            },
+        }
 
     @property
     def _batches_per_update(self) -> int:
@@ -808,9 +829,16 @@ def _has_tokens(dataset: object) -> bool:
     return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
 
 
-def _fingerprint(dataset: "Dataset") -> str:
-    """Hash the number, order and lengths of the pairs, which determine the batches."""
+def _digest(dataset: "Dataset") -> str:
+    """Hash the ids of all pairs in their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     digest = hashlib.sha256()
     for lengths in pair_lengths(dataset):
-        digest.update(np.ascontiguousarray(lengths, dtype=np.int64).tobytes())
-    return digest.hexdigest()[:16]
+        digest.update(np.ascontiguousarray(lengths, dtype=np.int64).data)
+    for table in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(BLOCK):
+        for column in table.columns:
+            ids = pc.list_flatten(column).cast(pa.int32()).to_numpy()
+            digest.update(np.ascontiguousarray(ids).data)
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+"""What decides a result: its record, by value or digest, and the one comparison of two records.
+
+Two things are joined by what they are, never by their names: a run and its resumption, the
+checkpoints of a mean, a model and its scores, test pairs and the pairs that a run began with.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..errors import RequestError, quoted
+from .reading import read_json, sha256
+from .run_files import METRICS, MODEL_FILES
+
+logger = logging.getLogger(__name__)
+
+# Values or digests by name, in any depth.
+Identity: TypeAlias = Mapping[str, Any]
+
+_DIGEST = re.compile("[0-9a-f]{16,64}")
+# Fields of config.json that say where a model comes from, or change no value that it computes.
+_PROVENANCE = frozenset(
+    {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
+)
+
+
+def differences(before: Identity, now: Identity) -> list[str]:
+    """Return what differs between two records, as `name: before -> now` or `name changed`.
+
+    Files, as `data_identity` records them, are named by split and compared by digest.
+    """
+    lines = []
+    for name in dict.fromkeys((*before, *now)):
+        old, new = before.get(name), now.get(name)
+        if old == new:
+            continue
+        inner = [_by_name(value) for value in (old, new)]
+        if all(isinstance(value, Mapping) for value in inner):
+            lines += [f"{name}: {line}" for line in differences(*inner)]
+        elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
+            lines.append(f"{name} changed")
+        else:
+            lines.append(f"{name}: {_shown(old)} -> {_shown(new)}")
+    return lines
+
+
+def _by_name(value: Any) -> Any:
+    """Return a list of files, each with `name` and `sha256`, as digests by name."""
+    if isinstance(value, list) and all("sha256" in file for file in value):
+        return {file["name"]: file["sha256"] for file in value}
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value[:8]
+    return "not set" if value is None else quoted(value)
+
+
+def config_identity(config: Identity) -> Identity:
+    """Return the fields of a model's config that decide what it computes."""
+    return {name: value for name, value in config.items() if name not in _PROVENANCE}
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of those of some files that a folder holds, by name."""
+    return {name: sha256(folder / name) for name in names if (folder / name).is_file()}
+
+
+def changed_files(folder: Path, recorded: object) -> list[str]:
+    """Return the files of a folder that are missing or no longer match their digests.
+
+    Args:
+        folder: folder with the files; names that point outside it are refused.
+        recorded: the result of `digests`, read back from a file that may be damaged.
+
+    Raises:
+        ValueError: `recorded` does not have the form that `digests` returns.
+    """
+    if (
+        not isinstance(recorded, dict)
+        or not recorded
+        or any(Path(name).name != name for name in recorded)
+    ):
+        raise RequestError(f"the record of the files in {folder} is damaged.")
+    now = digests(folder, recorded)
+    return [name for name, digest in recorded.items() if now.get(name) != digest]
+
+
+def changed_since_scored(directory: Path) -> list[str]:
+    """Return the model files of a run that are not those that its metrics were measured on.
+
+    Without metrics of a run there is nothing to compare with.
+    """
+    path = directory / METRICS
+    recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
+    return [] if recorded is None else changed_files(directory, recorded)
+
+
+def warn_of_changed_model(directory: Path) -> None:
+    """Warn if a run's model is not the one that its metrics were measured on."""
+    if changed := changed_since_scored(directory):
+        names = ", ".join(changed)
+        logger.warning("%s changed since %s was trained and scored.", names, directory)
