@@ -56,7 +56,7 @@ HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import besides the top level and itself.
 FOLDERS = {
     "fast": {"storage"},
-    "translation": set(),
+    "translation": {"storage"},
     "storage": set(),
     "data": {"storage"},
     "evaluation": {"storage", "translation"},

@@ -28,7 +28,7 @@ from .data import add_data
 from .evaluate import add_evaluate
 from .publish import add_publish
 from .train import add_train, is_first_process
-from .translate import add_translate
+from .translate import add_translate, count
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _PACKAGE = Path(__file__).parents[1]
@@ -105,8 +105,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar
 
+    from ..storage.cpu_threads import use_threads
+
     register()
     disable_progress_bar()  # they would break up the log
+    if options.threads is not None:
+        use_threads(options.threads)
     return options.run(options)
 
 
@@ -173,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_command(
     commands: argparse._SubParsersAction, name: str, *, help: str, epilog: str
 ) -> argparse.ArgumentParser:
-    return commands.add_parser(
+    command = commands.add_parser(
         name,
         help=help,
         description=f"{help[0].upper()}{help[1:]}.",
@@ -181,6 +185,9 @@ def _add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    text = "threads on the CPU (default: one a core, fewer while other programs compute)"
+    command.add_argument("--threads", type=count, metavar="N", help=text)
+    return command
 
 
 def _configure_logging() -> None:

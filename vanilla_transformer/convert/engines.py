@@ -21,6 +21,7 @@ from ..errors import RequestError
 from ..generation_limits import CACHE
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..search_settings import search_settings
+from ..storage.cpu_threads import usable_cores
 from ..storage.reading import read_json
 from ..storage.saved_model import read_config, read_generation_config
 from ..translation.many_texts import pad_ids
@@ -82,7 +83,7 @@ class CTranslate2Engine(torch.nn.Module):
                 str(directory),
                 device=device,
                 compute_type=compute_type,
-                intra_threads=torch.get_num_threads(),
+                intra_threads=min(torch.get_num_threads(), usable_cores()),
             )
         except RuntimeError as error:
             raise RequestError(f"CTranslate2 does not load {directory}: {error}") from error
@@ -276,7 +277,7 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         super().__init__(read_config(directory))
         self.generation_config = _search_settings(directory)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = min(torch.get_num_threads(), usable_cores())
         self.sessions = {}
         for name in (ENCODER, DECODER):
             try:

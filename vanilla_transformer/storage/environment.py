@@ -1,7 +1,6 @@
 """Facts about the machine of a run: hardware, installed versions and precision."""
 
 import logging
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from .cpu_threads import usable_cores
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,7 @@ def hardware() -> dict[str, Any]:
     """Return the processor, the cores that this process may use, torch's threads, and the GPU."""
     facts: dict[str, Any] = {
         "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         # The speed of matrix products depends on these, and the processor's name may hide them.
         "instructions": [flag for flag in _MATRIX_FLAGS if flag in _instructions()],

@@ -177,6 +177,7 @@ class TrainingFacts(TypedDict):
     target_vocabulary: NotRequired[int]
     devices: int
     hardware: Annotated[dict[str, Any], Hardware]
+    threads: NotRequired[list[int]]  # of torch, in ascending order; several beside other programs
     versions: dict[str, str]
     git_commit: str | None
 

@@ -38,6 +38,7 @@ class Progress:
     identity: dict = dataclasses.field(default_factory=dict)  # what decides the updates
     matmul_precision: str = ""  # of float32, chosen for the machine the run started on
     world_size: int = 0  # processes; 0 before the first update
+    threads: list = dataclasses.field(default_factory=list)  # each number that torch computed with
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None

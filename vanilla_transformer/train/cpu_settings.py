@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..beam_search import eager_may_replace
+from ..storage.cpu_threads import usable_cores
 from ..storage.environment import processor_facts
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ def cpu_training_settings(
     precision = torch.get_float32_matmul_precision()
     attention = model.config._attn_implementation
     trained = "eager" if eager_may_replace(model) else attention
-    logger.info("Training on the CPU with %d thread(s).", torch.get_num_threads())
+    threads = torch.get_num_threads()
+    logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
     logger.debug(
         "%s attention (was %s), float32 matmul precision %s (was %s), dropout masks of 16 random "
         "bits; freed memory is kept for the next update.",

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections import deque
 from typing import Any
 
 from transformers import TrainerCallback, TrainerState
@@ -10,6 +11,7 @@ from transformers import TrainerCallback, TrainerState
 logger = logging.getLogger(__name__)
 
 KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
+_REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 
 def log_is_seen() -> bool:
@@ -32,14 +34,16 @@ class Eta(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._begun: tuple[int, float] | None = None  # update and seconds
+        self._begun: int | None = None  # the first update of this start
+        self._recent: deque[tuple[int, float]] = deque()  # updates and seconds
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
         """Return the last update and the minutes until then, once the speed is known."""
         update, seconds = state.global_step, self.trainer.progress.seconds
-        if self._begun is None or update - self._begun[0] < KNOWN_AFTER:
+        if self._begun is None or update - self._begun < KNOWN_AFTER:
             return None
-        each = (seconds - self._begun[1]) / (update - self._begun[0])
+        first, since = self._recent[0]
+        each = (seconds - since) / (update - first)
         left = state.max_steps - update
         if self.trainer.args.max_minutes is not None:
             in_time = max(0.0, 60 * self.trainer.args.max_minutes - seconds)
@@ -49,18 +53,24 @@ class Eta(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Forget an earlier training."""
         self._begun = None
+        self._recent.clear()
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log what is trained, once the number of updates per epoch is known."""
         if self._begun is None:
-            self._begun = (state.global_step, self.trainer.progress.seconds)
+            self._begun = state.global_step
+            self._recent.append((self._begun, self.trainer.progress.seconds))
             if state.is_world_process_zero:
                 self._tell_what_it_is(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log the expected end once the speed is known."""
+        seconds = self.trainer.progress.seconds
+        self._recent.append((state.global_step, seconds))
+        while self._recent[1][1] < seconds - _REMEMBERED:
+            self._recent.popleft()
         end = self.end(state)
-        begun = state.global_step if self._begun is None else self._begun[0]
+        begun = state.global_step if self._begun is None else self._begun
         if end is not None and state.global_step - begun == KNOWN_AFTER:
             if state.is_world_process_zero and end[0] > state.global_step:
                 logger.info("The end is expected at %s.", describe_end(end))

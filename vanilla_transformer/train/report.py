@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.recipe import Recipe
 from ..storage.atomic import write_text
@@ -62,6 +64,7 @@ def training_facts(
         "vocabulary": len(tokenizer),
         "devices": progress.world_size or args.world_size,
         "hardware": progress.hardware or hardware(),
+        "threads": progress.threads or [torch.get_num_threads()],
         "versions": versions(),
         "git_commit": git_commit(),
     }

@@ -43,6 +43,7 @@ from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text
+from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import hardware
 from ..storage.identity import config_identity
 from ..translation.many_texts import translate
@@ -165,6 +166,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
         self._warn_of_ends()
         self.progress = Progress()
+        self.threads: FreeThreads | None = None  # while it trains
         self._signals = _Signals()
         self.eta = Eta(self)
         self.add_callback(_RunControl(self))
@@ -365,7 +367,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
-        with cpu_training_settings(self.model, matmul_precision=precision), self._signals:
+        with (
+            free_threads() as self.threads,
+            cpu_training_settings(self.model, matmul_precision=precision),
+            self._signals,
+        ):
             start = str(resume_from_checkpoint or "") or None
             try:
                 output = super().train(start, trial, ignore_keys_for_eval)
@@ -651,6 +657,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         with checkpoint_written(checkpoint):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
+                if self.threads is not None:
+                    threads = {*self.progress.threads, *self.threads.used}
+                    self.progress.threads = sorted(threads)
                 self.progress.save(checkpoint)
             super()._save_checkpoint(model, trial)
             if self.args.world_size > 1:
@@ -775,6 +784,8 @@ class _RunControl(TrainerCallback):
             self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        if args.device.type == "cpu" and self.trainer.threads is not None:
+            self.trainer.threads.adapt()
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60

@@ -24,6 +24,7 @@ from ..batch_translation import (
 )
 from ..errors import RequestError
 from ..ranges import COUNT
+from ..storage.cpu_threads import free_threads
 from ..word_alignment import word_alignment
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,11 @@ def translate_windows(
     if generation_kwargs.get("return_alignments"):
         blank = [AlignedTranslation("", 0.0, [])]
     done, device, warned = 0, input_device(model), False
-    with tqdm(total=total, unit="sentence", disable=not progress) as bar, closing(windows):
+    with (
+        tqdm(total=total, unit="sentence", disable=not progress) as bar,
+        free_threads() as threads,
+        closing(windows),
+    ):
         for texts in windows:
             sources = encode(model, tokenizer, texts, first=done + 1)
             if not warned and (unknown := unknown_tokens(tokenizer, texts, sources)):
@@ -174,6 +179,8 @@ def translate_windows(
             for batch in length_sorted_batches(lengths, budget, max_sentences):
                 indices = [filled[position] for position in batch]
                 rows = [sources[index] for index in indices]
+                if device.type == "cpu":
+                    threads.adapt()
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id)
                 decoded = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
                 for index, translations in zip(

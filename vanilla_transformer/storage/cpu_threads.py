@@ -1,0 +1,164 @@
+"""Threads for computing on a CPU: as many as there are free cores, at the start and while it runs.
+
+OpenMP's threads spin while they wait for each other. With more threads than free cores each product
+waits for the scheduler, and one busy neighbour on two cores makes a training three times slower
+than one thread would be.
+"""
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ..ranges import Range
+
+logger = logging.getLogger(__name__)
+
+GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
+_LOOK_EVERY = 1.0  # seconds
+_WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before they are used again
+_LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the cores that this process may use: its affinity, or less by its cgroups' quotas.
+
+    Args:
+        root: folder that holds `proc` and `sys`.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, math.floor(min([cores or 1, *_quotas(root)])))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield the cores that each cgroup of this process, of version 1 or 2, grants it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return
+    groups = root / "sys/fs/cgroup"
+    for controllers, path in (line.split(":", 2)[1:] for line in lines):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mounted = groups / (controllers or ".")
+        # A container sees its own group where the host's root is mounted.
+        for folder in (mounted / path.lstrip("/"), *(mounted / path.lstrip("/")).parents):
+            if folder.is_relative_to(groups):
+                yield from _quota(folder)
+
+
+def _quota(folder: Path) -> Iterator[float]:
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            quota, period = " ".join((folder / name).read_text() for name in names).split()
+            if quota not in ("max", "-1"):
+                yield int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+
+
+def use_threads(number: int) -> None:
+    """Compute with this number of threads, whatever other programs do.
+
+    Raises:
+        ValueError: there are not as many cores.
+    """
+    Range(1, usable_cores()).check(threads=number)
+    os.environ[GIVEN[0]] = str(number)
+    torch.set_num_threads(number)
+
+
+class FreeThreads:
+    """Number of torch's threads that follows the free cores.
+
+    Attributes:
+        used: the numbers of threads so far, in ascending order. Products are rounded differently
+            with each.
+    """
+
+    def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
+        """Start with all usable cores, or the number that the user gave.
+
+        Args:
+            busy: function that returns the seconds of CPU time of all processes on the usable
+                cores, and of this process. None asks the system.
+        """
+        self.cores = usable_cores()
+        self._busy = busy or _busy_seconds
+        self.most = torch.get_num_threads()
+        given = any(os.environ.get(name) for name in GIVEN)
+        if not given and self.most > self.cores:
+            self.most = self.cores
+            torch.set_num_threads(self.most)
+        if self.most > self.cores:
+            message = "Got %d threads for %d usable core(s), where they will wait for each other."
+            logger.warning(message, self.most, self.cores)
+        self.used = [self.most]
+        # Processes that train together would take each other for neighbours.
+        alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+        self._adapts = not given and self.most > 1 and alone and sys.platform == "linux"
+        self._look: tuple[float, float, float] | None = None  # time, and seconds of all and of ours
+        self._wait = _WAIT
+        self._no_core_was_free = self._raised = -math.inf  # times
+
+    def adapt(self) -> None:
+        """Set the number of threads to that of the free cores; call it between two batches."""
+        now = time.monotonic()
+        if not self._adapts or (self._look and now < self._look[0] + _LOOK_EVERY):
+            return
+        before, self._look = self._look, (now, *self._busy())
+        if before is None:
+            return
+        seconds, total, own = (a - b for a, b in zip(self._look, before, strict=True))
+        others = max(0.0, total - own) / seconds
+        threads, allowed = torch.get_num_threads(), len(os.sched_getaffinity(0))
+        if total > (allowed - _LIGHT / 2) * seconds:  # no core idles: all get less than they want
+            others /= min(1.0, own / (threads * seconds)) or 1.0
+        free = max(1, min(self.most, math.floor(allowed - others + _LIGHT)))
+        if free <= threads:
+            self._no_core_was_free = now
+        if free < threads:
+            if now - self._raised < 4 * self._wait:  # the others come and go
+                self._wait = min(2 * self._wait, _LONGEST_WAIT)
+            self._set(free, others)
+        elif free > threads and now - self._no_core_was_free >= self._wait:
+            self._raised = now
+            self._set(free, others)
+
+    def _set(self, threads: int, others: float) -> None:
+        torch.set_num_threads(threads)
+        self.used = sorted({*self.used, threads})
+        logger.info(
+            "Other programs use %.1f cores: computing with %d of %d threads from now on.",
+            others,
+            threads,
+            self.most,
+        )
+
+
+@contextmanager
+def free_threads() -> Iterator[FreeThreads]:
+    """Compute with as many threads as there are free cores; restore torch's number at the end."""
+    before = torch.get_num_threads()
+    try:
+        yield FreeThreads()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _busy_seconds() -> tuple[float, float]:
+    """Return the CPU seconds of all processes on the cores of this process, and its own."""
+    cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        name, *times = line.split()
+        if name in cores:
+            user, nice, system, _, _, irq, softirq, *_ = map(int, times)
+            ticks += user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK"), time.process_time()
