@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 import written_out
+from opus_models import VOCAB_SIZE, make_marian, save_opus
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     GenerationConfig,
-    MarianConfig,
     MarianMTModel,
     MarianTokenizer,
 )
@@ -19,10 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.convert.importers.marian import import_marian
 
-VOCAB_SIZE, TARGET_SIZE = 40, 46
-# As in OPUS-MT: `</s>` is first, and `<pad>` is last and starts the decoder.
-OPUS = {"eos_token_id": 0, "bos_token_id": 0, "forced_eos_token_id": 0}
-OPUS |= {"activation_function": "swish", "scale_embedding": True}
+TARGET_SIZE = 46
 DIALECTS = {
     "opus": {},
     "relu": {"activation_function": "relu"},
@@ -40,22 +37,6 @@ DIALECTS = {
         "scale_embedding": False,
     },
 }
-
-
-def make_marian(seed=0, **overrides):
-    torch.manual_seed(seed)
-    pad = VOCAB_SIZE - 1
-    config = MarianConfig(
-        **{
-            **{"vocab_size": VOCAB_SIZE, "decoder_vocab_size": VOCAB_SIZE, "d_model": 24},
-            **{"encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 64},
-            **{"encoder_attention_heads": 3, "decoder_attention_heads": 2},
-            **{"encoder_ffn_dim": 40, "decoder_ffn_dim": 32},
-            **{"pad_token_id": pad, "decoder_start_token_id": pad, **OPUS},
-            **overrides,
-        }
-    )
-    return perturb(MarianMTModel(config), factor=5)
 
 
 def make_batch(config):
@@ -183,23 +164,8 @@ def test_tokenizer_files_that_are_links_elsewhere_are_refused(tmp_path):
 
 
 def test_kept_marian_tokenizer_works(tmp_path):
-    spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
-    folder = tmp_path / "marian"
-    make_marian().save_pretrained(folder)
-    sentences = ["the dog runs", "a cat sleeps", "dogs and cats", "the cat runs"]
-    for side in ("source", "target"):
-        spm.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_prefix=str(folder / side),
-            vocab_size=30,
-            hard_vocab_limit=False,  # four sentences give fewer pieces
-        )
-        (folder / f"{side}.model").rename(folder / f"{side}.spm")
-    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    names = [pieces.id_to_piece(number) for number in range(3, len(pieces))]
-    vocabulary = ["</s>", "<unk>", *names, "<pad>"]
-    (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(vocabulary)}))
-    (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+    folder, sentences = tmp_path / "marian", ["the dog runs", "a cat sleeps", "dogs and cats"]
+    save_opus(folder, sentences, sentences)
     import_marian(folder, tmp_path / "ours")
     stock = MarianTokenizer.from_pretrained(folder)
     kept = AutoTokenizer.from_pretrained(tmp_path / "ours")

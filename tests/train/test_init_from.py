@@ -6,9 +6,12 @@ import shutil
 
 import pytest
 import torch
-from tiny_runs import tiny_recipe, write_pairs
+from command_line import error_of
+from opus_models import save_opus
+from tiny_runs import WORDS, tiny_recipe, write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import card_facts, render_card
 from vanilla_transformer.recipes.recipe import load_recipe
@@ -226,6 +229,26 @@ def card_of(run):
     for sample in facts["published"]["samples"]:
         sample["translation"] = sample["reference"]
     return render_card(facts)
+
+
+def test_opus_models_are_trained_further_with_their_sentencepiece_files(tmp_path, capsys):
+    model, run, words = tmp_path / "ours", tmp_path / "run", [[*WORDS], [*WORDS.values()]]
+    save_opus(tmp_path / "opus", *words)
+    assert main(["import", "marian", str(tmp_path / "opus"), str(model)]) == 0
+    recipe = tiny_recipe(tmp_path / "pairs")
+    train = ["train", str(recipe), "--init-from", str(model), "--learning-rate", "1e-3"]
+    for steps in ("6", "9"):  # the second resumes
+        assert main([*train, "--output-dir", str(run), "--max-steps", steps]) == 0
+    data = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["data"]
+    files = {file["name"] for file in data["init_from"]["files"]} - {"model.safetensors"}
+    assert files == {"source.spm", "target.spm", "vocab.json", "tokenizer_config.json"}
+    for name in ("source.spm", "target.spm"):  # beside the mean of two checkpoints
+        assert (run / name).read_bytes() == (tmp_path / "opus" / name).read_bytes()
+    (tmp_path / "source.txt").write_text("ein Hund\n")
+    assert main(["translate", str(run), str(tmp_path / "source.txt")]) == 0
+    assert main(["evaluate", str(run)]) == 0
+    options = ["--bpe-dropout", "0.1", "--output-dir", str(tmp_path / "third")]
+    assert "got a tokenizer of the kind MarianTokenizer" in error_of(capsys, *train, *options)
 
 
 def test_card_names_the_initial_model(finished, trained, tmp_path):
