@@ -208,6 +208,19 @@ def test_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (1, 2)
 
 
+def test_words_that_overwrite_earlier_ones_have_their_ids(tmp_path):
+    """As fairseq reads them: a text's "<unk>" is 4 and "the" 6, and an unknown word still 3."""
+    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
+    text = "<unk> 9 #fairseq:overwrite\nthe 8\nthe 7 #fairseq:overwrite\na 6\nb 5\nc 4\nd 3\n"
+    for language in ("en", "de"):
+        (path.parent / f"dict.{language}.txt").write_text(text)
+    import_fairseq(path, tmp_path / "ours")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert tokenizer("<unk> the fly a").input_ids == [4, 6, 3, 7, 2]
+    assert (tokenizer.unk_token_id, tokenizer.eos_token_id) == (3, 2)
+    assert tokenizer.decode([4, 6, 3, 7, 2], skip_special_tokens=True) == "<unk> the a"
+
+
 def test_two_dictionaries_give_two_tokenizers(tmp_path):
     fsmt = make_fsmt(target_size=SIZE - 1)
     path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(fsmt))
@@ -259,7 +272,6 @@ def test_bpe_codes_give_a_tokenizer_of_raw_text(tmp_path):
         ("the 3\n", r"dict\.de\.txt holds 5 tokens, but the model has 11"),
         ("the\n", r"line 1, is not a token and its count"),
         ("the 3\n" * 7, "line 2, holds 'the' once more"),
-        ("<unk> 3 #fairseq:overwrite\n", "replaces <unk>"),
     ],
 )
 def test_dictionaries_that_do_not_fit_are_refused(tmp_path, text, message):

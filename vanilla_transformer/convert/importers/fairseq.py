@@ -35,7 +35,7 @@ from .state_dict import (
 from .vocabulary import check_size, read_tokens, word_tokenizer
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
-_SPECIAL = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+_ROLES = ("bos", "pad", "eos", "unk")  # of these
 _FIRST_POSITION = 2  # the one after <pad>'s
 
 
@@ -282,10 +282,14 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def read_dictionary(path: Path) -> list[str]:
     """Read the tokens of a dict.LANGUAGE.txt in order of id, special ones included.
 
+    A token that another one replaces (`#fairseq:overwrite`) is <token> here, as in fairseq's own
+    text for unknown words: its id stays, and no text has it.
+
     Raises:
         ValueError: the file is damaged.
     """
-    tokens, known = list(SPECIAL_TOKENS), set(SPECIAL_TOKENS)
+    numbers = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
+    tokens = list(SPECIAL_TOKENS)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -298,13 +302,11 @@ def read_dictionary(path: Path) -> list[str]:
             raise RequestError(
                 f"{path}, line {number}, is not a token and its count: {line[:60]!r}."
             )
-        if overwrites and token in SPECIAL_TOKENS:
-            raise RequestError(
-                f"{path}, line {number}, replaces {token}; no tokenizer can have it twice."
-            )
-        if token in known:
+        if token in numbers and not overwrites:
             raise RequestError(f"{path}, line {number}, holds {token!r} once more.")
-        known.add(token)
+        if token in numbers:
+            tokens[numbers[token]] = f"<{token}>"
+        numbers[token] = len(tokens)
         tokens.append(token)
     return tokens
 
@@ -337,7 +339,12 @@ def _word_tokenizers(
     if not found:
         return None, None
     source, target = (
-        word_tokenizer(tokens, _SPECIAL, "$A eos", origin=f"a dictionary in {folder}")
+        word_tokenizer(
+            tokens,
+            dict(zip(_ROLES, tokens, strict=False)),
+            "$A eos",
+            origin=f"a dictionary in {folder}",
+        )
         for tokens in found
     )
     return source, None if found[0] == found[1] else target
