@@ -1,7 +1,6 @@
 """The import from the Annotated Transformer, compared with a forward pass written here."""
 
 import math
-import re
 
 import pytest
 import torch
@@ -69,11 +68,10 @@ def make_batch():
     return written_out.make_batch(SOURCE_SIZE, TARGET_SIZE, pad=2, start=0)
 
 
-@pytest.mark.parametrize("prefix", ["", "module."])
 @pytest.mark.parametrize("embedding_std", [None, 0.25, 0.01])
-def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std, prefix):
+def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std):
     state = make_state(embedding_std=embedding_std)
-    torch.save({f"{prefix}{name}": tensor for name, tensor in state.items()}, tmp_path / "a.pt")
+    torch.save(state, tmp_path / "a.pt")
     import_annotated(tmp_path / "a.pt", tmp_path / "ours", heads=HEADS)
     ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
     batch = make_batch()
@@ -81,16 +79,6 @@ def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std,
         expected = log_probabilities(state, *batch)
         found = ours(*batch).logits.log_softmax(-1)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-def test_weights_that_are_not_finite_are_refused(tmp_path):
-    state = make_state()
-    name = next(iter(state))
-    state[name].flatten()[0] = torch.nan
-    torch.save(state, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match=rf"{re.escape(name)} .*a\.pt holds NaN or infinity"):
-        import_annotated(tmp_path / "a.pt", tmp_path / "ours", heads=HEADS)
-    assert not (tmp_path / "ours").exists()
 
 
 def test_annotated_vocabularies_give_the_ids_of_the_model(tmp_path):

@@ -122,6 +122,9 @@ def test_tensor_names_of_early_fairseq_versions_are_read(tmp_path):
             parts = [tensors.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
             tensors[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
     tensors["decoder.embed_out"] = tensors.pop("decoder.output_projection.weight")
+    for stack in ("encoder", "decoder"):
+        positions = fsmt.get_submodule(f"model.{stack}.embed_positions").weight
+        tensors[f"{stack}.embed_positions.weights"] = positions.clone()
     path = save_checkpoint(tmp_path / "old.pt", tensors, modern=False)
     assert_equal_logits(fsmt, import_fairseq(path).model)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...storage.pickles import read_pickle
-from .safe_files import state_dict
+from .options import check_options
+from .safe_files import read_state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
@@ -53,7 +53,8 @@ def import_annotated(
     """Import a model of The Annotated Transformer.
 
     Args:
-        path: a file that `torch.save(model.state_dict(), ...)` wrote.
+        path: a file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
+            training's checkpoint.
         output: a new or empty directory. None means nothing is written.
         heads: h of `make_model`.
         source_vocab: file with the source's tokens, one per line by id, for a word tokenizer.
@@ -66,8 +67,9 @@ def import_annotated(
     """
     check_output(output)
     file = Path(path)
-    tensors = state_dict(read_pickle(file), file)
-    tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
+    tensors, settings = read_state_dict(file)
+    tensors = unwrapped(tensors)
+    notes = check_options(settings, "annotated", origin=file, given={"h": heads})
     tables = find_tables(
         tensors,
         source="src_embed.0.lut.weight",
@@ -103,7 +105,8 @@ def import_annotated(
     model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     source, target = vocabulary_tokenizers(paths, config, templates)
-    notes = () if source else ("A state dict has no tokenizer; these are weights and ids only.",)
+    if not source:
+        notes += ("A state dict has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, source, target, notes=notes), output)
 
 

@@ -5,7 +5,6 @@ code, with positions from 2; its decoder starts from `</s>`. Early versions had 
 tensors, which are mapped as fairseq maps them today.
 """
 
-import argparse
 import json
 import os
 import re
@@ -18,15 +17,17 @@ from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...storage.pickles import NUMPY_NUMBERS, read_pickle
+from ...storage.pickles import read_pickle
 from ..marian_names import tensor_map
-from .safe_files import listed, state_dict
+from .options import check_options, options_in
+from .safe_files import PLAIN_CLASSES, listed, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
     Tables,
     build_model,
     check_output,
+    check_sinusoids,
     find_tables,
     finish,
     make_config,
@@ -45,40 +46,20 @@ class _Meter:
 
 # What checkpoints hold besides tensors: options and, in old ones, training statistics.
 _ALLOWED = [
-    *NUMPY_NUMBERS,
-    (argparse.Namespace, "argparse.Namespace"),
+    *PLAIN_CLASSES,
     *(
         (_Meter, f"fairseq.{module}.{name}")
         for module in ("meters", "logging.meters")
         for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
     ),
 ]
-# Options that change the network in ways that this package does not support.
-_REFUSED = {
-    "adaptive_softmax_cutoff": "an adaptive softmax",
-    "adaptive_input": "adaptive input embeddings",
-    "cross_self_attention": "one attention for both sequences",
-    "no_cross_attention": "a decoder without cross-attention",
-    "layernorm_embedding": "a norm of the embeddings",
-    "no_token_positional_embeddings": "no positional encoding",
-    "no_decoder_final_norm": "no norm after the decoder",
-    "encoder_layers_to_keep": "pruned layers",
-    "decoder_layers_to_keep": "pruned layers",
-    "scale_attn": "a norm after attention",
-    "scale_fc": "a norm inside the feed-forward networks",
-    "scale_heads": "a scale for each head",
-    "scale_resids": "a scale for each residual",
-    "base_layers": "mixture-of-experts layers",
-    "simul_type": "an attention for simultaneous translation",
-}
-# A language model, and encoders that read from left to right.
-_OTHER_ARCHITECTURES = ("transformer_lm", "transformer_monotonic", "transformer_unidirectional")
 _ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
 # Norms in the order in which early versions numbered them.
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
+_POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in _OLD_NORMS)  # until 2018
 _IGNORED = tuple(
     f"{stack}.{name}"
     for stack in ("encoder", "decoder")
@@ -116,8 +97,10 @@ def import_fairseq(
     checkpoint = read_pickle(file, _ALLOWED)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
         raise RequestError(f"{file} is not a fairseq checkpoint; it holds no `model`.")
-    options = _options(checkpoint, file)
-    tensors = _upgraded(state_dict(checkpoint["model"], f"{file}: model"))
+    options = _options(checkpoint)
+    notes = list(check_options(options, "fairseq", origin=file))
+    _check_alike(options, file)
+    tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
     tables = _tables(options, tensors, file)
     learned = bool(options.get("encoder_learned_pos"))
     positions = _position_rows(tensors) if learned else []
@@ -138,12 +121,14 @@ def import_fairseq(
         unk_token_id=3,
         decoder_start_token_id=2,
     )
+    check_sinusoids(tensors, _POSITIONS, config, origin=file)
     pieces = {**tables.pieces, **_pieces(config)}
-    model = build_model(config, pieces, tensors, origin=file, ignored=_IGNORED)
+    model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS + _IGNORED)
     folder = file.parent if dictionaries is None else Path(dictionaries)
     sizes, required = (config.vocab_size, config.target_vocab_size), bool(dictionaries or bpe_codes)
     found = _dictionaries(options, folder, sizes, required=required)
-    notes = [] if found else ["There are no dictionaries; these are weights and ids only."]
+    if not found:
+        notes.append("There are no dictionaries; these are weights and ids only.")
     if len(set(positions)) > 1:
         lengths = " and ".join(map(str, positions))
         notes.append(f"The learned tables have {lengths} positions; the first {rows} are kept.")
@@ -172,31 +157,22 @@ def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
     return pieces
 
 
-def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of model and task in one flat dict, for any version of fairseq."""
-    everything = found.get("cfg") or {}
-    parts = [found.get("args"), everything.get("task"), everything.get("model")]
-    options: dict[str, Any] = {}
-    for part in parts:
-        part = vars(part) if isinstance(part, argparse.Namespace) else part or {}
-        for name, value in part.items():
-            if name in ("encoder", "decoder") and isinstance(value, Mapping):
+    config = checkpoint.get("cfg") or {}
+    parts = (checkpoint.get("args"), config.get("task"), config.get("model"))
+    options: dict[str, Any] = {"arch": ""}
+    for kind, part in zip(("", "task", "arch"), parts, strict=True):
+        for name, value in options_in(part).items():
+            if name in ("encoder", "decoder", "quant_noise") and isinstance(value, Mapping):
                 options |= {f"{name}_{key}": inner for key, inner in value.items()}
-                options[f"{name}_ffn_embed_dim"] = value.get("ffn_embed_dim")
-            else:
-                options[name] = value
-    name = str(options.get("arch") or options.get("_name") or "")
-    if not name.startswith("transformer") or name.startswith(_OTHER_ARCHITECTURES):
-        raise RequestError(
-            f"{file} holds the architecture {name!r}; allowed is transformer*, but not "
-            f"{listed([f'{prefix}*' for prefix in _OTHER_ARCHITECTURES])}."
-        )
-    for option, what in _REFUSED.items():
-        if options.get(option):
-            raise RequestError(
-                f"{file} has {what} ({option}), which this package does not support; train a model "
-                "without it."
-            )
+            elif value is not None:
+                options[kind if name == "_name" else name] = value
+    return options
+
+
+def _check_alike(options: Mapping[str, Any], file: Path) -> None:
+    """Refuse stacks of different kinds."""
     for option in ("normalize_before", "learned_pos"):
         values = [bool(options.get(f"{stack}_{option}")) for stack in ("encoder", "decoder")]
         if values[0] != values[1]:
@@ -204,7 +180,6 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
                 f"{file} has encoder_{option}={values[0]} but decoder_{option}={values[1]}; this "
                 "package has one value for both stacks."
             )
-    return options
 
 
 def _activation(options: Mapping[str, Any]) -> str:
@@ -213,9 +188,10 @@ def _activation(options: Mapping[str, Any]) -> str:
 
 
 def _longest(options: Mapping[str, Any], file: Path) -> int:
+    both = number_setting(options, "max_positions", 1024, origin=file)  # until 2018
     sides = ("source", "target")
     return min(
-        number_setting(options, f"max_{side}_positions", 1024, origin=file) for side in sides
+        number_setting(options, f"max_{side}_positions", both, origin=file) for side in sides
     )
 
 

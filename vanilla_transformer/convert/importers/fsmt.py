@@ -10,6 +10,7 @@ from pathlib import Path
 from transformers import FSMTConfig
 
 from ..marian_names import tensor_map
+from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
 from .state_dict import (
     Imported,
@@ -62,7 +63,8 @@ def import_fsmt(
     """
     check_output(output)
     source = Path(path)
-    fsmt = read_config(source, FSMTConfig)
+    fsmt, settings = read_config(source, FSMTConfig)
+    notes = check_options(settings, "transformers", "fsmt", origin=source)
     tensors = read_directory(source)
     target = "model.decoder.embed_tokens.weight"
     softmax = "model.decoder.output_projection.weight"
@@ -92,5 +94,6 @@ def import_fsmt(
     model = build_model(config, pieces, tensors, origin=source, ignored=_POSITIONS)
     model.generation_config = generation_settings(source, config)
     files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "FSMTTokenizer")
-    notes = () if files else ("The directory has no tokenizer; these are weights and ids only.",)
+    if not files:
+        notes += ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)

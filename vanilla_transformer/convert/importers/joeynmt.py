@@ -15,7 +15,8 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import read_yaml
-from .safe_files import listed, state_dict
+from .options import check_options
+from .safe_files import listed, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
@@ -78,8 +79,7 @@ def import_joeynmt(
     stacks = {name: _section(model_settings, name, folder) for name in _STACKS}
     file = _checkpoint(folder, checkpoint)
     tensors = _tensors(file)
-    for name, settings_of_stack in stacks.items():
-        _check_stack(name, settings_of_stack, folder)
+    notes = _check_options(settings, stacks, folder)
     norm_first = _norm_first(stacks, tensors, folder)
     tables = find_tables(
         tensors,
@@ -102,7 +102,8 @@ def import_joeynmt(
     pieces = {**tables.pieces, **dict(_pieces(config))}
     model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS)
     source, target = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
-    notes = () if source else ("There are no vocabularies; these are weights and ids only.",)
+    if not source:
+        notes += ("There are no vocabularies; these are weights and ids only.",)
     return finish(Imported(model, source, target, notes=notes), output)
 
 
@@ -110,7 +111,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     found = read_pickle(file, NUMPY_NUMBERS)
     if not isinstance(found, Mapping) or "model_state" not in found:
         raise RequestError(f"{file} is not a Joey NMT checkpoint; it holds no `model_state`.")
-    return state_dict(found["model_state"], f"{file}: model_state")
+    return unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -142,15 +143,18 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     raise RequestError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
 
 
-def _check_stack(name: str, settings: Mapping[str, Any], folder: Path) -> None:
-    """Refuse options that this package does not support."""
-    where = f"{folder}/config.yaml, {name}"
-    if settings.get("type", "recurrent") != "transformer":
-        raise RequestError(f"{where}: type is {settings.get('type')!r}; allowed is 'transformer'.")
-    if settings.get("alpha", 1.0) != 1.0:
-        raise RequestError(f"{where}: alpha={settings['alpha']} scales residuals; allowed is 1.0.")
-    if settings.get("layer_norm", "pre") not in ("pre", "post"):
-        raise RequestError(f"{where}: layer_norm={settings['layer_norm']!r}; allowed: pre, post.")
+def _check_options(
+    settings: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], folder: Path
+) -> tuple[str, ...]:
+    """Refuse options that this package does not support; return notes of unknown ones."""
+    model = {name: value for name, value in settings["model"].items() if name not in stacks}
+    parts = {"data": settings.get("data"), "model": model}
+    parts |= {name: {"type": "recurrent", **stack} for name, stack in stacks.items()}
+    notes = [
+        check_options(part, "joeynmt", origin=f"{folder}/config.yaml, {name},")
+        for name, part in parts.items()
+    ]
+    return tuple(dict.fromkeys(note for part in notes for note in part))
 
 
 def _norm_first(
@@ -165,7 +169,7 @@ def _norm_first(
     for name, settings in stacks.items():
         final = f"{name}.layer_norm.weight" in tensors
         default = "pre" if name == "encoder" or final else "post"
-        places[name] = settings.get("layer_norm", default)
+        places[name] = settings.get("layer_norm") or default
         if places[name] == "pre" and not final:
             raise RequestError(
                 f"{folder}: the {name} is pre-norm without a norm after its layers, which this "

@@ -21,6 +21,7 @@ from ..marian_names import (
     marian_columns,
     tensor_map,
 )
+from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
 from .state_dict import (
     Imported,
@@ -63,7 +64,8 @@ def import_marian(
     """
     check_output(output)
     source = Path(path)
-    marian = read_config(source, MarianConfig)
+    marian, settings = read_config(source, MarianConfig)
+    notes = check_options(settings, "transformers", "marian", origin=source)
     tensors = read_directory(source)
     config = _config(marian, tensors, source)
     columns = marian_columns(config.d_model)
@@ -77,7 +79,8 @@ def import_marian(
     )
     model.generation_config = generation_settings(source, config)
     files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "MarianTokenizer")
-    notes = () if files else ("The directory has no tokenizer; these are weights and ids only.",)
+    if not files:
+        notes += ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)
 
 

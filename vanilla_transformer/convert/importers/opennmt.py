@@ -5,7 +5,6 @@ the paper or in the authors' code. Before version 3, checkpoints stored vocabula
 objects, which could run code; these are refused: save their tokens as lists first.
 """
 
-import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...storage.pickles import NUMPY_NUMBERS, read_pickle
-from .safe_files import state_dict
+from ...storage.pickles import read_pickle
+from .options import check_options, options_in
+from .safe_files import PLAIN_CLASSES, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
@@ -32,21 +32,8 @@ from .state_dict import (
 )
 from .vocabulary import check_size, word_tokenizer
 
-_ALLOWED = [*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace")]
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
 _STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-# Allowed values of options, if given.
-_ALLOWED_OPTIONS = {
-    "encoder_type": ("transformer",),
-    "decoder_type": ("transformer",),
-    "max_relative_positions": (0,),
-    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    "layer_norm": ("standard",),
-    "position_encoding": (True,),
-    "pos_ffn_activation_fn": ("relu", "gelu", "silu"),
-    **dict.fromkeys(("copy_attn", "parallel_residual", "num_kv", "num_experts"), (False, 0)),
-    "aan_useffn": (False,),
-}
 _PROJECTIONS = {
     "q_proj": "linear_query",
     "k_proj": "linear_keys",
@@ -86,7 +73,8 @@ def import_opennmt(
     check_output(output)
     file = Path(path)
     found = _parts(file)
-    options = _options(found["opt"], file)
+    options = _options(found, file)
+    notes = check_options(options, "opennmt", origin=file)
     tensors = _tensors(found, file)
     table = "embeddings.make_embedding.emb_luts.0.weight"
     tables = find_tables(
@@ -115,11 +103,11 @@ def import_opennmt(
         word_tokenizer(tokens, _SPECIAL, template, origin=f"{file}: vocab")
         for tokens, template in zip(vocabularies, ("$A", "$A eos"), strict=True)
     )
-    return finish(Imported(model, source, target), output)
+    return finish(Imported(model, source, target, notes=notes), output)
 
 
 def _parts(file: Path) -> Mapping[str, Any]:
-    found = read_pickle(file, _ALLOWED)
+    found = read_pickle(file, PLAIN_CLASSES)
     found = found if isinstance(found, Mapping) else {}
     missing = {"model", "generator", "vocab", "opt"} - found.keys()
     if missing:
@@ -133,26 +121,20 @@ def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
     """Return the tensors of the stacks and of `generator`, which `model` may repeat."""
     tensors = {
         name: tensor
-        for name, tensor in state_dict(found["model"], f"{file}: model").items()
+        for name, tensor in unwrapped(state_dict(found["model"], f"{file}: model")).items()
         if not name.startswith("generator.")
     }
-    for name, tensor in state_dict(found["generator"], f"{file}: generator").items():
-        tensors[f"generator.{name.removeprefix('0.')}"] = tensor
-    return tensors
+    generator = unwrapped(state_dict(found["generator"], f"{file}: generator"))
+    return tensors | {f"generator.{name}": tensor for name, tensor in generator.items()}
 
 
-def _options(found: object, file: Path) -> dict[str, Any]:
-    options = dict(vars(found)) if isinstance(found, argparse.Namespace) else found
-    if not isinstance(options, dict):
-        raise RequestError(f"{file}: opt is a {type(found).__name__}; expected options.")
-    for name, allowed in _ALLOWED_OPTIONS.items():
-        value = options.get(name)
-        if value is not None and value not in allowed:
-            raise RequestError(
-                f"{file} has {name}={value!r}, which this package does not support; allowed: "
-                f"{', '.join(map(repr, allowed))}."
-            )
-    return options
+def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return the options of the training, and what the vocabularies hold besides tokens."""
+    options = options_in(found["opt"])
+    if not options:
+        raise RequestError(f"{file}: opt is a {type(found['opt']).__name__}; expected options.")
+    more = options_in(found["vocab"])
+    return options | {name: value for name, value in more.items() if name not in ("src", "tgt")}
 
 
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Readers of foreign files: they run no code in them and refuse damaged ones in one line."""
 
+import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -13,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...storage.pickles import read_pickle
+from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import own_file, read_json
 from ...storage.saved_model import indexed_files, read_generation_config
 
@@ -21,6 +22,9 @@ _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
 _NAMES_IN_AN_ERROR = 4
 _SETTINGS = "tokenizer_config.json"
+_AVERAGED = "n_averaged"  # torch's AveragedModel counts in it
+# Classes of plain values in checkpoints: options, and scores and counts.
+PLAIN_CLASSES = (*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace"))
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:
@@ -32,12 +36,53 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
     if not isinstance(found, Mapping) or not found:
         got = f"a {type(found).__name__}" if found else "nothing"
         raise RequestError(f"{origin} holds {got} instead of tensors by name; give a state_dict.")
-    odd = [str(key) for key, value in found.items() if not isinstance(value, Tensor)]
+    found = {str(key): value for key, value in found.items() if key != _AVERAGED}
+    odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
     if odd:
         raise RequestError(
             f"{origin} holds more than tensors by name ({listed(odd)}); give a state_dict."
         )
-    return {str(key): value for key, value in found.items()}
+    return found
+
+
+def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
+    """Return the state dict of a file, and the hyperparameters beside it.
+
+    The file holds only a state dict, or, if torch.save wrote it, one under any name, as checkpoints
+    of trainings do: `model_state_dict` in PyTorch's tutorials, `state_dict` of Lightning.
+
+    Raises:
+        ValueError: the file is damaged, could run code, or does not hold one state dict.
+    """
+    if path.suffix == ".safetensors":
+        return state_dict(_read_part(path), path), None
+    found = read_pickle(path, PLAIN_CLASSES)
+    entries = found if isinstance(found, Mapping) else {}
+    models = {str(name): entry for name, entry in entries.items() if _is_state_dict(entry)}
+    if len(models) > 1 and "state_dict" not in models:
+        raise RequestError(
+            f"{path} holds several models ({listed([*models])}); save one of them in a file."
+        )
+    if not models:
+        return state_dict(found, path), None
+    name = "state_dict" if "state_dict" in models else next(iter(models))
+    return state_dict(models[name], f"{path}: {name}"), entries.get("hyper_parameters")
+
+
+def _is_state_dict(entry: object) -> bool:
+    """Return whether an entry of a checkpoint holds weights, unlike states of random numbers."""
+    tensors = list(entry.values()) if isinstance(entry, Mapping) else []
+    return all(isinstance(tensor, Tensor) for tensor in tensors) and any(
+        tensor.dim() == 2 and tensor.is_floating_point() for tensor in tensors
+    )
+
+
+def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Remove what all names begin with: DDP and AveragedModel put `module.` there, and so on."""
+    found = dict(tensors)
+    while all("." in name for name in found) and len({name.split(".")[0] for name in found}) == 1:
+        found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
+    return found
 
 
 def read_directory(directory: Path) -> dict[str, Tensor]:
@@ -69,8 +114,8 @@ def _read_part(path: Path) -> dict[str, Tensor]:
         raise RequestError(f"{path} is damaged ({error}); copy or download it again.") from None
 
 
-def read_config(directory: Path, kind: type[_Config]) -> _Config:
-    """Return the configuration of a transformers directory.
+def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str, Any]]:
+    """Return the configuration of a transformers directory, and what its file says.
 
     Raises:
         ValueError: there is none, it is of another architecture, or has values of wrong types.
@@ -78,13 +123,14 @@ def read_config(directory: Path, kind: type[_Config]) -> _Config:
     path = directory / "config.json"
     if not path.is_file():
         raise RequestError(f"{directory} holds no config.json; name a transformers directory.")
-    found = read_json(path).get("model_type")
+    settings = read_json(path)
+    found = settings.get("model_type")
     if found != kind.model_type:
         raise RequestError(
             f"{path} is of model_type {found!r}; allowed here is {kind.model_type!r}."
         )
     try:
-        return kind.from_pretrained(directory)
+        return kind.from_pretrained(directory), settings
     except StrictDataclassError as error:
         raise RequestError(f"{path}: {error.__cause__ or error}") from error
 

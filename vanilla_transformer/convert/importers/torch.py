@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...storage.pickles import read_pickle
-from .safe_files import listed, state_dict
+from .options import check_options
+from .safe_files import listed, read_state_dict
 from .state_dict import (
     Imported,
     Piece,
@@ -70,7 +70,8 @@ def import_torch(
     Exact: logits differ by rounding alone. The arguments give what a state dict does not contain.
 
     Args:
-        path: a file that `torch.save(model.state_dict(), ...)` wrote.
+        path: a file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
+            training's checkpoint.
         output: a new or empty directory. None means nothing is written.
         heads: attention heads (`nhead`).
         pad_token_id: id of padding.
@@ -94,7 +95,10 @@ def import_torch(
     """
     check_output(output)
     file = Path(path)
-    tensors = state_dict(read_pickle(file), file)
+    tensors, settings = read_state_dict(file)
+    given = {"nhead": heads, "norm_first": norm_first, "activation": activation}
+    given["layer_norm_eps"] = layer_norm_eps
+    notes = check_options(settings, "torch", origin=file, given=given)
     prefix = _prefix(tensors, file)
     names = {
         "source": source_embedding or _find(tensors, _SOURCE, "source-embedding", prefix, file),
@@ -104,11 +108,6 @@ def import_torch(
     tables = find_tables(tensors, **names, origin=file, scaled=not unscaled)
     bias = names["softmax"].removesuffix("weight") + "bias"
     final_norm = any(name.startswith(f"{prefix}encoder.norm.") for name in tensors)
-    if norm_first and not final_norm:
-        raise RequestError(
-            f"{file} has no norms after its pre-norm stacks ({prefix}encoder.norm.weight), which "
-            "this package does not support; train a torch.nn.Transformer, which has them."
-        )
     fields = {
         **tables.fields,
         **_sizes(tensors, prefix, file),
@@ -132,8 +131,8 @@ def import_torch(
     model = build_model(config, pieces, tensors, origin=file, ignored=positions)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     source, target = vocabulary_tokenizers(paths, config, templates)
-    notes: tuple[str, ...]
-    notes = () if source else ("A state dict has no tokenizer; these are weights and ids only.",)
+    if not source:
+        notes += ("A state dict has no tokenizer; these are weights and ids only.",)
     if not positions:
         notes += ("No positions are stored; the paper's sinusoids are assumed.",)
     return finish(Imported(model, source, target, notes=notes), output)

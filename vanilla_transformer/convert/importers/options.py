@@ -1,0 +1,87 @@
+"""Options of other systems: importers implement some, refuse others, and note what they don't know.
+
+options.toml lists the options that each system has.
+"""
+
+import argparse
+import functools
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ...errors import RequestError, quoted
+from .safe_files import listed
+
+_TABLES = Path(__file__).with_name("options.toml")
+_OFF: tuple[object, ...] = (None, False, 0, "", [], (), {})
+
+
+def options_in(settings: object) -> dict[str, Any]:
+    """Return the options of an argparse.Namespace or a dict; anything else has none."""
+    settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
+    return dict(settings) if isinstance(settings, Mapping) else {}
+
+
+def check_options(
+    settings: object, *systems: str, origin: object, given: Mapping[str, object] | None = None
+) -> tuple[str, ...]:
+    """Refuse options that change the computation in ways that this package does not support.
+
+    Args:
+        settings: the source's options, as `options_in` takes them.
+        systems: tables of options.toml.
+        origin: the source's name in errors.
+        given: more options, with the only allowed value of each, which the caller gave.
+
+    Returns:
+        A note that names the options that are set and in no table, if there are any.
+
+    Raises:
+        ValueError: an option has another value than the allowed ones.
+    """
+    tables = [_tables()[system] for system in systems]
+    kinds = ("implemented", "without_effect")
+    known = {name for table in tables for kind in kinds for name in table.get(kind, "").split()}
+    values: dict[str, Sequence[object]]
+    values = {name: _OFF for table in tables for name in table.get("refused", "").split()}
+    for table in tables:
+        values |= table.get("allowed", {})
+    values |= {name: (value,) for name, value in (given or {}).items()}
+    options = dict(_flat(options_in(settings), {*known, *values}))
+    for name, value in options.items():
+        if value is not None and name in values and not _is_one_of(value, values[name]):
+            others = [repr(other) for other in values[name] if other not in _OFF] or ["off"]
+            raise RequestError(
+                f"{origin} has {name}={quoted(value)}, which this import does not compute; "
+                f"allowed: {listed(others)}."
+            )
+    unknown = sorted(
+        str(name)
+        for name, value in options.items()
+        if name not in known and name not in values and not _is_one_of(value, _OFF)
+    )
+    if not unknown:
+        return ()
+    return (f"Unknown options, taken to have no effect on the model: {', '.join(unknown)}.",)
+
+
+def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield options by names such as `embeddings.scale` where the tables have such names."""
+    for name, value in options.items():
+        inside = {known.removeprefix(f"{name}.") for known in names if known.startswith(f"{name}.")}
+        if inside and isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", inner) for key, inner in _flat(value, inside))
+        else:
+            yield name, value
+
+
+def _is_one_of(value: object, allowed: Sequence[object]) -> bool:
+    return not isinstance(value, Tensor) and value in allowed  # a tensor equals nothing as a whole
+
+
+@functools.cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_TABLES.read_text(encoding="utf-8"))
