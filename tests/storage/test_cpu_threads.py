@@ -111,6 +111,14 @@ def test_a_number_that_the_user_gave_is_kept(machine, monkeypatch, variable):
     assert set(numbers_in(machine, 20, 7)) == {8}
 
 
+@pytest.mark.parametrize(("processes", "threads"), [(2, 4), (3, 2), (20, 1)])
+def test_processes_of_one_machine_divide_its_cores(machine, monkeypatch, processes, threads):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")  # as launchers do
+    machine.free_threads = FreeThreads(lambda: (machine.total, machine.own))
+    assert set(numbers_in(machine, 20, 7)) == {threads}
+
+
 def test_a_given_number_of_threads_is_at_most_that_of_the_cores(machine, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     use_threads(3)

@@ -185,7 +185,9 @@ def test_invalid_progress_is_refused_by_name(tmp_path, content):
 def test_progress_round_trips(tmp_path):
     for budget in (None, 77):
         identity = {"batch_tokens": budget, "model": {"dropout": 0.1}}
-        progress = Progress(12.5, 2.0, identity, "medium", 2, [1, 2], {"cpu": "x"}, 9)
+        progress = Progress(
+            12.5, 2.0, identity, "medium", 2, [1, 2], {"cpu": "x"}, {"torch": "2"}, 9
+        )
         progress.save(tmp_path)
         assert Progress.load(tmp_path) == progress
 

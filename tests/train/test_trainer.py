@@ -275,6 +275,19 @@ def test_resuming_with_other_updates_is_refused(uninterrupted, change, message):
         make_trainer(uninterrupted[0], **change).train(resume_from_checkpoint=True)
 
 
+def test_resuming_with_other_versions_and_threads_is_recorded(tmp_path, monkeypatch, caplog):
+    make_trainer(tmp_path, max_steps=4).train()
+    monkeypatch.setattr(trainer_module, "versions", lambda: {"torch": "99"})
+    second = make_trainer(tmp_path, max_steps=8)
+    look = At(6, lambda: second.threads.used.append(7))
+    second.add_callback(look)
+    second.train(resume_from_checkpoint=True)
+    assert f"torch: '{torch.__version__}' -> '99'" in caplog.text
+    progress = Progress.load(tmp_path / "checkpoint-8")
+    assert progress.versions == {"torch": "99"}
+    assert progress.threads == [torch.get_num_threads(), 7]
+
+
 def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
     given["processing_class"] = tiny_tokenizer()

@@ -93,16 +93,19 @@ class FreeThreads:
         self._busy = busy or _busy_seconds
         self.most = torch.get_num_threads()
         given = any(os.environ.get(name) for name in GIVEN)
-        if not given and self.most > self.cores:
-            self.most = self.cores
+        # Launchers give all processes of a machine the same number, whatever cores there are.
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        share = max(1, self.cores // processes)
+        if self.most > share and (processes > 1 or not given):
+            self.most = share
             torch.set_num_threads(self.most)
         if self.most > self.cores:
             message = "Got %d threads for %d usable core(s), where they will wait for each other."
             logger.warning(message, self.most, self.cores)
         self.used = [self.most]
         # Processes that train together would take each other for neighbours.
-        alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-        self._adapts = not given and self.most > 1 and alone and sys.platform == "linux"
+        alone = processes == 1 and sys.platform == "linux"
+        self._adapts = alone and not given and self.most > 1
         self._look: tuple[float, float, float] | None = None  # time, and seconds of all and of ours
         self._wait = _WAIT
         self._no_core_was_free = self._raised = -math.inf  # times

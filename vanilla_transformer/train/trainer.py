@@ -44,8 +44,8 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text
 from ..storage.cpu_threads import FreeThreads, free_threads
-from ..storage.environment import hardware
-from ..storage.identity import config_identity
+from ..storage.environment import hardware, versions
+from ..storage.identity import config_identity, differences
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
@@ -353,6 +353,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.progress.require(identity)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
+                if changed := differences(self.progress.versions, versions()):
+                    logger.warning(
+                        "The checkpoint was trained with other versions (%s): what follows may be "
+                        "rounded otherwise.",
+                        "; ".join(changed),
+                    )
         else:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
             if self.args.world_size > 1:
@@ -362,7 +368,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "BPE-dropout %g splits words at random; numbers of tokens include this.",
                 self.args.bpe_dropout,
             )
-        now = {"world_size": self.args.world_size, "hardware": hardware()}
+        now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
         vars(self.progress).update(identity=identity, **now)
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
