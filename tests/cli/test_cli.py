@@ -247,7 +247,8 @@ def test_translate_keeps_what_it_had_written_before_an_error(
     threading.Thread(target=path.write_bytes, args=(lines,), daemon=True).start()
     target.write_text("an older translation")
     (tmp_path / "out.txt.partial").write_text("the user's")
-    assert main(["translate", str(trained / "run"), str(path), "--output", str(target)]) == 2
+    command = ["translate", str(trained / "run"), str(path), "--output", str(target)]
+    assert main([*command, "--overwrite"]) == 2
     kept = tmp_path / "out.txt.partial-2"
     assert f"What was translated so far, 64 lines, is in {kept}." in capsys.readouterr().err
     assert kept.read_text(encoding="utf-8").count("\n") == 64

@@ -62,7 +62,8 @@ def test_no_file_is_given_twice(run, source, capsys, first):
     options = [word for word in ("--output", "--alignments") if word != first][:1]
     given = [str(path)] if first == "source.txt" else [first, str(path)]
     line = error_of(capsys, "translate", run, *words, *given, *options, path)
-    assert f"{path.resolve()} is given twice; give each output a file of its own." in line
+    told = "is an input, or a file of a run" if path == source else "is given twice; give each"
+    assert f"{path} {told}" in line
     assert source.read_bytes() == before
     assert not (source.parent / "out").exists()
 
@@ -128,8 +129,9 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     target, picture = tmp_path / "target.txt", tmp_path / "map.png"
     target.write_text("an older translation")
     options = [picture if option == "MAP" else option for option in options]
-    line = error_of(capsys, "translate", run, source, "--output", target, *options)
-    assert message in line
+    command = ["translate", run, source, "--output", target]
+    assert "exists; give --overwrite to replace it" in error_of(capsys, *command)
+    assert message in error_of(capsys, *command, "--overwrite", *options)
     assert target.read_text() == "an older translation"
     assert not picture.exists()
 
@@ -277,6 +279,7 @@ def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
         expected = [one for translations in found for one in translations]
         written = [" ".join(f"{i}-{j}" for i, j in one.alignment) for one in expected]
         command = [run, table, "--alignments", links, "--prefix", "a b", *more]
+        command += ["--overwrite"] * (nbest > 1)
         lines, _ = translated(capsys, *command)
         assert len(lines) == len(written) + (nbest == 1)
         assert links.read_text().split("\n")[:-1] == [""] * (nbest == 1) + written
@@ -362,7 +365,7 @@ def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
     weights = Path(run) / "model.safetensors"
     before = weights.read_bytes()
     line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
-    assert "is a file of a run, a model or its pairs, which the output would replace" in line
+    assert "is an input, or a file of a run or a model, which the output would replace" in line
     assert weights.read_bytes() == before
 
 

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, MarianMTModel
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.exporters.source import export_tokenizer
+from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import read_json
 
 WEIGHTS = "model.safetensors"
@@ -112,7 +113,7 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
     assert capsys.readouterr().out == f"{output}\n"
     assert contents(run) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
-    assert {path.name for path in output.iterdir()} == FORMATS[name].files | TOKENIZER
+    assert {path.name for path in output.iterdir()} == FORMATS[name].files | TOKENIZER | {MARKER}
     assert len({path.stat().st_mode for path in output.iterdir()}) == 1
     text = "Hi there, 你好"
     ours, theirs = (
@@ -164,7 +165,7 @@ def test_folder_with_files_is_refused_and_kept(name, export, run, tmp_path):
         export(run, run)
     assert contents(run) == before
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(ValueError, match="file"):
+    with pytest.raises(ValueError, match="no command wrote file; name another"):
         export(run, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "kept"
 

@@ -259,7 +259,9 @@ def _two_outputs(folder: Path, whole: Path) -> str:
     (folder / "source.txt").write_text(sentences, encoding="utf-8")
     words = ("translate", whole / "run", "source.txt", "--num-beams", "1")
     alone = Started(command(*words), folder).ended()
-    both = [Started(command(*words, "--output", "out.txt"), folder) for _ in range(2)]
+    both = [
+        Started(command(*words, "--output", "out.txt", "--overwrite"), folder) for _ in range(2)
+    ]
     strange = [end.told() for end in (process.ended() for process in both) if end.code != 0]
     if strange:
         return f"two outputs at once: {strange[0]}"

@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
-    check_new_folder,
+    MARKER,
+    check_folder,
     file_written_aside,
     files_written_aside,
     folder_written_aside,
@@ -141,21 +142,36 @@ def test_an_empty_folder_stays_and_gets_the_files(tmp_path, monkeypatch, name):
         (aside / "inside" / "a").write_text("whole")
         assert not (empty / "inside").exists()
     assert (empty / "inside" / "a").read_text() == "whole"
-    assert names(empty) == {"inside"}
+    assert names(empty) == {"inside", MARKER}
     assert empty.stat().st_ino == before
     assert (tmp_path / "link").is_symlink()
 
 
-def test_only_a_new_or_empty_folder_is_accepted_as_output(tmp_path):
+def test_a_folder_is_written_again_if_it_holds_only_what_was_written_there(tmp_path):
     output = tmp_path / "out"
-    output.mkdir()
-    check_new_folder(output)
-    with folder_written_aside(output) as aside:
-        aside.mkdir()
-        (aside / "a").write_text("x")
-    for taken in (output, output / "a"):
-        with pytest.raises(ValueError, match="exists and is not an empty directory; name another"):
-            check_new_folder(taken)
+
+    def write(name, text):
+        with folder_written_aside(output) as aside:
+            (aside / "inside").mkdir(parents=True)
+            (aside / "inside" / name).write_text(text)
+
+    for name, text in (("a", "first"), ("a", "first"), ("b", "second")):
+        write(name, text)
+        assert names(output) == {"inside", MARKER}
+        assert names(output / "inside") == {name}
+    for path, text in ((output / "mine", "mine"), (output / "inside" / "b", "edited")):
+        path.write_text(text)
+        told = f"no command wrote {path.relative_to(output)}; give --overwrite to replace all of"
+        with pytest.raises(RequestError, match=told):
+            write("c", "third")
+        assert path.read_text() == text
+        check_folder(output, overwrite=True)
+    write("c", "third")
+    assert {path.name for path in output.rglob("*")} == {"inside", MARKER, "c"}
+    (output / MARKER).unlink()
+    for taken in (output, output / "inside" / "c"):
+        with pytest.raises(RequestError, match=r"no command wrote .*; name another"):
+            check_folder(taken, overwrite=True)
 
 
 def test_weights_have_the_permissions_of_other_files(tmp_path):
@@ -273,8 +289,8 @@ def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypa
     with folder_written_aside(tmp_path / "new") as aside:
         (aside / "inside").mkdir(parents=True)
         (aside / "inside" / "b").write_text("x")
-    assert set(done[:3]) == {("sync", "b"), ("sync", "inside"), ("sync", "new")}
-    assert done[3:] == [("name", "new"), ("sync", tmp_path.name)]
+    assert set(done[:4]) == {("sync", name) for name in ("b", "inside", MARKER, "new")}
+    assert done[4:] == [("name", "new"), ("sync", tmp_path.name)]
 
 
 def test_files_are_written_where_fsync_is_not_supported(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
+from command_line import error_of
 from full_disk import largest_file
 from safetensors.torch import load_file
 from tiny_runs import WORDS, tiny_recipe, write_pairs
@@ -33,7 +34,7 @@ from vanilla_transformer.train import report, run_directory, select_checkpoints
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
 from vanilla_transformer.train.run import run_recipe
-from vanilla_transformer.train.run_directory import check_output, check_shared, training_lock
+from vanilla_transformer.train.run_directory import check_shared, training_lock
 from vanilla_transformer.train.run_scores import score_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -649,7 +650,7 @@ def test_every_file_of_a_folder_is_read_and_none_may_be_replaced(tmp_path, capsy
     assert score_run(run)["test"]["num_sentences"] == 5
     before = (pairs / names[0]).read_bytes()
     assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
-    assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
+    assert "is an input, or a file of a run or a model" in capsys.readouterr().err
     assert (pairs / names[0]).read_bytes() == before
 
 
@@ -845,30 +846,34 @@ def test_run_ended_by_a_full_disk_is_finished_on_restart(unfinished):
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
-def test_scores_never_overwrite_files_of_a_run(copied, tmp_path, capsys):
+def test_outputs_never_replace_what_a_run_needs(copied, tmp_path, capsys):
+    """With --overwrite neither: files of a run or model, and what the command reads."""
     _, run, _ = copied
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    (tmp_path / "link.json").symlink_to(run / "metrics.json")
-    (run / "scores.json").write_text("{}")
-    for path in (*before, tmp_path / "link.json"):
-        with pytest.raises(RequestError, match=rf"{path.name} is a file .* give another name"):
-            check_output(path, sources=())
-    test_file = run.parent / "test.jsonl"
-    write_pairs(test_file, 3, 3)
-    with pytest.raises(RequestError, match=r"test\.jsonl is a file of a run, a model or its pairs"):
-        check_output(test_file, sources=(run / ".." / "test.jsonl",))
-    for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
-        check_output(path, sources=(run.parent / "a.jsonl",))
     recipe = load_recipe(str(run / "recipe.yaml"))
-    for path in (run / "metrics.json", recipe.test_file):
-        assert main(["evaluate", str(run), "--output", str(path)]) == 2
-        assert "is a file of a run, a model or its pairs" in capsys.readouterr().err
     with_comma = tmp_path / "pairs, 2.jsonl"
     write_pairs(with_comma, 3, 3)
-    arguments = ["--test-file", str(with_comma), "--output", str(with_comma)]
-    assert main(["evaluate", str(run), *arguments]) == 2
-    assert "pairs, 2.jsonl is a file of a run, a model or its pairs" in capsys.readouterr().err
+    pairs = [recipe.train_file, recipe.validation_file, recipe.test_file, with_comma]
+    files = [path for path in run.rglob("*") if path.is_file()]
+    before = {Path(path): Path(path).read_bytes() for path in (*files, *pairs)}
+    (tmp_path / "link.json").symlink_to(run / "metrics.json")
+    command = ["evaluate", run, "--test-file", with_comma, "--overwrite", "--output"]
+    new = [run / "checkpoints/new", run / "hypotheses.other.txt"]
+    for path in (*before, tmp_path / "link.json", *new):
+        line = error_of(capsys, *command, path)
+        assert f"{path} is an input, or a file of a run or a model, which" in line
+    with with_comma.open() as stdin:  # redirected to a command that reads it
+        saved = os.dup(0)
+        os.dup2(stdin.fileno(), 0)
+        line = error_of(capsys, "translate", run, "--overwrite", "--output", with_comma)
+        os.dup2(saved, 0)
+    assert "is an input" in line
     assert {path: path.read_bytes() for path in before} == before
+    (run / "scores.json").write_text("{}")
+    assert "exists; give --overwrite" in error_of(
+        capsys, *command[:-2], "--output", run / "scores.json"
+    )
+    for path in (run / "scores.json", tmp_path / "new.json", Path("/dev/null")):
+        assert main([*map(str, command), str(path)]) == 0
 
 
 def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):

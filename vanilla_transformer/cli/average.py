@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RequestError
+from .outputs import add_overwrite
 from .translate import count
 
 _AVERAGE_EXAMPLE = """example:
@@ -26,17 +27,16 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--last", type=count, metavar="N", help=text)
     text = "new directory for the model"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
+    add_overwrite(command, reads=("checkpoints",), folders=("output",))
     command.set_defaults(run=_average, command=command)
 
 
 def _average(options: argparse.Namespace) -> int:
-    from ..storage.atomic import check_new_folder
+    from ..storage.atomic import folder_written_aside
     from ..train.averaging import average_checkpoints
     from ..train.checkpoints import last_checkpoints
 
     names = [Path(name) for name in options.checkpoints]
-    output = Path(options.output)
-    check_new_folder(output)
     if options.last is not None:
         if len(names) > 1:
             raise RequestError(f"Got --last and {len(names)} directories; give one run directory.")
@@ -46,5 +46,6 @@ def _average(options: argparse.Namespace) -> int:
             f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or "
             "name two checkpoints or more."
         )
-    average_checkpoints(names, output)
+    with folder_written_aside(Path(options.output)) as aside:
+        average_checkpoints(names, aside)
     return 0

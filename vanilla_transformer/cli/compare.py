@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from .evaluate import (
-    add_pair_options,
-    add_test_options,
-    check_scores_file,
-    table_lines,
-    test_options,
-)
+from .evaluate import add_pair_options, add_test_options, table_lines, test_options
+from .outputs import add_overwrite
 from .translate import count
 
 if TYPE_CHECKING:
@@ -50,6 +45,7 @@ def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
     command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
+    add_overwrite(command, reads=("directories", "test_file"), files=("output",))
     command.set_defaults(run=_compare, command=command)
 
 
@@ -57,7 +53,6 @@ def _compare(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
     from ..train.comparing import compare_runs, comparison_page
 
-    check_scores_file(options, options.directories)
     comparison = compare_runs(
         options.directories,
         batch_tokens=options.batch_tokens,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import RequestError
+from .outputs import add_overwrite
 
 _IMPORT_EXAMPLE = """example:
   vanilla-transformer import marian opus-mt-en-de runs/opus-mt-en-de
@@ -124,6 +125,7 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         for name in options:
             flag, required = f"--{name.replace('_', '-')}", name in _REQUIRED.get(system, ())
             parser.add_argument(flag, **_OPTIONS[name], required=required)
+        add_overwrite(parser, reads=("path", *options), folders=("output",))
         parser.set_defaults(run=_import, command=parser, system=system, names=options)
 
 
@@ -151,6 +153,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         choices=QUANTIZATIONS,
         help="how ctranslate2 stores weights (default: float32)",
     )
+    add_overwrite(command, reads=("directory",), folders=("output",))
     command.set_defaults(run=_export, command=command)
 
 

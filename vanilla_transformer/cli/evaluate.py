@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .translate import check_folders, count
+from .outputs import add_overwrite
+from .translate import count
 
 if TYPE_CHECKING:
     from ..storage.metrics import TestScores, TestTexts
@@ -37,6 +38,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--bleu", metavar="KIND,...", help=text)
     text = "also write the scores as JSON, or the texts if FILE ends in .tsv or .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
+    add_overwrite(command, reads=("directory", "test_file"), files=("output",))
     command.set_defaults(run=_evaluate, command=command)
 
 
@@ -59,26 +61,6 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
 
 
-def check_scores_file(options: argparse.Namespace, directories: Sequence[str]) -> None:
-    """Refuse an --output that would replace a file of a run or model, or pairs of its recipe."""
-    from ..recipes.data import named_files
-    from ..recipes.options import FILES
-    from ..recipes.recipe import load_recipe
-    from ..storage.run_files import RECIPE
-    from ..train.run_directory import check_output
-
-    check_folders(options.output)
-    if not options.output:
-        return
-    named = [options.test_file]
-    for path in (Path(directory, RECIPE) for directory in directories):
-        if path.is_file():
-            recipe = load_recipe(str(path))
-            named += [getattr(recipe, field) for field in (*FILES, "dataset")]
-    sources = [path for names in named if names for path in named_files(names)]
-    check_output(Path(options.output), sources=sources)
-
-
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
     from ..recipes.options import TEST_OPTIONS
@@ -91,7 +73,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train.report import without_texts
     from ..train.run_scores import score_run
 
-    check_scores_file(options, [options.directory])
     kinds = options.bleu.split(",") if options.bleu else []
     scores = score_run(
         options.directory,

@@ -20,12 +20,14 @@ from typing import Any, NoReturn
 
 from .. import __version__, register
 from ..errors import RequestError
+from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
 from .data import add_data
 from .evaluate import add_evaluate
+from .outputs import check_outputs_of
 from .publish import add_publish
 from .train import add_train, is_first_process
 from .translate import add_translate, count
@@ -101,6 +103,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     _check_combination(options)
+    check_outputs_of(options)
     _configure_logging()
     # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar
@@ -209,7 +212,7 @@ def _line_for(error: Exception) -> str | None:
     if isinstance(error, RequestError):
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{_short(str(error.filename))}: {error.strerror}"
+        return f"{_short(str(failed_path(error)))}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."
     if isinstance(error, ImportError) and error.name is not None:

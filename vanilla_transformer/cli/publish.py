@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from .outputs import add_overwrite
 
 if TYPE_CHECKING:
     from ..publish.publishing import Publication
@@ -46,6 +47,8 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
     text = "also write all files into a folder, to deploy the model without the Hub"
     command.add_argument("--output", metavar="FOLDER", help=text)
+    reads = ("directory", "run_directory")
+    add_overwrite(command, reads=reads, folders=("card_dir", "output"))
     apart = [("--space", option) for option in _OF_MODEL]
     command.set_defaults(run=_publish, command=command, apart=apart)
 

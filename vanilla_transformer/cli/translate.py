@@ -24,6 +24,7 @@ from ..storage.reading import (
     open_content,
     read_lines,
 )
+from .outputs import add_overwrite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -102,6 +103,8 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     picture.add_argument("--attention-layer", type=index, metavar="N", help=text)
     text = "heads, from 1, such as 1,4; or mean (default: all)"
     picture.add_argument("--attention-heads", type=heads, metavar="N,...", help=text)
+    outputs = ("output", "alignments", "attention")
+    add_overwrite(command, reads=("directory", "file"), files=outputs)
     command.set_defaults(run=_translate, command=command, apart=_APART, belonging=_BELONGING)
 
 
@@ -136,13 +139,6 @@ def _translate(options: argparse.Namespace) -> int:
     from ..translation.many_texts import AlignedTranslation, translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)
-    check_folders(options.output, options.alignments, options.attention)
-    _check_distinct(options.file, options.output, options.alignments, options.attention)
-    for output in filter(None, (options.output, options.alignments)):
-        if Path(output).is_file():
-            from ..train.run_directory import check_output  # half a second, seldom needed
-
-            check_output(Path(output), sources=())
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
@@ -474,22 +470,6 @@ def _may_have(text: str, tokens: int) -> bool:
     A character has at most four bytes, and a token at least one.
     """
     return 4 * len(text) >= tokens
-
-
-def check_folders(*names: str | None) -> None:
-    """Refuse output files that could not be written, before any work."""
-    for name in filter(None, names):
-        if Path(name).is_dir() or not Path(name).parent.is_dir():
-            raise RequestError(f"{name} cannot be written; name a file in an existing folder.")
-
-
-def _check_distinct(*names: str | None) -> None:
-    """Refuse an output file that is also the input or another output."""
-    paths = [Path(name).resolve() for name in filter(None, names)]
-    files = [path for path in paths if path.is_file() or not path.exists()]  # no device or pipe
-    for path in files:
-        if files.count(path) > 1:
-            raise RequestError(f"{path} is given twice; give each output a file of its own.")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import shutil
 import site
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from safetensors.torch import load_file
 
 from ..errors import RequestError
 from ..fast import without_fast_path
-from ..storage.atomic import check_new_folder, file_written_aside, folder_written_aside, write_json
+from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.identity import changed_since_scored
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json
@@ -55,6 +54,7 @@ logger = logging.getLogger(__name__)
 # What is published of a model directory beside its weights.
 _CONFIGS = ("config.json", "generation_config.json")
 _SETTINGS = (*_CONFIGS, *TOKENIZER_FILES)
+_CARD = ("README.md", METRICS, HISTORY, "*.png")  # the card, its pictures, and their figures
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES, HISTORY),
@@ -104,10 +104,10 @@ def publish(
         private: make the repository private if it is created.
         revision: branch, created if missing. None takes `main`.
         token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
-        card_dir: directory for a copy of the card with pictures and metrics. Without `push`, the
+        card_dir: new folder for a copy of the card with pictures and metrics. Without `push`, the
             card names the directory of the model, and nothing on the Hub.
-        output: new or empty folder for all the files, to deploy the model without the Hub. Without
-            `push`, the card names this folder.
+        output: new folder for all the files, to deploy the model without the Hub. Without `push`,
+            the card names this folder. Both may be what an earlier call wrote.
 
     Returns:
         Files, form and commit.
@@ -122,13 +122,6 @@ def publish(
     trained_metrics(source, metrics_run)  # without them, no other advice helps
     check_model_files(source)
     _check_scored_model(source)
-    if card_dir is not None and (Path(card_dir) / "config.json").is_file():
-        raise RequestError(
-            f"got {card_dir} for the card, but a model is there, whose metrics.json it would "
-            "overwrite; give another directory."
-        )
-    if output is not None:
-        check_new_folder(Path(output))
     form = _form(source, with_code=with_code)
     facts = card_facts(
         source,
@@ -140,8 +133,8 @@ def publish(
         data_license=data_license,
         data_source=data_source,
     )
-    with tempfile.TemporaryDirectory(prefix="publish-") as temporary:
-        folder = Path(temporary) / repo_id.rpartition("/")[2]
+    with temporary_folder() as temporary:
+        folder = temporary / repo_id.rpartition("/")[2]
         _stage_model(source, folder, with_code=with_code)
         _try_out(source, folder, facts, run=metrics_run)
         if with_code and not push and output is None:
@@ -149,11 +142,11 @@ def publish(
         text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (folder / METRICS).write_text(text, encoding="utf-8")
         render_card(facts).save(folder / "README.md")
-        if card_dir is not None:
-            _copy_card(folder, Path(card_dir))
-        if output is not None:
-            with folder_written_aside(Path(output)) as aside:
-                shutil.copytree(folder, aside)
+        for written, patterns in ((card_dir, _CARD), (output, ("**/*",))):
+            if written is not None:
+                with folder_written_aside(Path(written)) as aside:
+                    for pattern in patterns:
+                        copy_files(folder, aside, pattern)
         commit = None
         if push:
             commit = push_folder(
@@ -304,8 +297,7 @@ def load_in_clean_process(
     Raises:
         ValueError: the folder does not load, with the reason in one line.
     """
-    with tempfile.TemporaryDirectory(prefix="clean-process-") as temporary:
-        home = Path(temporary)
+    with temporary_folder() as home:
         request = {
             "folder": str(folder.resolve()),
             "package": str(Path(__file__).resolve().parents[2]) if form == NATIVE else None,
@@ -383,12 +375,3 @@ def _draw(
         attention = attention_weights(model, tokenizer, sample["source"], target)
         figure = plot_attention(attention, kind="cross")
         save_figure(figure, folder / f"attention-{number}.png", dpi=80)
-
-
-def _copy_card(folder: Path, card_dir: Path) -> None:
-    """Copy the card, its pictures, and their figures."""
-    card_dir.mkdir(parents=True, exist_ok=True)
-    for pattern in ("README.md", METRICS, HISTORY, "*.png"):
-        for path in folder.glob(pattern):
-            with file_written_aside(own_file(card_dir / path.name)) as aside:
-                shutil.copyfile(path, aside)

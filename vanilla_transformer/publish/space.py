@@ -6,12 +6,11 @@ files are there, so it would not find a wheel among them, and there may be no re
 """
 
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from ..errors import RequestError
+from ..storage.atomic import copy_files, temporary_folder
 from ..storage.metrics import read_metrics
 from ..storage.reading import own_file
 from ..storage.run_files import METRICS
@@ -64,8 +63,8 @@ def publish_space(
     check_model_files(Path(directory))
     if run is not None and not (Path(run) / METRICS).is_file():
         raise RequestError(f"{run} holds no {METRICS}; name a run directory, or leave --run out.")
-    with tempfile.TemporaryDirectory(prefix="space-") as temporary:
-        folder = Path(temporary) / "space"
+    with temporary_folder() as temporary:
+        folder = temporary / "space"
         write_space(folder, repo_id, run=directory if run is None else run)
         _try_out(folder, Path(directory))
         commit = None
@@ -96,7 +95,7 @@ def write_space(
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
     page = shipped_folder("_space", "model_cards/space")
-    shutil.copytree(page, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_files(page, folder)
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8").replace(_PLACEHOLDER, model_id)
     readme.write_text(text, encoding="utf-8")
@@ -104,18 +103,14 @@ def write_space(
     examples = [] if run is None else _examples(Path(run))
     if examples:
         (folder / "examples.txt").write_text("\n".join(examples) + "\n", encoding="utf-8")
-    for source in package.rglob("*.py"):
-        name = source.relative_to(package.parent)
-        if not any(part.startswith("_") for part in name.parts[:-1]):  # such as _space itself
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, folder / name)
+    copy_files(package, folder / package.name, "**/*.py")
 
 
 def _try_out(folder: Path, directory: Path) -> None:
     """Do with the model what the page does, in a separate process."""
     command = [sys.executable, "-B", "-c", _TRIAL]
-    with tempfile.TemporaryDirectory(prefix="home-") as home:
-        result = run_apart(command, Path(home), cwd=folder, MODEL_ID=str(directory.resolve()))
+    with temporary_folder() as home:
+        result = run_apart(command, home, cwd=folder, MODEL_ID=str(directory.resolve()))
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
         raise RequestError(f"the Space of {directory} does not work: {reason}")

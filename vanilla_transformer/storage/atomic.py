@@ -2,7 +2,8 @@
 
 Output goes into a new temporary folder next to its target, so that it cannot overwrite a file of
 the user, and is moved into place once it is complete and on the disk. A killed process leaves the
-old file, and perhaps a folder `.vanilla-transformer-partial-...`, which may be deleted.
+old file, and perhaps a folder `.vanilla-transformer-partial-...`, which the next write there
+deletes. A folder that was written holds the list of its files, so that it may be written again.
 """
 
 import errno
@@ -14,15 +15,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock
 from safetensors import SafetensorError
 
 from ..errors import RequestError
+from .reading import sha256
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
-_SEVERAL = f"{PARTIAL}files-"  # prefix of those for several files of one folder
+MARKER = ".vanilla-transformer-files"  # in a folder that was written: SHA-256 and name of each file
+_LOCK = "lock"  # held by the process that writes into a temporary folder
 _DEVICES = (Path("/dev"), Path("/proc"))
 # Errors of a disk that cannot be written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+class _NotWrittenError(RequestError):
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} could not be written: {reason}; make room there, or see `ulimit -f`, and run "
+            "the same command again."
+        )
+        self.path, self.reason = path, reason
 
 
 @contextmanager
@@ -39,20 +52,26 @@ def writing(path: Path, *, only_saves: bool = False) -> Iterator[None]:
     """
     try:
         yield
+    except _NotWrittenError as error:
+        if PARTIAL not in str(error.path):
+            raise
+        raise _NotWrittenError(path, error.reason) from error  # not in the name of a hidden folder
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
         # safetensors and tokenizers, which raises nothing more specific, give no number either.
         by_library = isinstance(error, SafetensorError) or type(error) is Exception
         if not by_library and not (only_saves and isinstance(error, RuntimeError)):
-            named = Path(getattr(error, "filename", None) or path)
+            named = Path(failed_path(error) or path)
             inside = named.resolve().is_relative_to(path.resolve().parent)  # else a read failed
             if number not in _DISK or not inside:
                 raise
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise RequestError(
-            f"{path} could not be written: {reason}; make room there, or see `ulimit -f`, and run "
-            "the same command again."
-        ) from error
+        raise _NotWrittenError(path, reason) from error
+
+
+def failed_path(error: Exception) -> str | None:
+    """Return the path in an error, or None; of a failed copy or move it is the target."""
+    return getattr(error, "filename2", None) or getattr(error, "filename", None)
 
 
 def sync(*paths: Path) -> None:
@@ -75,6 +94,13 @@ def move_into_place(aside: Path, target: Path) -> None:
     sync(target.parent)
 
 
+def cannot_be_replaced(path: Path) -> bool:
+    """Return whether a path is a device, a pipe or a folder, which no file replaces."""
+    # Redirected to a file, /dev/stdout looks like one.
+    is_device = any(folder in path.absolute().parents for folder in _DEVICES)
+    return is_device or (path.exists() and not path.is_file())
+
+
 @contextmanager
 def file_written_aside(path: Path) -> Iterator[Path]:
     """Replace a file with what the block writes to the yielded path; an error keeps the old one.
@@ -85,14 +111,12 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     Args:
         path: file to replace, in an existing folder.
     """
-    # Redirected to a file, /dev/stdout looks like one.
-    is_device = any(folder in path.absolute().parents for folder in _DEVICES)
-    if is_device or (path.exists() and not path.is_file()):
+    if cannot_be_replaced(path):
         with writing(path):
             yield path
         return
     target = path.resolve()
-    with writing(path), _folder_inside(target.parent, name=path) as aside:
+    with writing(path), temporary_folder(target.parent, name=path) as aside:
         yield aside / target.name
         move_into_place(aside / target.name, target)
 
@@ -114,14 +138,62 @@ def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = F
     write_text(path, text + "\n")
 
 
-def check_new_folder(output: Path) -> None:
-    """Refuse an output folder that exists and is not empty, before any work.
+def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
+    """Copy the files of a folder, except for those below folders such as __pycache__ or _space.
+
+    Unlike those of shutil.copytree, errors have a number and a path.
+    """
+    for path in sorted(source.glob(pattern)):
+        name = path.relative_to(source)
+        if path.is_file() and not any(part.startswith("_") for part in name.parts[:-1]):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+
+
+def check_folder(output: Path, *, overwrite: bool = False) -> None:
+    """Refuse an output folder that holds anything but what `folder_written_aside` wrote there.
+
+    Args:
+        output: folder to write, which need not exist.
+        overwrite: whether all files of a folder that was written there count as its own.
 
     Raises:
-        ValueError: `output` exists and is not an empty directory.
+        ValueError: it is no folder, or it holds other files or changed ones.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise RequestError(f"{output} exists and is not an empty directory; name another one.")
+    is_ours, foreign = (output / MARKER).is_file(), _foreign_files(output)
+    if foreign and is_ours and overwrite:
+        _mark(output)
+    elif foreign:
+        names = f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}"
+        advice = "give --overwrite to replace all of it, or name" if is_ours else "name"
+        raise RequestError(
+            f"{output} is not an empty directory, and no command wrote {names}; {advice} another."
+        )
+
+
+def _foreign_files(folder: Path) -> list[str]:
+    """Return the names in a folder that are not in its list of files, or have other content."""
+    if folder.is_file():
+        return [folder.name]
+    inside = [path for path in folder.glob("*") if not path.name.startswith(PARTIAL)]
+    if not (folder / MARKER).is_file():
+        return sorted(path.name for path in inside)
+    known = (folder / MARKER).read_text(encoding="utf-8", errors="replace").split()
+    files = [file for path in inside for file in (path, *path.rglob("*")) if file.name != MARKER]
+    return sorted(
+        file.relative_to(folder).as_posix()
+        for file in files
+        if (file.is_symlink() or not file.is_dir())
+        and (not file.is_file() or sha256(file) not in known)
+    )
+
+
+def _mark(folder: Path, *, also: str = "") -> None:
+    """Write the list of a folder's files, as `sha256sum` does, and other lines."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != MARKER]
+    lines = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in sorted(files)]
+    lines += [line for line in also.splitlines(keepends=True) if line not in lines]
+    (folder / MARKER).write_text("".join(lines), encoding="utf-8")
 
 
 @contextmanager
@@ -129,23 +201,28 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     """Create a folder with what the block writes to the yielded path; an error creates nothing.
 
     The block creates the folder at that path, for example by `save_pretrained`.
-    Parent folders are created, and removed again after an error. An empty folder stays, since it
-    may be a mount point, a link, or the current directory of a shell; it gets the files at the end.
+    Parent folders are created, and removed again after an error. A folder that exists stays, since
+    it may be a mount point, a link, or the current directory of a shell; at the end its files are
+    replaced, the largest last: without its weights no half-moved model loads.
 
     Args:
-        output: new or empty folder, as `check_new_folder` demands.
+        output: folder that passes `check_folder`.
     """
+    check_folder(output)
     output = output.resolve()
     created = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(output.parent)
     try:
         parent = output if output.is_dir() else output.parent
-        with writing(output), _folder_inside(parent, name=output) as aside:
+        with writing(output), temporary_folder(parent, name=output) as aside:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
-            if parent == output:
-                _move_files_into_place(whole, output)
+            _mark(whole)
+            if output.is_dir():
+                check_folder(output)  # again: the block may have taken hours
+                _replace_content(output, whole)
             else:
                 move_into_place(whole, output)
     finally:
@@ -154,23 +231,40 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
+def _replace_content(output: Path, whole: Path) -> None:
+    """Delete the files of a folder and move those of another one there.
+
+    Its list of files comes first and names the old and the new ones: whenever this is killed, what
+    is left is known as written here.
+    """
+    old = [path for path in output.iterdir() if not path.name.startswith(PARTIAL)]
+    marker = output / MARKER
+    _mark(whole, also=marker.read_text(encoding="utf-8") if marker in old else "")
+    move_into_place(whole / MARKER, marker)
+    for path in old:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != marker:
+            path.unlink()
+    largest = max(whole.iterdir(), key=lambda path: path.stat().st_size, default=whole)
+    _move_files_into_place(whole, output, last=largest.name)
+
+
 @contextmanager
 def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
     """Replace files of a folder with those that the block writes to the yielded folder.
 
     Args:
-        folder: existing folder that no other process writes to. Its other files stay.
+        folder: existing folder. Its other files stay.
         last: name of the file that is moved last: a process that waits for it finds the others.
     """
-    for abandoned in folder.glob(f"{_SEVERAL}*"):  # left by a killed process
-        shutil.rmtree(abandoned, ignore_errors=True)
-    with writing(folder / last), _folder_inside(folder, name=folder, prefix=_SEVERAL) as aside:
+    with writing(folder / last), temporary_folder(folder, name=folder) as aside:
         yield aside
         let_others_read_weights(aside)
         _move_files_into_place(aside, folder, last=last)
 
 
-def _move_files_into_place(aside: Path, folder: Path, *, last: str | None = None) -> None:
+def _move_files_into_place(aside: Path, folder: Path, *, last: str) -> None:
     """Flush the files of a folder to the disk and rename them to those of another one."""
     sync(*aside.rglob("*"))
     for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
@@ -179,16 +273,38 @@ def _move_files_into_place(aside: Path, folder: Path, *, last: str | None = None
 
 
 @contextmanager
-def _folder_inside(parent: Path, *, name: Path, prefix: str = PARTIAL) -> Iterator[Path]:
-    """Create a temporary folder in `parent`, so that moves stay on one file system."""
+def temporary_folder(parent: Path | None = None, *, name: Path | None = None) -> Iterator[Path]:
+    """Create a folder in `parent`, so that moves stay on one file system, and remove it at the end.
+
+    Folders that killed processes left there are removed first. A living process holds a lock.
+
+    Args:
+        parent: existing folder. None is the system's folder for temporary files.
+        name: path that an error names in place of the temporary one.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    _remove_leftovers(parent)
     try:
-        aside = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
-    except OSError as error:  # say which file cannot be written, not which temporary folder
-        raise type(error)(error.errno, error.strerror, str(name)) from error
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(name or parent)) from error
+    lock = FileLock(folder / _LOCK)
     try:
-        yield aside
+        with suppress(OSError, NotImplementedError):  # a file system without locks
+            lock.acquire()
+        (folder / "new").mkdir(parents=True)  # parents: another start may have removed the folder
+        yield folder / "new"
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the temporary folders of killed processes: nobody holds their locks."""
+    for folder in parent.glob(f"{PARTIAL}*"):
+        # Held, of another user, or on a file system without locks.
+        with suppress(OSError, NotImplementedError), FileLock(folder / _LOCK, timeout=0):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def let_others_read_weights(folder: Path) -> None:

@@ -52,6 +52,8 @@ TOKENIZER_FILES = (
     *("source.spm", "target.spm"),  # of SentencePiece, like the following
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
 )
+CONFIG = "config.json"
+MODEL = (CONFIG, "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.

@@ -75,13 +75,12 @@ def average_checkpoints(
     output = Path(output_dir)
     _replace_model_files(output, mean, companions_from=checkpoints[-1])
     names = ", ".join(directory.name for directory in checkpoints)
-    logger.info("%s: the mean of %d checkpoint(s), %s.", output, len(checkpoints), names)
+    logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
     if not (output / "tokenizer_config.json").is_file():
         logger.warning(
-            "%s holds no tokenizer, so neither does %s; save one there with "
+            "%s holds no tokenizer, so neither does the mean; save one there with "
             "tokenizer.save_pretrained.",
             checkpoints[-1],
-            output,
         )
     return output
 

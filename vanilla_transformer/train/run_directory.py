@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,28 +24,14 @@ from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.identity import changed_files, differences, digests
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.reading import read_json
-from ..storage.run_files import (
-    ATTENTION,
-    CHECKPOINTS,
-    CURVES,
-    DATA,
-    HISTORY,
-    HOLDER,
-    HYPOTHESES,
-    LOCK,
-    METRICS,
-    MODEL_FILES,
-    RECIPE,
-    SAMPLES,
-)
-from ..storage.saved_model import TOKENIZER_FILES, TOKENIZER_SETTINGS, WEIGHTS, WEIGHTS_INDEX
-from .checkpoints import MANIFEST, checkpoints, last_whole_checkpoint
+from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
+from ..storage.saved_model import MODEL, TOKENIZER_SETTINGS
+from .checkpoints import checkpoints, last_whole_checkpoint
 from .initial_model import identify_model
 
 logger = logging.getLogger(__name__)
 
 INIT_FROM = "init_from"  # in data.json: the model that the run began with
-_MODEL = ("config.json", "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -160,30 +146,7 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
 
 def model_files(run: Path) -> dict[str, str]:
     """Return the SHA-256 of each of a run's model files, for `completed`."""
-    return digests(run, _MODEL)
-
-
-def check_output(output: Path, *, sources: Iterable[Path]) -> None:
-    """Refuse to write results over a file of a run or a model, or over the pairs that were used.
-
-    No file of a source that is a folder may be replaced. Writing metrics.json beside a model that
-    was trained elsewhere is allowed.
-    """
-    target = output.resolve()
-    folder = target.parent
-    of_run = folder if (folder / RECIPE).is_file() else folder.parent
-    taken = target.exists() and any(target.is_relative_to(path.resolve()) for path in sources)
-    if target.is_file() and target.name == METRICS:
-        taken |= of_run == folder or "recipe" in read_json(target, remedy="give another --output")
-    elif target.is_file():
-        taken |= target.name in {*_MODEL, RECIPE, SAMPLES, CURVES, ATTENTION, HISTORY}
-        taken |= target.match(HYPOTHESES.format("*"))
-        taken |= (folder / MANIFEST).is_file() or target == of_run / DATA
-    if taken:
-        raise RequestError(
-            f"{output} is a file of a run, a model or its pairs, which the output would replace; "
-            "give another name."
-        )
+    return digests(run, MODEL)
 
 
 def _is_left_of_a_start(path: Path) -> bool:

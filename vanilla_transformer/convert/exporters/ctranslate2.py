@@ -39,7 +39,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_source, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +265,7 @@ def export_ctranslate2(
 
     Args:
         model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory. It appears only when it is complete.
+        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
         quantization: type of the stored weights, one of `QUANTIZATIONS`.
 
     Returns:
@@ -279,7 +279,7 @@ def export_ctranslate2(
         raise RequestError(
             f"Got quantization={quantization!r}; allowed are {', '.join(QUANTIZATIONS)}."
         )
-    source, output = check_folders(model_dir, output_dir)
+    source, output = check_source(model_dir), Path(output_dir)
     model = load_source(source, dtype=torch.float32)
     _check_exportable(model)
     differences = {}

@@ -29,7 +29,7 @@ from ..marian_names import (
     tensor_map,
 )
 from ..verification import check_equal, log_probabilities, probe
-from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_source, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
 
     Args:
         model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory. It appears only when it is complete.
+        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
 
     Returns:
         `output_dir` as a path.
@@ -150,7 +150,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
         ValueError: a directory is unsuitable, Marian cannot represent the model, or the export
             differs from it.
     """
-    source, output = check_folders(model_dir, output_dir)
+    source, output = check_source(model_dir), Path(output_dir)
     marian = to_marian(load_source(source))
     with folder_written_aside(output) as aside:
         marian.save_pretrained(aside)

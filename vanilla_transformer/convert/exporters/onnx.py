@@ -29,7 +29,7 @@ from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGene
 from ...storage.atomic import folder_written_aside
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, source_names, target_names
 from ..verification import check_equal, check_greedy, foreign_tensors, log_probabilities, probe
-from .source import bounded_generation_config, check_folders, export_tokenizer, load_source
+from .source import bounded_generation_config, check_source, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
 
     Args:
         model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory. It appears only when it is complete.
+        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
 
     Returns:
         `output_dir` as a path.
@@ -133,7 +133,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         ValueError: a directory is unsuitable, the model has tensors of other modules such as
             adapters, or the export differs from it.
     """
-    source, output = check_folders(model_dir, output_dir)
+    source, output = check_source(model_dir), Path(output_dir)
     model = load_source(source, dtype=torch.float32)
     if obstacles := foreign_tensors(model):
         raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")

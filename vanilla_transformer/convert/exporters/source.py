@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import check_new_folder, write_json
+from ...storage.atomic import write_json
 from ...storage.reading import read_json
 from ...storage.saved_model import (
     VOCABULARY_FILES,
@@ -20,19 +20,16 @@ from ...storage.saved_model import (
 )
 
 
-def check_folders(
-    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
-) -> tuple[Path, Path]:
-    """Check the two folders of an export and return them as paths.
+def check_source(model_dir: str | os.PathLike[str]) -> Path:
+    """Check the folder that an export reads and return it as a path.
 
     Args:
         model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory.
 
     Raises:
-        ValueError: a file is missing or damaged, or `output_dir` is not empty.
+        ValueError: a file is missing or damaged.
     """
-    source, output = Path(model_dir), Path(output_dir)
+    source = Path(model_dir)
     vocabulary = next(
         (name for name in VOCABULARY_FILES if (source / name).is_file()), VOCABULARY_FILES[0]
     )
@@ -45,8 +42,7 @@ def check_folders(
                 f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
             )
         read_json(source / name)  # the export copies it: refuse it now if damaged
-    check_new_folder(output)
-    return source, output
+    return source
 
 
 def load_source(

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
-from ...storage.atomic import check_new_folder, folder_written_aside
+from ...storage.atomic import check_folder, folder_written_aside
 from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
 from .safe_files import listed
@@ -311,10 +311,10 @@ def check_output(output: str | os.PathLike[str] | None) -> None:
     """Refuse an output directory that is not empty, before any work.
 
     Raises:
-        ValueError: it exists and is not an empty directory.
+        ValueError: it holds files that no earlier import wrote there.
     """
     if output is not None:
-        check_new_folder(Path(output))
+        check_folder(Path(output))
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:

@@ -1,0 +1,76 @@
+"""The one rule for the outputs of all commands, checked before any work.
+
+A file or a folder that exists is replaced only on request. An input of the command, and what a run
+or a model consists of, is never replaced.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RequestError
+from .atomic import cannot_be_replaced, check_folder
+from .reading import read_json
+from .run_files import ATTENTION, CHECKPOINTS, CURVES, HISTORY, HYPOTHESES, METRICS, RECIPE, SAMPLES
+from .saved_model import CONFIG, MODEL
+
+_NAMES = (
+    *(*MODEL, "*.safetensors", RECIPE, METRICS, SAMPLES, CURVES, ATTENTION, HISTORY),
+    *(HYPOTHESES.format("*"), CHECKPOINTS),
+)
+
+
+def check_outputs(
+    files: Sequence[Path], folders: Sequence[Path], *, inputs: Sequence[Path], overwrite: bool
+) -> None:
+    """Refuse outputs that would replace what they may not, or that could not be written.
+
+    Args:
+        files: files to write. A device or a pipe is never refused.
+        folders: folders to write with `folder_written_aside`.
+        inputs: files and folders that the command reads. One that is missing counts for nothing.
+        overwrite: whether to replace files that exist, and whole folders that commands wrote.
+
+    Raises:
+        ValueError: an output may not be written; the message says why.
+    """
+    read = [path.resolve() for path in inputs if path.exists()]
+    written = [path.resolve() for path in (*files, *folders)]
+    for output in (*files, *folders):
+        is_file, target = output in files, output.resolve()
+        if is_file and (output.is_dir() or not output.parent.is_dir()):
+            raise RequestError(f"{output} cannot be written; name a file in an existing folder.")
+        if is_file and cannot_be_replaced(output):
+            continue
+        if sum(path.is_relative_to(target) for path in written) > 1:
+            raise RequestError(f"{output} is given twice; give each output a path of its own.")
+        taken = is_file and any(target.is_relative_to(path) for path in read if _holds_pairs(path))
+        if taken or _is_needed(target) or any(path.is_relative_to(target) for path in read):
+            raise RequestError(
+                f"{output} is an input, or a file of a run or a model, which the output would "
+                "replace; give another name."
+            )
+        if is_file and output.exists() and not overwrite:
+            raise RequestError(f"{output} exists; give --overwrite to replace it, or another name.")
+        if not is_file:
+            check_folder(output, overwrite=overwrite)
+
+
+def _is_needed(target: Path) -> bool:
+    """Return whether a run or a model has a file of this name here, or would look for it."""
+    if any(
+        (folder.parent / RECIPE).is_file()
+        for folder in target.parents
+        if folder.name == CHECKPOINTS
+    ):
+        return True
+    is_run = (target.parent / RECIPE).is_file()
+    # A model that was trained elsewhere gets its metrics from `evaluate`.
+    if target.name == METRICS and not is_run:
+        return target.is_file() and "recipe" in read_json(target)
+    is_model = (target.parent / CONFIG).is_file()
+    return (is_run or is_model) and any(target.match(name) for name in _NAMES)
+
+
+def _holds_pairs(path: Path) -> bool:
+    """Return whether an input is a folder of pairs: each file in it is read."""
+    return path.is_dir() and not any((path / name).is_file() for name in (RECIPE, CONFIG))
