@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from full_disk import largest_file
+from killed_processes import killed_before
 from published_runs import tiny_model, tiny_tokenizer
 from safetensors.torch import save_file
 
@@ -18,6 +19,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     MARKER,
     check_folder,
+    copy_files,
     file_written_aside,
     files_written_aside,
     folder_written_aside,
@@ -174,6 +176,40 @@ def test_a_folder_is_written_again_if_it_holds_only_what_was_written_there(tmp_p
             check_folder(taken, overwrite=True)
 
 
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "an older one"])
+def test_a_write_that_is_killed_at_any_change_can_be_repeated(tmp_path, before):
+    def write(output, text):
+        with folder_written_aside(output) as aside:
+            (aside / "inside").mkdir(parents=True)
+            for name in ("a", text):
+                (aside / "inside" / name).write_text(text)
+
+    for change in range(100):
+        output = tmp_path / str(change) / "new" / "out"
+        if before != "nothing":
+            output.mkdir(parents=True)
+        if before == "an older one":
+            write(output, "old")
+        changes = killed_before(change, lambda output=output: write(output, "new"))
+        write(output, "new")
+        assert names(output.parent) == {"out"}
+        assert names(output) == {"inside", MARKER}
+        assert names(output / "inside") == {"a", "new"}
+        if changes <= change:
+            break
+    assert changes > 10
+
+
+def test_leftovers_are_removed_unless_their_process_lives(tmp_path):
+    killed_before(3, lambda: write_text(tmp_path / "a", "x"))
+    assert names(tmp_path) == {left := next(tmp_path.iterdir()).name}
+    with file_written_aside(tmp_path / "a") as aside:
+        assert left not in names(tmp_path)
+        write_text(tmp_path / "b", "x")
+        aside.write_text("x")
+    assert names(tmp_path) == {"a", "b"}
+
+
 def test_weights_have_the_permissions_of_other_files(tmp_path):
     with folder_written_aside(tmp_path / "out") as aside:
         tiny_model().save_pretrained(aside)
@@ -236,13 +272,20 @@ def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number):
 
 
 @pytest.mark.pictures
-@pytest.mark.parametrize("kind", ["text", "torch", "small", "safetensors", "tokenizer", "png"])
+@pytest.mark.parametrize(
+    "kind", ["text", "torch", "small", "safetensors", "tokenizer", "png", "copy", "nested"]
+)
 def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
     tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"
 
     def save_with_torch(content):
         with writing(path, only_saves=True):
             write_aside(path, lambda aside: torch.save(content, aside))
+
+    def write_folder(write):
+        with folder_written_aside(path) as aside:
+            aside.mkdir()
+            write(aside)
 
     writers = {
         "text": lambda: write_text(path, "x" * 10_000),
@@ -251,7 +294,12 @@ def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
         "safetensors": lambda: write_aside(path, lambda aside: save_file(tensors, aside)),
         "tokenizer": lambda: write_aside(path, lambda aside: tokenizer.save(str(aside))),
         "png": lambda: save_figure(figure, path),
+        "copy": lambda: write_folder(lambda aside: copy_files(source, aside)),
+        "nested": lambda: write_folder(lambda aside: write_text(aside / "a", "x" * 10_000)),
     }
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("x" * 10_000)
     if kind == "tokenizer":
         tokenizer = tiny_tokenizer().backend_tokenizer
     if kind == "png":
@@ -262,7 +310,7 @@ def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
         largest_file(500),
     ):
         writers[kind]()
-    assert names(tmp_path) == set()
+    assert names(tmp_path) == {"source"}
 
 
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):

@@ -20,8 +20,7 @@ def add_overwrite(
         files: options with files that it writes.
         folders: options with folders that it writes.
     """
-    kinds = [name for name, found in (("file", files), ("written folder", folders)) if found]
-    text = f"replace an output that exists ({' or '.join(kinds)})"
+    text = "replace an output file that exists, or all of a folder that a command wrote"
     command.add_argument("--overwrite", action="store_true", help=text)
     command.set_defaults(reads=reads, files=files, folders=folders)
 

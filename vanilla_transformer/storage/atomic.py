@@ -284,15 +284,18 @@ def temporary_folder(parent: Path | None = None, *, name: Path | None = None) ->
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)
-    try:
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(name or parent)) from error
-    lock = FileLock(folder / _LOCK)
-    try:
+    while True:
+        try:
+            folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
+        except OSError as error:
+            raise type(error)(error.errno, error.strerror, str(name or parent)) from error
+        lock = FileLock(folder / _LOCK)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             lock.acquire()
-        (folder / "new").mkdir(parents=True)  # parents: another start may have removed the folder
+        if folder.is_dir():  # not taken for a leftover before it was locked
+            break
+    try:
+        (folder / "new").mkdir()
         yield folder / "new"
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RequestError
-from .atomic import cannot_be_replaced, check_folder
+from .atomic import MARKER, cannot_be_replaced, check_folder
 from .reading import read_json
 from .run_files import ATTENTION, CHECKPOINTS, CURVES, HISTORY, HYPOTHESES, METRICS, RECIPE, SAMPLES
 from .saved_model import CONFIG, MODEL
@@ -57,11 +57,10 @@ def check_outputs(
 
 def _is_needed(target: Path) -> bool:
     """Return whether a run or a model has a file of this name here, or would look for it."""
-    if any(
-        (folder.parent / RECIPE).is_file()
-        for folder in target.parents
-        if folder.name == CHECKPOINTS
-    ):
+    above = [folder.parent for folder in target.parents if folder.name == CHECKPOINTS]
+    if any((folder / RECIPE).is_file() for folder in above):
+        return True
+    if (target / MARKER).is_file() and any(target.rglob(RECIPE)):  # a run inside a written folder
         return True
     is_run = (target.parent / RECIPE).is_file()
     # A model that was trained elsewhere gets its metrics from `evaluate`.
