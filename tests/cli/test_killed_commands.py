@@ -4,12 +4,13 @@ import shutil
 import tempfile
 
 import pytest
+from command_line import error_of
+from full_disk import largest_file
 from killed_processes import killed_before
 from published_runs import write_run
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.publish import space
-from vanilla_transformer.storage.atomic import MARKER, PARTIAL
 
 PUBLISH = ["publish", "run", "--repo", "user/de-en"]
 COMMANDS = {
@@ -34,24 +35,40 @@ def made(tmp_path_factory):
     return folder
 
 
+def names(folder):
+    return {path.relative_to(folder) for path in folder.rglob("*")}
+
+
 @pytest.mark.usefixtures("quick_publishing")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_killed_command_can_be_repeated(command, made, tmp_path, monkeypatch):
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    shutil.copytree(made, tmp_path / "undisturbed")
-    monkeypatch.chdir(tmp_path / "undisturbed")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    undisturbed = shutil.copytree(made, tmp_path / "undisturbed")
+    monkeypatch.chdir(undisturbed)
     changes = killed_before(10**6, lambda: main(COMMANDS[command]))
-    expected = {path for path in (tmp_path / "undisturbed").rglob("*")}
-    assert not list((tmp_path / "temporary").iterdir())
+    overwrite = ["--overwrite"] * (command == "translate")  # the file may be complete
     # Every change of the writer itself is in test_atomic.py.
     for change in (0, *range(changes // 3, changes, changes // 5)):
         place = shutil.copytree(made, tmp_path / str(change))
         monkeypatch.chdir(place)
         assert killed_before(change, lambda: main(COMMANDS[command])) == change + 1
-        overwrite = ["--overwrite"] * (command == "translate")
         assert main([*COMMANDS[command], *overwrite]) == 0
-        found = {path.relative_to(place) for path in place.rglob("*")}
-        assert found == {path.relative_to(tmp_path / "undisturbed") for path in expected}
-        assert not list((tmp_path / "temporary").iterdir())
+        assert names(place) == names(undisturbed)
+        assert not names(temporary)
+
+
+@pytest.mark.usefixtures("quick_publishing")
+@pytest.mark.parametrize("command", ["average", "export", "import", "publish", "space"])
+def test_a_full_disk_is_named_by_the_output(command, made, tmp_path, monkeypatch, capsys):
+    place = shutil.copytree(made, tmp_path / "made")
+    before = names(place)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with largest_file(100):
+        line = error_of(capsys, *COMMANDS[command])
+    target = place / "out" if command in ("average", "export", "import") else tmp_path
+    assert line.startswith(f"vanilla-transformer: {target} could not be written: File too large")
+    assert names(place) == before

@@ -116,7 +116,7 @@ def file_written_aside(path: Path) -> Iterator[Path]:
             yield path
         return
     target = path.resolve()
-    with writing(path), temporary_folder(target.parent, name=path) as aside:
+    with temporary_folder(target.parent, name=path) as aside:
         yield aside / target.name
         move_into_place(aside / target.name, target)
 
@@ -215,7 +215,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     _remove_leftovers(output.parent)
     try:
         parent = output if output.is_dir() else output.parent
-        with writing(output), temporary_folder(parent, name=output) as aside:
+        with temporary_folder(parent, name=output) as aside:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
@@ -258,7 +258,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
         folder: existing folder. Its other files stay.
         last: name of the file that is moved last: a process that waits for it finds the others.
     """
-    with writing(folder / last), temporary_folder(folder, name=folder) as aside:
+    with temporary_folder(folder, name=folder / last) as aside:
         yield aside
         let_others_read_weights(aside)
         _move_files_into_place(aside, folder, last=last)
@@ -280,26 +280,31 @@ def temporary_folder(parent: Path | None = None, *, name: Path | None = None) ->
 
     Args:
         parent: existing folder. None is the system's folder for temporary files.
-        name: path that an error names in place of the temporary one.
+        name: path that errors name in place of the temporary one.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)
+    with writing(name or parent):
+        folder, lock = _locked_folder(parent, name or parent)
+        try:
+            (folder / "new").mkdir()
+            yield folder / "new"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+
+
+def _locked_folder(parent: Path, name: Path) -> tuple[Path, FileLock]:
     while True:
         try:
             folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
         except OSError as error:
-            raise type(error)(error.errno, error.strerror, str(name or parent)) from error
+            raise type(error)(error.errno, error.strerror, str(name)) from error
         lock = FileLock(folder / _LOCK)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             lock.acquire()
-        if folder.is_dir():  # not taken for a leftover before it was locked
-            break
-    try:
-        (folder / "new").mkdir()
-        yield folder / "new"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+        if folder.is_dir():  # else another start took it for a leftover before it was locked
+            return folder, lock
 
 
 def _remove_leftovers(parent: Path) -> None:
