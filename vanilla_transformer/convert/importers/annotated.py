@@ -21,7 +21,6 @@ from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_output,
     check_sinusoids,
     find_tables,
     finish,
@@ -65,7 +64,6 @@ def import_annotated(
         ValueError: the file is damaged or could run code, tensors are missing, surplus or wrongly
             shaped, or `output` is not empty.
     """
-    check_output(output)
     file = Path(path)
     tensors, settings = read_state_dict(file)
     tensors = unwrapped(tensors)

@@ -26,7 +26,6 @@ from .state_dict import (
     Piece,
     Tables,
     build_model,
-    check_output,
     check_sinusoids,
     find_tables,
     finish,
@@ -92,7 +91,6 @@ def import_fairseq(
         ValueError: the file is damaged, could run code, holds another architecture or features
             that this package does not support, or `output` is not empty.
     """
-    check_output(output)
     file = Path(path)
     checkpoint = read_pickle(file, _ALLOWED)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:

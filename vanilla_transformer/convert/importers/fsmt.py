@@ -16,7 +16,6 @@ from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_output,
     check_sinusoids,
     find_tables,
     finish,
@@ -61,7 +60,6 @@ def import_fsmt(
     Raises:
         ValueError: the directory is incomplete or not FSMT's, or `output` is not empty.
     """
-    check_output(output)
     source = Path(path)
     fsmt, settings = read_config(source, FSMTConfig)
     notes = check_options(settings, "transformers", "fsmt", origin=source)

@@ -21,7 +21,6 @@ from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_output,
     check_sinusoids,
     find_tables,
     finish,
@@ -72,7 +71,6 @@ def import_joeynmt(
             that this package does not support, or `output` is not empty.
         ImportError: PyYAML is not installed.
     """
-    check_output(output)
     folder = Path(path)
     settings = _read_yaml(folder / "config.yaml")
     model_settings = _section(settings, "model", folder)

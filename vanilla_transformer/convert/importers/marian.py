@@ -23,15 +23,7 @@ from ..marian_names import (
 )
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    check_output,
-    check_sinusoids,
-    finish,
-    make_config,
-)
+from .state_dict import Imported, Piece, build_model, check_sinusoids, finish, make_config
 
 _SOURCE = "model.encoder.embed_tokens.weight"
 _TARGET = "model.decoder.embed_tokens.weight"
@@ -62,7 +54,6 @@ def import_marian(
     Raises:
         ValueError: the directory is incomplete or not Marian's, or `output` is not empty.
     """
-    check_output(output)
     source = Path(path)
     marian, settings = read_config(source, MarianConfig)
     notes = check_options(settings, "transformers", "marian", origin=source)

@@ -21,7 +21,6 @@ from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_output,
     find_tables,
     finish,
     is_sinusoids,
@@ -70,7 +69,6 @@ def import_opennmt(
         ValueError: the file is damaged, could run code, holds another architecture or features
             that this package does not support, or `output` is not empty.
     """
-    check_output(output)
     file = Path(path)
     found = _parts(file)
     options = _options(found, file)

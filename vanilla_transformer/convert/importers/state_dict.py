@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
-from ...storage.atomic import check_folder, folder_written_aside
+from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
 from .safe_files import listed
@@ -307,21 +307,14 @@ def layer_count(tensors: Iterable[str], prefix: str) -> int:
     return max((int(number[1]) + 1 for number in numbers if number), default=0)
 
 
-def check_output(output: str | os.PathLike[str] | None) -> None:
-    """Refuse an output directory that is not empty, before any work.
-
-    Raises:
-        ValueError: it holds files that no earlier import wrote there.
-    """
-    if output is not None:
-        check_folder(Path(output))
-
-
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
     """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
 
     Returns:
         `imported`.
+
+    Raises:
+        ValueError: `output` holds files that no earlier import wrote there.
     """
     if imported.tokenizer is not None and imported.target_tokenizer is not None:
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)

@@ -21,7 +21,6 @@ from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_output,
     find_tables,
     finish,
     is_sinusoids,
@@ -93,7 +92,6 @@ def import_torch(
         ValueError: the file is damaged or could run code, a table was not found, tensors are
             missing, surplus or wrongly shaped, or `output` is not empty.
     """
-    check_output(output)
     file = Path(path)
     tensors, settings = read_state_dict(file)
     given = {"nhead": heads, "norm_first": norm_first, "activation": activation}
