@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 import types
-from pathlib import Path
 
 import pytest
 from command_line import error_of
@@ -52,20 +51,6 @@ def recorded(monkeypatch, module, name):
 
     monkeypatch.setattr(module, name, record)
     return calls
-
-
-@pytest.mark.parametrize("first", ["source.txt", "--output", "--alignments"])
-def test_no_file_is_given_twice(run, source, capsys, first):
-    before = source.read_bytes()
-    path = source if first == "source.txt" else source.parent / "out"
-    words = [] if first == "source.txt" else [str(source)]
-    options = [word for word in ("--output", "--alignments") if word != first][:1]
-    given = [str(path)] if first == "source.txt" else [first, str(path)]
-    line = error_of(capsys, "translate", run, *words, *given, *options, path)
-    told = "is an input, or a file of a run" if path == source else "is given twice; give each"
-    assert f"{path} {told}" in line
-    assert source.read_bytes() == before
-    assert not (source.parent / "out").exists()
 
 
 @pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
@@ -112,6 +97,8 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--attention", "MAP", "--attention-heads", "1,0"], "invalid heads value: '1,0'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
         (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
+        (["--attention", "SOURCE"], "source.txt is an input, or a file of a run or a model"),
+        (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
         (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
@@ -128,7 +115,7 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
 ):
     target, picture = tmp_path / "target.txt", tmp_path / "map.png"
     target.write_text("an older translation")
-    options = [picture if option == "MAP" else option for option in options]
+    options = [{"MAP": picture, "SOURCE": source}.get(option, option) for option in options]
     command = ["translate", run, source, "--output", target]
     assert "exists; give --overwrite to replace it" in error_of(capsys, *command)
     assert message in error_of(capsys, *command, "--overwrite", *options)
@@ -357,16 +344,6 @@ def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
     for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
         assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
     assert join_sentences([], "en") == join_sentences([""], "en") == ""
-
-
-@pytest.mark.parametrize("option", ["--output", "--alignments"])
-def test_no_file_of_a_model_is_replaced(run, tmp_path, capsys, option):
-    (tmp_path / "a.txt").write_text("ein Hund\n")
-    weights = Path(run) / "model.safetensors"
-    before = weights.read_bytes()
-    line = error_of(capsys, "translate", run, tmp_path / "a.txt", option, weights)
-    assert "is an input, or a file of a run or a model, which the output would replace" in line
-    assert weights.read_bytes() == before
 
 
 def test_sentences_are_split_by_sentencex():

@@ -159,17 +159,6 @@ def test_export_onto_a_full_disk_leaves_no_files(name, export, run, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_folder_with_files_is_refused_and_kept(name, export, run, tmp_path):
-    before = contents(run)
-    with pytest.raises(ValueError, match="not an empty directory"):
-        export(run, run)
-    assert contents(run) == before
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(ValueError, match="no command wrote file; name another"):
-        export(run, tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "kept"
-
-
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json"])
 def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, capsys, file):
     (run / file).unlink()

@@ -438,15 +438,6 @@ def test_generation_gives_no_padding_start_or_unknown_unless_it_is_the_end(sourc
 
 
 @systems
-def test_output_directories_that_are_not_empty_are_left_alone(system, source):
-    source.output.mkdir()
-    (source.output / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="not an empty directory"):
-        source.read()
-    assert [path.name for path in source.output.iterdir()] == ["mine.txt"]
-
-
-@systems
 def test_failed_import_leaves_no_files(system, source, monkeypatch):
     save = VanillaTransformerForConditionalGeneration.save_pretrained
 

@@ -131,6 +131,8 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
+                if args.should_save and metrics.get("samples"):
+                    write_samples(run, metrics["samples"])  # whoever changed or deleted them
                 if args.should_save and load_recipe(str(run / RECIPE)) != recipe:
                     # A continuation was stopped before its first update.
                     write_text(run / RECIPE, recipe.to_yaml())
