@@ -185,6 +185,10 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    page = (run / "samples.md").read_bytes()
+    (run / "samples.md").write_text("changed")
+    assert run_recipe(recipe, run) == metrics  # which has the samples
+    assert (run / "samples.md").read_bytes() == page
 
 
 def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
@@ -770,7 +774,7 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
 
 
 def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
-    def refuse(lock, timeout):
+    def refuse(lock, timeout=None):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(run_directory.FileLock, "acquire", refuse)

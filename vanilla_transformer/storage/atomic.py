@@ -7,6 +7,7 @@ deletes. A folder that was written holds the list of its files, so that it may b
 """
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -213,15 +214,28 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
             yield whole
             let_others_read_weights(whole)
             _mark(whole)
-            if output.is_dir():
+            with _alone_in(output.parent):
                 check_folder(output)  # again: the block may have taken hours
-                _replace_content(output, whole)
-            else:
-                move_into_place(whole, output)
+                if output.is_dir():
+                    _replace_content(output, whole)
+                else:
+                    move_into_place(whole, output)
     finally:
         for folder in created:
             with suppress(OSError):  # it holds the output
                 folder.rmdir()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let one process at a time run the block, where the file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _replace_content(output: Path, whole: Path) -> None:

@@ -132,7 +132,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             if metrics is not None:
                 logger.info("%s is complete.", run)
                 if args.should_save and metrics.get("samples"):
-                    write_samples(run, metrics["samples"])  # whoever changed or deleted them
+                    write_samples(run, metrics["samples"])  # if they were changed
                 if args.should_save and load_recipe(str(run / RECIPE)) != recipe:
                     # A continuation was stopped before its first update.
                     write_text(run / RECIPE, recipe.to_yaml())
