@@ -19,7 +19,6 @@ COMMANDS = {
     "import": ["import", "marian", "marian", "out"],
     "publish": [*PUBLISH, "--license", "mit", "--output", "out", "--card-dir", "card"],
     "space": [*PUBLISH, "--space"],
-    "translate": ["translate", "run", "in.txt", "--output", "out"],
 }
 
 
@@ -31,7 +30,6 @@ def made(tmp_path_factory):
     for seed, name in enumerate(("one", "two")):
         shutil.rmtree(write_run(folder / name, seed=seed) / "checkpoints")
     assert main(["export", "marian", str(folder / "run"), str(folder / "marian")]) == 0
-    (folder / "in.txt").write_text("ein Hund\n", encoding="utf-8")
     return folder
 
 
@@ -54,12 +52,11 @@ def test_a_killed_command_can_be_repeated(command, made, tmp_path, monkeypatch, 
     assert f"{target} could not be written: File too large" in line
     assert names(undisturbed) == names(made)
     changes = killed_before(10**6, lambda: main(COMMANDS[command]))
-    overwrite = ["--overwrite"] * (command == "translate")  # the file may be complete
     # Every change of the writer itself is in test_atomic.py.
     for change in (0, *range(changes // 3, changes, changes // 5)):
         place = shutil.copytree(made, tmp_path / str(change))
         monkeypatch.chdir(place)
         assert killed_before(change, lambda: main(COMMANDS[command])) == change + 1
-        assert main([*COMMANDS[command], *overwrite]) == 0
+        assert main(COMMANDS[command]) == 0
         assert names(place) == names(undisturbed)
         assert not names(temporary)

@@ -25,7 +25,7 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
     text = "average the last N checkpoints of a run, or of a stock Trainer's output directory"
     command.add_argument("--last", type=count, metavar="N", help=text)
-    text = "new directory for the model"
+    text = "directory for the model: new, or made by an earlier average"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
     add_overwrite(command, reads=("checkpoints",), folders=("output",))
     command.set_defaults(run=_average, command=command)

@@ -121,7 +121,7 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
             allow_abbrev=False,
         )
         parser.add_argument("path", metavar="PATH", help=path_help)
-        parser.add_argument("output", metavar="OUT", help="new directory")
+        parser.add_argument("output", metavar="OUT", help="new directory, or an earlier import")
         for name in options:
             flag, required = f"--{name.replace('_', '-')}", name in _REQUIRED.get(system, ())
             parser.add_argument(flag, **_OPTIONS[name], required=required)
@@ -147,7 +147,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         "format", metavar="FORMAT", choices=tuple(FORMATS), help=", ".join(FORMATS)
     )
     command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
-    command.add_argument("output", metavar="OUT", help="new directory")
+    command.add_argument("output", metavar="OUT", help="new directory, or an earlier export")
     command.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,

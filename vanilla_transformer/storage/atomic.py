@@ -31,13 +31,15 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 @contextmanager
-def writing(path: Path, *, only_saves: bool = False) -> Iterator[None]:
+def writing(path: Path, *, only_saves: bool = False, only_system: bool = False) -> Iterator[None]:
     """Turn a failed write to the disk into a one-line error; other errors pass unchanged.
 
     Args:
         path: file that the block writes, or folder if it writes several.
         only_saves: whether the block does nothing else, so that a RuntimeError is a failed write of
             torch, which does not say why.
+        only_system: whether to leave the errors of safetensors and tokenizers, which may have been
+            reading.
 
     Raises:
         ValueError: the disk is full, read-only or broken, or it limits the size of files.
@@ -51,6 +53,7 @@ def writing(path: Path, *, only_saves: bool = False) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else None
         # safetensors and tokenizers, which raises nothing more specific, give no number either.
         by_library = isinstance(error, SafetensorError) or type(error) is Exception
+        by_library &= not only_system
         if not by_library and not (only_saves and isinstance(error, RuntimeError)):
             named = Path(failed_path(error) or path)
             inside = named.resolve().is_relative_to(path.resolve().parent)  # else a read failed
@@ -291,7 +294,7 @@ def temporary_folder(parent: Path | None = None, *, name: Path | None = None) ->
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)
-    with writing(name or parent):
+    with writing(name or parent, only_system=name is None):
         folder, lock = _locked_folder(parent, name or parent)
         try:
             (folder / "new").mkdir()
