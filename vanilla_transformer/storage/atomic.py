@@ -7,10 +7,10 @@ deletes. A folder that was written holds the list of its files, so that it may b
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -231,7 +231,12 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let one process at a time run the block, where the file system has locks."""
+    """Let one process at a time run the block, where system and file system have such locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-TRAIN = ("accelerate", "babel", "datasets", "filelock", "lxml", "matplotlib", "sacrebleu", "yaml")
+TRAIN = ("accelerate", "babel", "datasets", "lxml", "matplotlib", "sacrebleu", "yaml")
 # Each package's extra, as in pyproject.toml.
 EXTRAS = {
     **dict.fromkeys(TRAIN, "train"),
