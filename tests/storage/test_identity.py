@@ -34,6 +34,7 @@ records = st.recursive(
             {"test": [{"name": "a", "sha256": OTHER}, {"name": "b", "sha256": ONE}]},
             ["test: a changed"],
         ),
+        ({"test": [{"name": "a", "sha256": ONE}]}, {}, ["test: a is gone"]),
     ],
 )
 def test_each_difference_is_named_with_both_values(before, now, lines):

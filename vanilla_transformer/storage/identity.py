@@ -39,6 +39,8 @@ def differences(before: Identity, now: Identity) -> list[str]:
         inner = [_by_name(value) for value in (old, new)]
         if all(isinstance(value, Mapping) for value in inner):
             lines += [f"{name}: {line}" for line in differences(*inner)]
+        elif isinstance(inner[0], Mapping) and new is None:
+            lines.append(f"{name}: {', '.join(map(str, inner[0]))} is gone")
         elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
             lines.append(f"{name} changed")
         else:
