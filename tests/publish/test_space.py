@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import SpaceCard
-from published_runs import tiny_model
+from published_runs import METRICS, tiny_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.exporters.marian import export_marian
@@ -53,7 +53,7 @@ def directory(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     for part in (model, tokenizer):
         part.save_pretrained(folder)
-    metrics = {"recipe": {}, "samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}}
+    metrics = METRICS | {"samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}}
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     return folder
 
@@ -295,7 +295,7 @@ def test_written_space_is_complete_and_contains_the_package(directory, tmp_path)
         (None, None),
         ({"test": {"bleu": 1.0}}, None),  # as written by `evaluate`
         (
-            {"recipe": {}, "published": {"samples": SAMPLES[:3]}},
+            METRICS | {"samples": {}, "published": {"samples": SAMPLES[:3]}},
             [row["source"] for row in SAMPLES[:3]],
         ),
     ],

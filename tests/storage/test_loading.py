@@ -110,6 +110,7 @@ DAMAGE = {
     "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (whole_numbers, "mismatched weights, such as model.decoder.layers"),
+    "a list of a list": (set_config(architectures=[["x"]]), "architectures in run/config.json is"),
     "a class of the user": (
         set_config(architectures=["WithRotary"]),
         "was saved by the class 'WithRotary', which is not run here",

@@ -1,5 +1,7 @@
 """Small JSON and YAML files are checked, and invalid ones give a one-line error naming them."""
 
+from typing import NotRequired, TypedDict
+
 import pytest
 
 from vanilla_transformer.errors import RequestError
@@ -7,6 +9,11 @@ from vanilla_transformer.storage import reading
 from vanilla_transformer.storage.reading import read_json, read_yaml
 
 DIGITS = "9" * 10_000
+
+
+class Known(TypedDict):
+    files: dict[str, float]
+    names: NotRequired[list[str]]
 
 
 @pytest.mark.parametrize(
@@ -17,9 +24,12 @@ DIGITS = "9" * 10_000
             for content in ("", "{", b"\xff\xfe", "[" * 100_000, f'{{"a": {DIGITS}}}')
         ),
         (read_json, "[]", {"remedy": "look"}, "holds a list instead of a dict"),
-        (read_json, '{"files": null}', {"keys": {"files": dict}}, "'files'"),
-        (read_json, '{"a": true}', {"keys": {"a": (int, float)}}, "'a'"),
-        (read_json, '{"a": 1}', {"keys": {"a": int, "b": int}}, "'b' in"),
+        (read_json, '{"files": null}', {"schema": Known}, "files in"),
+        (read_json, '{"files": {"x": true}}', {"schema": Known}, "files.x in"),
+        (read_json, '{"files": {}, "names": [1, "a"]}', {"schema": Known}, "names[] in"),
+        (read_json, '["a", 1]', {"schema": list[str]}, "[] in"),
+        (read_json, '{"files":{}}', {"schema": list[str]}, "a dict instead of a list"),
+        *((read, "[" * 60 + "]" * 60, {}, "50 of them within") for read in (read_json, read_yaml)),
         *(
             (read_yaml, content, {}, "is not YAML")
             for content in (

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -54,9 +55,11 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
                 f"{directory} holds no {file}; export the model into a new folder, and give that: "
                 f"vanilla-transformer export {name} RUN OUT."
             )
-    for file in _SETTINGS:
-        read_json(directory / file)
     return {"ctranslate2": CTranslate2Engine, "onnx": OnnxEngine}[name](directory)
+
+
+class _Config(TypedDict):
+    max_position_embeddings: int
 
 
 class CTranslate2Engine(torch.nn.Module):
@@ -87,13 +90,11 @@ class CTranslate2Engine(torch.nn.Module):
             )
         except RuntimeError as error:
             raise RequestError(f"CTranslate2 does not load {directory}: {error}") from error
-        self.source_tokens = read_json(_vocabulary(directory, "source"), list)
-        self.target_tokens = read_json(_vocabulary(directory, "target"), list)
+        self.source_tokens = read_json(_vocabulary(directory, "source"), list[str])
+        self.target_tokens = read_json(_vocabulary(directory, "target"), list[str])
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
         self.generation_config = _search_settings(directory)
-        self.longest = read_json(directory / "config.json", keys={"max_position_embeddings": int})[
-            "max_position_embeddings"
-        ]
+        self.longest = read_json(directory / "config.json", _Config)["max_position_embeddings"]
         # The export has a table of positions, whatever encoding the model has.
         self.config = SimpleNamespace(
             position_encoding="learned", max_position_embeddings=self.longest

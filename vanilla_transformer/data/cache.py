@@ -108,10 +108,10 @@ def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
         return None
     file = folder / "data.arrow"
     try:
-        report = read_json(folder / "report.json", keys={"rows": int})
+        report = read_json(folder / "report.json")
         table = MemoryMappedTable.from_file(str(file))
-        if len(table) != report["rows"]:
-            raise RequestError(f"{file.name} has {len(table)} rows, not {report['rows']}")
+        if len(table) != report.get("rows"):
+            raise RequestError(f"{file.name} has {len(table)} rows, not {report.get('rows')}")
     except (OSError, ValueError) as error:  # Arrow raises ValueError for a cut file
         reason = str(error).rstrip(".")
         logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)

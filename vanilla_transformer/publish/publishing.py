@@ -35,6 +35,7 @@ from ..storage.saved_model import (
     TOKENIZER_FILES,
     WEIGHTS,
     WEIGHTS_INDEX,
+    ModelConfig,
     load_saved_model,
     load_saved_tokenizer,
     read_tensors,
@@ -202,7 +203,7 @@ def _model_files(directory: Path) -> list[Path]:
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
-    model_type = read_json(directory / "config.json").get("model_type")
+    model_type = read_json(directory / "config.json", ModelConfig).get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if with_code:

@@ -132,7 +132,8 @@ def _examples(run: Path) -> list[str]:
     path = run / METRICS
     if not path.is_file():  # not a run: the page has no examples
         return []
-    found = samples_of_run(read_metrics(own_file(path))).values()
-    sources = [sample["source"] for of_one_set in found for sample in of_one_set]
+    metrics = read_metrics(own_file(path))
+    samples = samples_of_run(metrics).values() if metrics else ()
+    sources = [sample["source"] for of_one_set in samples for sample in of_one_set]
     sources = [source for source in sources if source.strip()]
     return sources[:: max(1, len(sources) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]

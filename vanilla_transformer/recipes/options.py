@@ -185,7 +185,7 @@ class Tokenizer:
     vocab_size: int = _option(
         37_000,
         "entries of the shared byte-level BPE vocabulary",
-        Range(260, 10_000_000),  # 256 bytes and 4 special tokens at least
+        Range(260, 300_000),  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
         common=True,
         paper=_SAME,
     )

@@ -7,8 +7,9 @@ checkpoints of a mean, a model and its scores, test pairs and the pairs that a r
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from ..errors import RequestError, quoted
 from .reading import read_json, sha256
@@ -24,6 +25,12 @@ _DIGEST = re.compile("[0-9a-f]{16,64}")
 _PROVENANCE = frozenset(
     {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
 )
+
+
+class _Scored(TypedDict, total=False):
+    """The part of metrics.json that says which model was scored."""
+
+    model_files: dict[str, str]
 
 
 def differences(before: Identity, now: Identity) -> list[str]:
@@ -71,21 +78,17 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: sha256(folder / name) for name in names if (folder / name).is_file()}
 
 
-def changed_files(folder: Path, recorded: object) -> list[str]:
+def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     """Return the files of a folder that are missing or no longer match their digests.
 
     Args:
         folder: folder with the files; names that point outside it are refused.
-        recorded: the result of `digests`, read back from a file that may be damaged.
+        recorded: the result of `digests`, read back from a file.
 
     Raises:
-        ValueError: `recorded` does not have the form that `digests` returns.
+        ValueError: `recorded` names no file, or one elsewhere.
     """
-    if (
-        not isinstance(recorded, dict)
-        or not recorded
-        or any(Path(name).name != name for name in recorded)
-    ):
+    if not recorded or any(Path(name).name != name for name in recorded):
         raise RequestError(f"the record of the files in {folder} is damaged.")
     now = digests(folder, recorded)
     return [name for name, digest in recorded.items() if now.get(name) != digest]
@@ -97,12 +100,13 @@ def changed_since_scored(directory: Path) -> list[str]:
     Without metrics of a run there is nothing to compare with.
     """
     path = directory / METRICS
-    recorded = read_json(path).get(MODEL_FILES) if path.is_file() else None
-    return [] if recorded is None else changed_files(directory, recorded)
+    scored = read_json(path, _Scored) if path.is_file() else {}
+    return changed_files(directory, scored[MODEL_FILES]) if MODEL_FILES in scored else []
 
 
 def warn_of_changed_model(directory: Path) -> None:
     """Warn if a run's model is not the one that its metrics were measured on."""
-    if changed := changed_since_scored(directory):
-        names = ", ".join(changed)
-        logger.warning("%s changed since %s was trained and scored.", names, directory)
+    with suppress(RequestError):  # metrics that nobody needs here
+        if changed := changed_since_scored(directory):
+            names = ", ".join(changed)
+            logger.warning("%s changed since %s was trained and scored.", names, directory)

@@ -1,28 +1,13 @@
-"""Types of `metrics.json`, the source of cards, comparisons and reports.
-
-`check_metrics` compares a file with them. A key that may be missing is NotRequired, or belongs to a
-class with `total=False`.
-"""
+"""Schema of `metrics.json`, the source of cards, comparisons and reports."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,
-    Required,
-    TypedDict,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, NotRequired, Required, TypedDict
 
 from ..errors import RequestError
-from .reading import read_json
+from .reading import checked, read_json
+
+_REMEDY = "measure the model again"
 
 
 class KindScores(TypedDict, total=False):
@@ -199,9 +184,10 @@ class Metrics(TrainingFacts, total=False):
     published: Published
 
 
-def read_metrics(path: Path) -> Metrics:
-    """Read `metrics.json` without checking its content."""
-    return cast(Metrics, read_json(path))
+def read_metrics(path: Path) -> Metrics | None:
+    """Return the metrics of a run; None if the file holds only the scores of `evaluate`."""
+    metrics = read_json(path, remedy=_REMEDY)
+    return check_metrics(metrics, path) if "recipe" in metrics else None
 
 
 def check_metrics(metrics: object, path: Path) -> Metrics:
@@ -210,42 +196,11 @@ def check_metrics(metrics: object, path: Path) -> Metrics:
     Raises:
         ValueError: a value is missing, of another type, NaN, or half of a surrogate pair.
     """
-    if places := [*_mistakes(metrics, Metrics, "")]:
-        raise RequestError(
-            f"{', '.join(places)} in {path} is missing or not what a run writes; measure the model "
-            "again."
-        )
+    known = checked(metrics, Metrics, path, remedy=_REMEDY)
     try:
         json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
         raise RequestError(
             f"{path} holds a value that no card can show ({error}); measure the model again."
         ) from None
-    return cast(Metrics, metrics)
-
-
-def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
-    """Yield the places in a value from a JSON file that are not of a type."""
-    while get_origin(kind) in (Annotated, Required, NotRequired):
-        kind = get_args(kind)[-1]
-    container, inner = get_origin(kind), get_args(kind)
-    if container is UnionType:
-        if all(any(_mistakes(value, one, place)) for one in inner):
-            yield place
-    elif is_typeddict(kind) and isinstance(value, dict):
-        for name, hint in get_type_hints(kind, include_extras=True).items():
-            if name in value or name in kind.__required_keys__:
-                yield from _mistakes(value.get(name), hint, f"{place}.{name}".strip("."))
-    elif container is dict and isinstance(value, dict):
-        for name, item in value.items():
-            yield from _mistakes(item, inner[1], f"{place}.{name}")
-    elif container is list and isinstance(value, list):
-        for item in value:
-            yield from _mistakes(item, inner[0], f"{place}[]")
-    elif kind is not Any and (
-        container is not None  # and the value is no such container
-        or is_typeddict(kind)
-        or isinstance(value, bool) != (kind is bool)
-        or not isinstance(value, (int, float) if kind is float else kind)
-    ):
-        yield place
+    return known

@@ -1,17 +1,17 @@
 """Load files of `torch.save` without running any code in them."""
 
-import pickle
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 import torch
 
 from ..errors import RequestError
+from .reading import reason_of
 
-_REASON = 200  # characters of a message of torch that an error repeats
 _SCALAR: Any = np.float64().__reduce__()[0]
 # Checkpoints of trainers hold scores and counts as NumPy numbers.
 NUMPY_NUMBERS = (
@@ -33,22 +33,50 @@ def read_pickle(
         remedy: what the error tells the user to do. None says to save or copy the file again.
 
     Raises:
-        ValueError: the file names another class or function, or it is damaged.
+        ValueError: the file names another class or function, it is damaged, or it would take more
+            memory than its size.
         OSError: it cannot be opened; `filename` says which.
     """
     try:
+        _check_stored(path)
         with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # files that torch warns about are refused below
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        *(pickle.UnpicklingError, RuntimeError, EOFError, OSError),
-        *(ValueError, LookupError, TypeError),
-    ) as error:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        _check_storages(content)
+        return content
+    except Exception as error:  # torch raises any kind for what a file may hold
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
         # Of torch's advice, only what it found: the rest says how to run the code.
-        reason = " ".join(str(error).rpartition("WeightsUnpickler error: ")[2].split())[:_REASON]
+        found = str(error).rpartition("WeightsUnpickler error: ")[2]
         raise RequestError(
             f"{path} is no torch.save file of tensors and plain values, and nothing in it was run "
-            f"({reason}); {remedy or 'save only the state_dict, or copy it again'}."
+            f"({reason_of(found)}); {remedy or 'save only the state_dict, or copy it again'}."
         ) from error
+
+
+def _check_stored(path: Path) -> None:
+    """Refuse an archive that unpacks to more than its size: torch.save packs nothing."""
+    if is_zipfile(path):
+        with ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > path.stat().st_size:
+            raise RequestError(f"it unpacks to {unpacked:,} bytes")
+
+
+def _check_storages(content: object) -> None:
+    """Refuse a tensor whose shape asks for more numbers than the file holds."""
+    values, seen = [content], set()
+    while values:
+        value = values.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            is_whole = value.layout is torch.strided and not value.is_meta
+            if not is_whole or value.nbytes > value.untyped_storage().nbytes():
+                raise RequestError(f"a tensor of shape {[*value.shape]} without all its numbers")
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list | tuple | set):
+            values += value

@@ -1,6 +1,8 @@
 """Read files from other programs or versions: in bounded memory, and checked before use.
 
-Whatever a file holds, the caller gets the expected type or a one-line error that names the file.
+Whatever a file holds, the caller gets the expected type or a one-line error that names the file. A
+JSON file has a schema: a `TypedDict` with the keys that are read. A key that may be missing is
+NotRequired, or belongs to a class with `total=False`; other keys may hold anything.
 """
 
 import bz2
@@ -11,28 +13,53 @@ import json
 import lzma
 import os
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, overload
+from types import UnionType
+from typing import (
+    IO,
+    Annotated,
+    Any,
+    BinaryIO,
+    NotRequired,
+    Required,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+    overload,
+)
 
-from ..errors import RequestError, quoted
+from ..errors import RequestError
 
-# Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML.
-JSON_BYTES = 512 * 2**20
+# Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML. Values
+# take up to 25 times as much memory as their text, and a few aliases of YAML any amount.
+JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
+_VALUES = 2**22  # at one depth of a file
+_DEPTH = 50  # of lists and objects within each other
+_CHUNK = 2**16
+_XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8."
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 # First bytes of packed files, and what unpacks them.
 _UNPACKERS: dict[bytes, Any] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ": lzma.LZMAFile,
+    b"\xfd7zXZ": lambda file: io.BufferedReader(_XzReader(file)),
 }
 _REASON = 200  # characters of a library's message that an error repeats
 _COPY = "copy or download it again"
+# Categories and directions of Unicode.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 # Integers and floats without quotes in YAML.
 _NUMBERS = (
     r"[-+]?(0|[1-9][0-9_]*)$",
@@ -40,25 +67,19 @@ _NUMBERS = (
 )
 
 
+_Content = TypeVar("_Content")
+
+
 @overload
-def read_json(
-    path: Path, *, keys: Mapping[str, type | tuple[type, ...]] | None = None, remedy: str = _COPY
-) -> dict[str, Any]: ...
+def read_json(path: Path, *, remedy: str = _COPY) -> dict[str, Any]: ...
 @overload
-def read_json(path: Path, kind: type[list], *, remedy: str = _COPY) -> list[Any]: ...
-def read_json(
-    path: Path,
-    kind: type[Any] = dict,
-    *,
-    keys: Mapping[str, type | tuple[type, ...]] | None = None,
-    remedy: str = _COPY,
-) -> Any:
-    """Read a JSON object, or a list.
+def read_json(path: Path, schema: type[_Content], *, remedy: str = _COPY) -> _Content: ...
+def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) -> Any:
+    """Read a JSON file of at most 32 MiB.
 
     Args:
-        path: existing file of at most 512 MiB.
-        kind: `dict` or `list`.
-        keys: keys that the object must have, and the types of their values.
+        path: existing file.
+        schema: type of the content: a `TypedDict`, or a list or dict of some type.
         remedy: what the error tells the user to do.
 
     Raises:
@@ -69,16 +90,78 @@ def read_json(
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not JSON ({_reason(error)}); {remedy}.") from None
-    if not isinstance(content, kind):
+        raise RequestError(f"{path} is not JSON ({reason_of(error)}); {remedy}.") from None
+    _check_extent(content, path, remedy)
+    return checked(content, schema, path, remedy=remedy)
+
+
+def checked(
+    content: object, schema: type[_Content], path: Path, *, remedy: str = _COPY
+) -> _Content:
+    """Return the content of a file if it is of the type that its schema says.
+
+    Raises:
+        ValueError: it is not; the message names the first places that differ.
+    """
+    places = [*islice(_mistakes(content, schema, ""), 3)]
+    if places == [""]:
+        kind = "list" if get_origin(schema) is list else "dict"
         raise RequestError(
-            f"{path} holds a {type(content).__name__} instead of a {kind.__name__}; {remedy}."
+            f"{path} holds a {type(content).__name__} instead of a {kind}; {remedy}."
         )
-    for key, types in (keys or {}).items():
-        value = content.get(key)
-        if isinstance(value, bool) or not isinstance(value, types):  # True is an int in Python
-            raise RequestError(f"{key!r} in {path} is {quoted(value)}; {remedy}.")
-    return content
+    if places:
+        place = _shortened(", ".join(places))
+        raise RequestError(f"{place} in {path} is missing or of a wrong type; {remedy}.")
+    return content  # type: ignore[return-value]  # as has just been checked
+
+
+def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
+    """Yield the places in a value from a JSON file that are not of a type."""
+    while get_origin(kind) in (Annotated, Required, NotRequired):
+        kind = get_args(kind)[-1]
+    if kind is Any:
+        return
+    container, inner = get_origin(kind), get_args(kind)
+    if container is UnionType:
+        if all(any(True for _ in _mistakes(value, one, place)) for one in inner):
+            yield place
+    elif is_typeddict(kind) and isinstance(value, dict):
+        for name, hint in _type_hints(kind).items():
+            if name in value or name in kind.__required_keys__:
+                yield from _mistakes(value.get(name), hint, f"{place}.{name}".strip("."))
+    elif container is dict and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _mistakes(item, inner[1], f"{place}.{name}".strip("."))
+    elif container is list and isinstance(value, list):
+        for item in value:
+            yield from _mistakes(item, inner[0], f"{place}[]")
+    elif (
+        container is not None  # and the value is no such container
+        or is_typeddict(kind)
+        or isinstance(value, bool) != (kind is bool)  # True is an int in Python
+        or not isinstance(value, (int, float) if kind is float else kind)
+    ):
+        yield place
+
+
+_type_hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
+
+
+def _check_extent(content: object, path: Path, remedy: str) -> None:
+    """Refuse values so many or so deep within each other that using them would exhaust memory."""
+    level = [content]
+    for _ in range(_DEPTH):
+        lists = (value for value in level if isinstance(value, list))
+        objects = (value.values() for value in level if isinstance(value, dict))
+        level = [*islice(chain.from_iterable(chain(lists, objects)), _VALUES + 1)]
+        if not level:
+            return
+        if len(level) > _VALUES:
+            break
+    raise RequestError(
+        f"{path} holds more than {_VALUES:,} values, or more than {_DEPTH} of them within each "
+        f"other; {remedy}."
+    )
 
 
 def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
@@ -99,7 +182,8 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
         content = yaml.load(text, Loader=_yaml_loader())
     # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
-        raise RequestError(f"{path} is not YAML ({_reason(error)}); {remedy}.") from None
+        raise RequestError(f"{path} is not YAML ({reason_of(error)}); {remedy}.") from None
+    _check_extent(content, path, remedy)
     if not isinstance(content, dict | None):
         kind = type(content).__name__
         raise RequestError(f"{path} must hold `key: value` lines; it holds a {kind}.")
@@ -157,6 +241,34 @@ def open_content(path: Path) -> BinaryIO:
     return file
 
 
+class _XzReader(io.RawIOBase):
+    """Unpacks xz with a limit on the memory, which `lzma.open` lacks: a file may ask for 4 GB."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            packed = b""
+            if self._unpacker.eof:
+                packed = self._unpacker.unused_data or self._file.read(_CHUNK)
+                if not packed:
+                    return 0
+                self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)  # of another stream
+            elif self._unpacker.needs_input:
+                packed = self._file.read(_CHUNK)
+                if not packed:
+                    raise EOFError("it ends too early")
+            data = self._unpacker.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 @contextmanager
 def damage_naming(path: str | os.PathLike) -> Iterator[None]:
     """Name the file in the block whose packed content is damaged.
@@ -204,6 +316,21 @@ def own_file(path: Path) -> Path:
     )
 
 
+def printable(text: str) -> str:
+    """Return a text of a file with escapes for signs that change what is shown around them.
+
+    These are control characters, line ends and what reorders the signs after it, but no joiner or
+    direction mark, which some languages need.
+    """
+    return "".join(
+        sign.encode("unicode_escape").decode()
+        if unicodedata.category(sign) in _UNPRINTABLE
+        or unicodedata.bidirectional(sign) in _REORDERING
+        else sign
+        for sign in text
+    )
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with errors_naming(path), path.open("rb") as file:
@@ -220,7 +347,7 @@ def _text(path: Path, language: str, most: int, remedy: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not {language} ({_reason(error)}); {remedy}.") from None
+        raise RequestError(f"{path} is not {language} ({reason_of(error)}); {remedy}.") from None
 
 
 def _yaml_loader() -> type:
@@ -252,7 +379,10 @@ def _add_numbers(resolver: type[Any]) -> None:
         resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: BaseException | str) -> str:
     """Return a library's message about a file, shortened to one line."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return reason if len(reason) <= _REASON else f"{reason[:_REASON]} ..."
+    return _shortened(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _REASON else f"{text[:_REASON]} ..."

@@ -2,10 +2,11 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 from ..errors import RequestError
-from .reading import read_json, read_yaml
+from .metrics import RecipeValues
+from .reading import checked, read_json, read_yaml
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
@@ -23,15 +24,20 @@ LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then 
 HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is
 
 
+class _Recorded(TypedDict):
+    recipe: Annotated[dict[str, Any], RecipeValues]
+
+
 def recipe_values(folder: Path) -> dict[str, Any]:
-    """Return the values of the recipe that trained a run or a published model, without checks.
+    """Return the values of the recipe that trained a run or a published model.
 
     If no file says them, or that file is damaged, there are none: use them only for what works
     without them.
     """
     with suppress(RequestError):  # a damaged file
         if (folder / RECIPE).is_file():
-            return read_yaml(folder / RECIPE)
+            recorded = checked({"recipe": read_yaml(folder / RECIPE)}, _Recorded, folder / RECIPE)
+            return recorded["recipe"]
         if (folder / METRICS).is_file():
-            return read_json(folder / METRICS, keys={"recipe": dict})["recipe"]
+            return read_json(folder / METRICS, _Recorded)["recipe"]
     return {}

@@ -10,11 +10,11 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,7 +30,7 @@ from transformers import (
 
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
-from .reading import own_file, read_json
+from .reading import JSON_BYTES, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, RECIPE
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,24 @@ CHOOSE_CODE = frozenset(
         "custom_pipelines",
     }
 )
+_HEADER_BYTES = 2**23  # of a safetensors file, which has some hundred for each tensor
+_NOT_SAVED = 10**7  # weights that a model may compute, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_REASON = 200  # characters of a message of transformers that an error repeats
+
+
+class ModelConfig(TypedDict, total=False):
+    """The fields of config.json that this package reads itself."""
+
+    model_type: str | None
+    architectures: list[str] | None
+    vocab_size: int | None
+    max_position_embeddings: int
+    pad_token_id: int | None
+    eos_token_id: int | list[int] | None
+
+
+class _WeightsIndex(TypedDict):
+    weight_map: dict[str, str]
 
 
 def load_saved_model(
@@ -93,6 +109,14 @@ def load_saved_model(
     }
     with _named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
+        with torch.device("meta"):
+            described = sum(weight.numel() for weight in kind(config).parameters())
+        saved = sum(tensor.numel() for tensor in tensors.values())
+        if described > 2 * saved + _NOT_SAVED:  # random numbers would fill the memory
+            raise RequestError(
+                f"config.json describes {described:,} weights, but {directory} holds {saved:,}; "
+                "give a whole checkpoint."
+            )
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
             None,
@@ -137,6 +161,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
             f"{directory} holds no tokenizer; save the tokenizer beside the model with "
             "tokenizer.save_pretrained."
         )
+    _check_sizes(directory)
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
@@ -148,9 +173,9 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
     path = directory / "config.json"
-    config = read_json(path) if path.is_file() else {}
+    config = read_json(path, ModelConfig) if path.is_file() else ModelConfig()
     size = config.get("vocab_size")
-    if isinstance(size, int) and largest >= size:
+    if size is not None and largest >= size:
         raise RequestError(
             f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
             f"vocab_size={size}; copy the tokenizer that was saved with the model."
@@ -218,8 +243,7 @@ def indexed_files(index: Path) -> list[Path]:
         ValueError: it is damaged, or names a file that is not there or lies elsewhere.
     """
     ending = index.suffixes[-3]
-    weight_map = read_json(index, keys={"weight_map": dict})["weight_map"]
-    names = sorted({str(name) for name in weight_map.values()})
+    names = sorted({*read_json(index, _WeightsIndex)["weight_map"].values()})
     for name in names:
         path = index.parent / name
         if path.parent != index.parent or path.suffix != ending or not path.is_file():
@@ -228,6 +252,17 @@ def indexed_files(index: Path) -> list[Path]:
                 "whole directory."
             )
     return [own_file(index.parent / name) for name in names]
+
+
+def _check_sizes(directory: Path) -> None:
+    """Refuse files of a tokenizer that are too large: its libraries read them without a limit."""
+    for name in TOKENIZER_FILES:
+        path = directory / name
+        if path.is_file() and path.stat().st_size > JSON_BYTES:
+            raise RequestError(
+                f"{path} is larger than {JSON_BYTES // 2**20} MiB, the limit for files of a "
+                "tokenizer; copy or save it again."
+            )
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -240,9 +275,13 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         ValueError: the file is damaged, or a tensor holds NaN or infinity.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, it is not a dict
-                tensor = file.get_tensor(name)
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+        if size > _HEADER_BYTES:  # millions of tensors
+            raise SafetensorError(f"its header has {size:,} bytes")
+        with safe_open(path, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118, it is not a dict
+                tensor = tensors.get_tensor(name)
                 check_finite(name, tensor, path)
                 yield name, tensor
     except SafetensorError as error:
@@ -289,8 +328,8 @@ def read_config(directory: Path) -> PreTrainedConfig:
     path = directory / "config.json"
     if not path.is_file():
         raise nothing_trained(directory, path.name)
-    settings = read_json(path)
-    name = str(settings.get("model_type"))
+    settings = read_json(path, ModelConfig)
+    name = settings.get("model_type") or "None"
     known = name in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[name] not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
         raise RequestError(
@@ -313,7 +352,7 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
             )
 
 
-def _without_code(settings: dict[str, object], kind: type) -> dict[str, object]:
+def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
     """Return a file's settings without those that would choose code or replace a method."""
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else ()
     return {
@@ -329,10 +368,10 @@ def _named_errors(problem: str) -> Iterator[None]:
     """Replace an error of transformers that names no file by a one-line error that does."""
     try:
         yield
-    except (RequestError, ImportError):
+    except (RequestError, ImportError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # transformers and tokenizers raise any kind for a value in a file
+    # transformers raises any kind for a value in a file, and Rust's panics are no Exception.
+    except BaseException as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
-        reason = " ".join(str(error).split())[:_REASON]
-        raise RequestError(f"{problem}: {reason}; copy or save it again.") from error
+        raise RequestError(f"{problem}: {reason_of(error)}; copy or save it again.") from error

@@ -24,6 +24,7 @@ from ..storage.saved_model import (
     TOKENIZER_FILES,
     VOCABULARY_FILES,
     WEIGHTS,
+    ModelConfig,
     check_finite,
     weight_files,
 )
@@ -100,7 +101,7 @@ def _check_same_model(checkpoints: list[Path]) -> None:
 
 
 def _identity(directory: Path) -> Identity:
-    config = read_json(directory / "config.json", remedy="leave this checkpoint out")
+    config = read_json(directory / "config.json", ModelConfig, remedy="leave this checkpoint out")
     return {"config": config_identity(config), "tokenizer": digests(directory, VOCABULARY_FILES)}
 
 

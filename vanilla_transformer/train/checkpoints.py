@@ -9,10 +9,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import torch
 
@@ -27,6 +27,31 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
+STATE = "trainer_state.json"
+
+
+class LogEntry(TypedDict, total=False):
+    """A line of a Trainer's log: the values that this package reads."""
+
+    step: Required[int]
+    loss: float
+    learning_rate: float
+    eval_loss: float
+    eval_perplexity: float
+    eval_training_loss: float
+    eval_bleu: float
+
+
+class TrainerState(TypedDict):
+    """The fields of trainer_state.json that this package reads."""
+
+    global_step: int
+    epoch: float
+    log_history: list[LogEntry]
+
+
+class _Manifest(TypedDict):
+    files: dict[str, str]  # SHA-256 by name
 
 
 @dataclasses.dataclass
@@ -99,7 +124,7 @@ class Progress:
 
     def save(self, checkpoint: Path) -> None:
         """Write the totals into a checkpoint."""
-        totals = {name: getattr(self, name) for name in self._recorded()}
+        totals = {name: getattr(self, name) for name in self._recorded().__annotations__}
         totals["training_seconds"] = self.seconds
         write_json(checkpoint / PROGRESS, totals)
 
@@ -112,16 +137,19 @@ class Progress:
             OSError: if it cannot be read.
         """
         remedy = "resume from another checkpoint"
-        totals = read_json(checkpoint / PROGRESS, keys=cls._recorded(), remedy=remedy)
-        values = {name: totals[name] for name in cls._recorded()}
+        recorded = cls._recorded()
+        totals = read_json(checkpoint / PROGRESS, recorded, remedy=remedy)
+        values = {name: totals[name] for name in recorded.__annotations__}
         tokens = values.pop("target_tokens")
         return cls(**values, _tokens=tokens)
 
     @classmethod
-    def _recorded(cls) -> dict[str, Any]:
-        """Return the names and types of what progress.json holds."""
+    def _recorded(cls) -> Any:
+        """Return the schema of progress.json."""
         public = [field for field in dataclasses.fields(cls) if not field.name.startswith("_")]
-        return {"target_tokens": int, **{field.name: field.type for field in public}}
+        types = {"target_tokens": int, **{field.name: field.type for field in public}}
+        schema: Any = TypedDict  # of which mypy would have to know the keys
+        return schema("Recorded", types)
 
 
 def seal(checkpoint: Path) -> None:
@@ -140,8 +168,7 @@ def is_whole(checkpoint: Path) -> bool:
         OSError: a file is there but cannot be read, which says nothing about its content.
     """
     try:
-        recorded = read_json(checkpoint / MANIFEST).get("files")
-        return not changed_files(checkpoint, recorded)
+        return not changed_files(checkpoint, read_json(checkpoint / MANIFEST, _Manifest)["files"])
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
 
@@ -250,7 +277,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     return found[-count:]
 
 
-def stopped_early(log_history: Iterable[dict[str, float]], patience: int | None) -> bool:
+def stopped_early(log_history: Iterable[Mapping[str, Any]], patience: int | None) -> bool:
     """Return whether the last `patience` evaluations did not lower the validation loss.
 
     Every checkpoint holds the log, so a resumed run gives the same answer, with one exception: if

@@ -20,6 +20,7 @@ from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..search_settings import search_settings
 from ..storage.environment import hardware
+from ..storage.reading import printable
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation.many_texts import translate
@@ -324,6 +325,6 @@ def _difference_lines(runs: Sequence[ComparedRun], difference: Difference) -> li
     scores = ["", "", *(f"{score:.1f}" for score in difference["chrf"])]
     width = max(map(len, labels))
     return [
-        f"    {label:<{width}}  {score:>5}  {' '.join(text.split())}"
+        f"    {label:<{width}}  {score:>5}  {printable(' '.join(text.split()))}"
         for label, score, text in zip(labels, scores, texts, strict=True)
     ]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..visualization.figure import D_MODEL, new_figure, set_title, tidy
 from .optimization import WARMUP_STEPS, noam_lr
@@ -37,7 +37,7 @@ def plot_schedule(
 
 
 def plot_training_curves(
-    log_history: Sequence[Mapping[str, float]], *, title: str | None = None
+    log_history: Sequence[Mapping[str, Any]], *, title: str | None = None
 ) -> "Figure":
     """Draw whichever of loss, perplexity, learning rate and BLEU were logged, over the updates.
 
@@ -76,7 +76,7 @@ def plot_training_curves(
     return figure
 
 
-def _series(log_history: Sequence[Mapping[str, float]], key: str) -> dict[int, float]:
+def _series(log_history: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]:
     """Return the values of a key by update; the last entry for an update counts."""
     entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
     return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))

@@ -12,6 +12,7 @@ from ..recipes.recipe import Recipe
 from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
+from ..storage.reading import printable
 from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
 from ..target_tokenizer import target_tokenizer
 from ..visualization import save_figure
@@ -97,7 +98,7 @@ def without_texts(result: TestTexts) -> TestTexts:
     return scores
 
 
-def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
+def draw_curves(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
     """Draw the training curves into a run directory.
 
     They have no title: the directory may have any name, and a card names its model itself.
@@ -105,7 +106,7 @@ def draw_curves(log_history: Sequence[dict[str, float]], run: Path) -> None:
     save_figure(plot_training_curves(log_history), run / CURVES)
 
 
-def write_history(log_history: Sequence[dict[str, float]], run: Path) -> None:
+def write_history(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
     """Write a trainer's log as a table: a row for each update, a column for each name."""
     rows: dict[int, dict[str, float]] = {}
     for entry in log_history:
@@ -165,4 +166,4 @@ def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
 
 def sample_text(sample: Mapping[str, object]) -> str:
     """Render a sample in three lines, indented by four so that Markdown shows it verbatim."""
-    return "\n".join(f"    {name:<12}{sample[name]}" for name in _SAMPLE)
+    return "\n".join(f"    {name:<12}{printable(str(sample[name]))}" for name in _SAMPLE)

@@ -38,7 +38,7 @@ from ..recipes.recipe import Recipe, load_recipe
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
-from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
+from ..storage.metrics import Chosen, Metrics, TestTexts
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
@@ -50,7 +50,14 @@ from ..storage.saved_model import (
 from ..target_tokenizer import target_ids
 from .arguments import share_of_update
 from .averaging import average_checkpoints
-from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
+from .checkpoints import (
+    STATE,
+    Progress,
+    TrainerState,
+    averaging_set,
+    last_whole_checkpoint,
+    stopped_early,
+)
 from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
@@ -158,7 +165,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             _finish(recipe, run, args, data, last)
         if args.world_size > 1:
             torch.distributed.barrier()
-        return read_metrics(run / METRICS)
+        return read_json(run / METRICS, Metrics)
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
@@ -365,7 +372,7 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
     """Return whether the recipe's updates, minutes or patience are used up."""
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
-    state = read_json(checkpoint / "trainer_state.json", keys={"log_history": list})
+    state = read_json(checkpoint / STATE, TrainerState)
     early = stopped_early(state["log_history"], recipe.early_stopping_patience)
     return _step(checkpoint) == recipe.max_steps or out_of_time or early
 
@@ -389,7 +396,7 @@ def _finish(
         )
         for name, pairs in data.scored.items()
     }
-    state = read_json(final / "trainer_state.json")
+    state = read_json(final / STATE, TrainerState)
     if chosen is None and len(averaged) > 1:
         _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
     write_history(state["log_history"], run)

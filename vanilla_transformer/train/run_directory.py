@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from filelock import FileLock, Timeout
 
@@ -22,7 +22,7 @@ from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.identity import changed_files, differences, digests
-from ..storage.metrics import Metrics, read_metrics
+from ..storage.metrics import Data, Metrics, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import MODEL, TOKENIZER_SETTINGS
@@ -97,10 +97,14 @@ def training_lock(run: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+class _Holder(TypedDict):
+    holder: str
+
+
 def _holder(run: Path) -> str:
     try:
-        return str(read_json(run / HOLDER)["holder"])
-    except (OSError, ValueError, KeyError):  # not written yet
+        return read_json(run / HOLDER, _Holder)["holder"]
+    except (OSError, ValueError):  # not written yet
         return "another process"
 
 
@@ -128,9 +132,9 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     if not (run / METRICS).is_file():
         return None
     metrics = read_metrics(run / METRICS)
-    if "recipe" not in metrics or make_recipe(metrics["recipe"]) != recipe:
+    if metrics is None or make_recipe(metrics["recipe"]) != recipe:
         return None
-    changed = changed_files(run, metrics.get(MODEL_FILES))
+    changed = changed_files(run, metrics.get(MODEL_FILES, {}))
     if not changed:
         return metrics
     there = [name for name in changed if (run / name).exists()]
@@ -202,11 +206,12 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     write_json(run / DATA, identity)
 
 
-def recorded_data(run: Path) -> dict[str, Any]:
+def recorded_data(run: Path) -> Data:
     """Return the result of `identify` at the first start; empty before it or if it is lost."""
     if (run / DATA).is_file():
-        return read_json(run / DATA)
-    return read_metrics(run / METRICS).get("data", {}) if (run / METRICS).is_file() else {}
+        return read_json(run / DATA, Data)
+    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else None
+    return cast(Data, metrics["data"]) if metrics else Data()
 
 
 def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:

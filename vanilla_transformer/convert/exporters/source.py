@@ -14,6 +14,7 @@ from ...storage.atomic import write_json
 from ...storage.reading import read_json
 from ...storage.saved_model import (
     VOCABULARY_FILES,
+    ModelConfig,
     copy_tokenizer,
     load_saved_model,
     nothing_trained,
@@ -53,7 +54,7 @@ def load_source(
     Raises:
         ValueError: the folder holds another architecture, or a weight that is not finite.
     """
-    saved_type = read_json(source / "config.json").get("model_type")
+    saved_type = read_json(source / "config.json", ModelConfig).get("model_type")
     if saved_type != "vanilla_transformer":
         raise RequestError(
             f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
