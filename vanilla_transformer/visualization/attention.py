@@ -36,6 +36,7 @@ _TITLES = {
 _READABLE = 0.1  # inches that a word needs; if a cell has less, some words are left out
 _COLUMN = 0.1  # inches that a letter of a title needs, at most
 _ARROW = " \N{RIGHTWARDS ARROW} "
+_MOST_TOKENS = 512  # of a side: more than a picture can show, in less than a gigabyte
 _MOST_INCHES = 20  # width and height of all cells of a map, at most
 
 # ------------------------------------------------------------------------------ attention weights
@@ -115,6 +116,14 @@ def _without_padding(labels: torch.Tensor, model: PreTrainedModel) -> torch.Tens
     return labels[:, : int(ended[0]) + 1] if len(ended) else labels
 
 
+def _check_length(side: str, ids: torch.Tensor) -> None:
+    if ids.size(1) > _MOST_TOKENS:
+        raise RequestError(
+            f"the {side} has {ids.size(1)} tokens, more than a picture can show; draw a text of "
+            f"at most {_MOST_TOKENS}."
+        )
+
+
 def attention_weights(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -140,11 +149,12 @@ def attention_weights(
             longer than the source.
 
     Raises:
-        ValueError: the model's attention returns no weights.
+        ValueError: the model's attention returns no weights, or a side has more than 512 tokens.
     """
     check_texts([source], None)
     device = input_device(model)
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
+    _check_length("source", inputs["input_ids"])
     with evaluation_mode(model), torch.no_grad():
         if target is None:
             found = generate_ids(
@@ -153,6 +163,7 @@ def attention_weights(
             labels = _without_padding(found.sequences[:, 0, 1:], model)  # nor the start symbol
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
+        _check_length("target", labels)
         labels = labels.to(device)
         decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
         with returned_attention_weights(model):
