@@ -531,6 +531,7 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
 
 
 HOSTILE = "a|b `c` [d](javascript:e) ![f](curves.png) <h onclick=i>\n# j\n---\n```\nk: l\n```"
+HOSTILE += "\x1b[31m\u202e\x9b"
 
 
 def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
@@ -546,6 +547,7 @@ def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
         sample.update(dict.fromkeys(("source", "reference", "translation"), HOSTILE))
     card = ModelCard(str(render_card(content)))
     assert card_problems(card, pictures(tmp_path)) == []
+    assert not {"\x1b", "\u202e", "\x9b"} & {*str(card)}
     assert card.data.to_dict()["license"] == "cc-by-4.0"
     prose = re.sub(r"^    .*$", "", card.text, flags=re.M)  # samples are shown verbatim
     prose = re.sub(r"```python\n.*?\n```", "", prose, flags=re.S)
@@ -578,6 +580,8 @@ def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
         (("hardware",), {}),
         (("versions", "torch"), 2.13),
         (("epochs",), math.inf),
+        (("model",), {"evil": 1}),
+        (("model_files",), {"a": 1}),
     ],
 )
 def test_damaged_metrics_give_a_complete_card_or_a_request_error(tmp_path, place, value):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from ..errors import RequestError
 from ..storage.extras import TRAIN, require
+from ..storage.reading import printable
 from .evaluate import add_pair_options
 
 _DATA_EXAMPLE = """example:
@@ -49,7 +50,9 @@ def _data(options: argparse.Namespace) -> int:
     if rows := first_rows(source):
         print(f"{rows}\n")
     for row in pairs.select(range(min(3, len(pairs)))):
-        print(f"{source_language}: {row['source']}\n{target_language}: {row['target']}\n")
+        for language, side in ((source_language, "source"), (target_language, "target")):
+            print(f"{language}: {printable(row[side])}")
+        print()
     for line in examine(pairs):
         print(line)
     return 0

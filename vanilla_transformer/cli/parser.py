@@ -22,6 +22,7 @@ from .. import __version__, register
 from ..errors import RequestError
 from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
+from ..storage.reading import printable
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         for note in getattr(error, "__notes__", ()):  # such as the rows of a table
             print(note, file=sys.stderr)
-        print(f"vanilla-transformer: {line}", file=sys.stderr)
+        print(f"vanilla-transformer: {printable(line)}", file=sys.stderr)
         return 2
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import RequestError
+from ..storage.reading import printable
 from .language_names import language_of, own_name, script_of
 
 ROWS = 50  # that are looked at
@@ -313,5 +314,5 @@ def drawn(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _short(cell: str) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in cell).split())
+    text = printable(" ".join(cell.split()))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..storage.reading import printable
 from .dataset import text_blocks
 from .selection import describe_report, pair_report
 
@@ -68,5 +69,4 @@ def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]} ..."
+    return printable(text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ...")

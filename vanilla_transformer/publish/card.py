@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 from ..recipes.data import TRAINING_FILES, named_files
 from ..recipes.options import FILES
 from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import Metrics, Sample, TestScores, check_metrics
-from ..storage.reading import own_file, read_json
+from ..storage.reading import own_file, printable, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.shipped import shipped_folder
 
@@ -116,6 +117,7 @@ def is_non_commercial(license: str) -> bool:
 
 def render_card(facts: Metrics) -> ModelCard:
     """Render the card of a model from the content of its published metrics.json."""
+    facts = _printable(facts)
     published, recipe = facts["published"], facts["recipe"]
     samples = published["samples"]
     right = [sample for sample in samples if sample["translation"] == sample["reference"]]
@@ -158,6 +160,15 @@ def render_card(facts: Metrics) -> ModelCard:
     return ModelCard(text)
 
 
+def _printable(value: Any) -> Any:
+    """Escape control characters in all texts of a value; `_one_line` joins the lines."""
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.splitlines()))
+    if isinstance(value, dict):
+        return {_printable(name): _printable(item) for name, item in value.items()}
+    return [*map(_printable, value)] if isinstance(value, list) else value
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -171,6 +182,11 @@ def _code(text: str, *, in_table: bool = False) -> str:
     """Put text between backticks."""
     text = _one_line(text).replace("`", "'")
     return f"`{text.replace('|', chr(92) + '|') if in_table else text}`"
+
+
+def _link(name: str, place: str) -> str:
+    """Link a name to its place on the Hub."""
+    return f"[{_plain(name)}](https://hf.co/{quote(place)})"
 
 
 def _as_shipped(facts: Metrics) -> dict[str, Any]:
@@ -237,6 +253,11 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
         if "recipe" in own:
             raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
         metrics = check_metrics(_of_another_model(metrics, own), directory / METRICS)
+    if unknown := sorted(metrics.get("model", {}).keys() - VanillaTransformerConfig().to_dict()):
+        raise RequestError(
+            f"{run or directory} has a {METRICS} with a model's {quoted(unknown[0])}, which is no "
+            "field of a config; measure the model again."
+        )
     scores = metrics["scores"]
     if not scores or any(_SHOWN_SCORES - result.keys() for result in scores.values()):
         raise RequestError(
@@ -331,7 +352,7 @@ def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
     if name is None:
         return None
     if found.get("revision"):
-        shown, commit = f"[{name}](https://hf.co/{name})", f"revision {_code(found['revision'])}"
+        shown, commit = _link(name, name), f"revision {_code(found['revision'])}"
         return {"shown": shown, "mark": commit, "repo": name}
     digests = [_code(file["sha256"]) for file in found.get("files", [])[:1]]
     mark = f"SHA-256 of its weights {digests[0]}" if digests else None
@@ -457,7 +478,7 @@ def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
     if published["data_source"]:
         yield "Source", _plain(published["data_source"])
     if dataset := _dataset_on_hub(recipe):
-        yield "Data set on the Hub", f"[{dataset}](https://hf.co/datasets/{dataset})"
+        yield "Data set on the Hub", _link(dataset, f"datasets/{dataset}")
     if data.get("revision"):
         yield "Revision", _code(data["revision"], in_table=True)
     for split, files in data.get("files", {}).items():

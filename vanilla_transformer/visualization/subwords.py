@@ -9,6 +9,7 @@ import numpy as np
 import regex
 from transformers import PreTrainedTokenizerBase
 
+from ..storage.reading import printable
 from ..word_alignment import spelled_pieces
 
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
@@ -119,9 +120,9 @@ def label(word: str) -> str:
 def visible(text: str) -> str:
     """Return a text without invisible characters, and with control characters as codes."""
     return "".join(
-        f"\\x{ord(sign):02x}" if category == "Cc" else sign
-        for sign in text
-        if (category := unicodedata.category(sign)) != "Cf" and sign not in _VARIATION_SELECTORS
+        sign
+        for sign in printable(text)
+        if unicodedata.category(sign) != "Cf" and sign not in _VARIATION_SELECTORS
     )
 
 
