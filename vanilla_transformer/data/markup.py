@@ -9,12 +9,19 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ..errors import RequestError
+from ..storage.reading import reason_of
 from .checked_pairs import MalformedError, Skip, checked_pair
 from .language_names import language_of
 
+if TYPE_CHECKING:
+    from lxml import etree
+
+_CHUNK = 2**16
+_XML_BYTES = 2**24  # of elements in memory at once, which take 30 times as much
+_TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
 Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
 _LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
@@ -72,7 +79,9 @@ def wmt_pairs(
     from lxml import etree
     from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
-    content = file.read()
+    content = file.read(_XML_BYTES + 1)
+    if len(content) > _XML_BYTES:
+        raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
     told = [language_of(name.decode()) for _, name in sorted({*_LANGUAGE.findall(content)})[::-1]]
     wanted = [language_of(language) for language in languages]
     if told not in (wanted, wanted[::-1]):
@@ -81,7 +90,7 @@ def wmt_pairs(
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
-        raise RequestError(f"{path} is not a test set of WMT: {_reason(error)}.") from error
+        raise RequestError(f"{path} is not a test set of WMT: {reason_of(error)}.") from error
     reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
@@ -99,12 +108,9 @@ def tmx_pairs(
     from lxml import etree
 
     codes = [language_of(language) or language.lower() for language in languages]
-    units = etree.iterparse(
-        file, tag="{*}tu", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
-    )
     number = 0
     try:
-        for number, (_, unit) in enumerate(units, start=1):
+        for number, unit in enumerate(_units(path, file), start=1):
             texts: dict[str, str] = {}
             for variant in unit.iterfind("{*}tuv"):
                 name = variant.get("{http://www.w3.org/XML/1998/namespace}lang")
@@ -112,9 +118,6 @@ def tmx_pairs(
                 segment = variant.find("{*}seg")
                 text = "" if segment is None else "".join(segment.itertext())
                 texts[language_of(name) or name.lower()] = text
-            unit.clear()
-            while unit.getprevious() is not None:  # else the whole file stays in memory
-                del unit.getparent()[0]
             try:
                 missing = [code for code in codes if code not in texts]
                 if missing:
@@ -123,8 +126,27 @@ def tmx_pairs(
             except MalformedError as error:
                 skip(f"{path}: unit {number}", error)
     except etree.XMLSyntaxError as error:
-        raise RequestError(f"{path} is not XML after unit {number}: {_reason(error)}.") from error
+        raise RequestError(f"{path} is not XML after unit {number}: {reason_of(error)}.") from error
 
 
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
+    """Yield the units of a translation memory, and forget what comes before each."""
+    from lxml import etree
+
+    parser = etree.XMLPullParser(
+        tag="{*}tu", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
+    )
+    size = 0  # of what may still be in memory
+    while chunk := file.read(_CHUNK):
+        parser.feed(chunk)
+        size += len(chunk)
+        for _, unit in parser.read_events():
+            size = len(chunk)
+            yield unit
+            for part in (unit, *unit.iterancestors()):
+                while part.getprevious() is not None:
+                    del part.getparent()[0]
+            unit.clear()
+        if size > _XML_BYTES:
+            raise RequestError(f"{path} has {_TOO_LARGE} unit; leave it out.")
+    parser.close()

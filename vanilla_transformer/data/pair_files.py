@@ -15,23 +15,42 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from ..errors import RequestError
-from ..storage.reading import IS_NO_TEXT, damage_naming, errors_naming, open_content, read_lines
-from .checked_pairs import EmptyError, EncodingError, MalformedError, Skip, checked_pair, decoded
+from ..storage.reading import (
+    IS_NO_TEXT,
+    damage_naming,
+    errors_naming,
+    open_content,
+    printable,
+    read_lines,
+    reason_of,
+)
+from .checked_pairs import (
+    TEXT_BYTES,
+    EmptyError,
+    EncodingError,
+    MalformedError,
+    Skip,
+    checked_pair,
+    decoded,
+)
 from .columns import named_sides
 from .language_names import language_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
 
 if TYPE_CHECKING:
+    import pyarrow.parquet
     from datasets import Dataset, IterableDataset
 
     # A path, two paths, a Hub name, a data set, or pairs.
     PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
 _ROWS = 1000
+_UNPACKED_BYTES = 2**28  # of a row group of parquet, unless its texts are packed as texts are
+_MOST_PACKED = 20  # a text takes a third to a tenth of its bytes
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
@@ -143,7 +162,7 @@ class PairReader:
             )
 
     def _skip(self, place: str, error: Exception) -> None:
-        complaint = f"{place}: {error}"
+        complaint = printable(f"{place}: {error}")
         if self.strict:
             raise RequestError(
                 f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
@@ -240,7 +259,7 @@ def _load(
     try:
         return load_dataset(name, config, streaming=streaming, **options)
     except DatasetGenerationError as error:
-        reason = " ".join(str(error.__cause__ or error).split())[:200]
+        reason = reason_of(error.__cause__ or error)
         raise RequestError(
             f"{name} cannot be read as a data set ({reason}); all its files need the same "
             "columns, with names, or give a file with pairs."
@@ -410,6 +429,9 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                 if any(name.startswith(("xl/", "content.xml", "word/")) for name in names):
                     raise RequestError(f"{path} is a spreadsheet or document; save it as CSV.")
                 sides = [_member(path, names, language) for language in languages]
+                ways = {archive.getinfo(name).compress_type for name in sides}
+                if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
+                    raise NotImplementedError("unpack it, and give two files, SOURCE,TARGET")
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))
@@ -470,17 +492,52 @@ def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, _PairOf
 
     with path.open("rb") as file:
         try:
-            table = ParquetFile(file)
-            wanted, columns = columns.among(table.schema_arrow.names, str(path))
+            metadata = ParquetFile(file).metadata
+            wanted, columns = columns.among(metadata.schema.to_arrow_schema().names, str(path))
+            texts = [
+                place
+                for place, leaf in enumerate(metadata.schema)
+                if (leaf.path in wanted or leaf.path.split(".")[0] in wanted)
+                and (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
+            ]
+            if not texts:
+                raise RequestError(f"{path} holds no text in {' and '.join(wanted)}.")
+            names = [metadata.schema.column(place).path for place in texts]
+            # As dictionaries, so that a value that many rows share is in memory once.
+            table = ParquetFile(file, read_dictionary=names)
             pair_of = _pair_of_row(columns)
-            for batch in table.iter_batches(_ROWS, columns=wanted):
-                for row in batch.to_pylist():
-                    yield row, pair_of
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = " ".join(str(error).split())
+            for group in range(metadata.num_row_groups):
+                parts = [metadata.row_group(group).column(place) for place in texts]
+                unpacked = sum(part.total_uncompressed_size for part in parts)
+                packed = sum(part.total_compressed_size for part in parts)
+                if unpacked > max(_UNPACKED_BYTES, _MOST_PACKED * packed):
+                    raise RequestError(
+                        f"{path} unpacks {packed:,} to {unpacked:,} bytes in a row group, which no "
+                        "text does; write its pairs as JSON Lines."
+                    )
+                for batch in table.iter_batches(_ROWS, row_groups=[group], columns=names):
+                    cut = [_cut(column) for column in batch.columns]
+                    for row in pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist():
+                        yield row, pair_of
+        except (pa.ArrowException, OSError) as error:
             raise RequestError(
-                f"{path} is not a whole parquet file ({reason}); fetch it again."
+                f"{path} is not a whole parquet file ({reason_of(error)}); fetch it again."
             ) from error
+
+
+def _cut(column: pyarrow.Array) -> pyarrow.Array:
+    """Cut the texts of a column that are too long for a pair, but leave them too long."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        return pa.StructArray.from_arrays([*map(_cut, column.flatten())], names)
+    if pa.types.is_dictionary(column.type):
+        return _cut(column.dictionary).take(column.indices)
+    if (pc.max(pc.binary_length(column)).as_py() or 0) > TEXT_BYTES:
+        return pc.utf8_slice_codeunits(column, 0, TEXT_BYTES + 1)
+    return column
 
 
 # ---------------------------------------------------------------------------------- rows
