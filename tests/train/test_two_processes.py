@@ -176,6 +176,7 @@ def train_by_command(directory):
         recipe, run = directory / "recipe" / "tiny.yaml", directory / "recipe" / "run"
         assert main(["train", str(recipe), "--output-dir", str(run), *words]) == 0
     words += ["--init-from", str(directory / "untied" / "run"), "--learning-rate", "1e-3"]
+    words += ["--pair", "de-en"]
     assert main(["train", str(recipe), "--output-dir", str(directory / "continued"), *words]) == 0
 
 
@@ -311,7 +312,7 @@ def test_only_the_first_of_two_processes_writes_the_run(finished):
     assert printed[0].count("\n    translation ") == 3
     assert f"\n\n    source      {samples[2]['source']}\n" in printed[0]
     checkpoint = run / "checkpoints" / "checkpoint-5"
-    assert Progress.load(checkpoint).batches_per_update == 2
+    assert Progress.load(checkpoint).identity["batches_per_update"] == 2
     states = sorted(path.name for path in checkpoint.glob("rng_state*"))
     assert states == ["rng_state_0.pth", "rng_state_1.pth"]
 

@@ -246,9 +246,19 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a digest of how both sides are encoded."""
-    sides = _Encoder(tokenizer), _Encoder(target_tokenizer(tokenizer), of_targets=True)
-    return hashlib.sha256("".join(side.digest for side in sides).encode()).hexdigest()
+    """Return a digest of how both sides are encoded, wherever the tokenizer was loaded from.
+
+    Of a tokenizer in Python, it says the class and the id of each piece.
+    """
+    sides = []
+    for side, of_targets in ((tokenizer, False), (target_tokenizer(tokenizer), True)):
+        encoder = _Encoder(side, of_targets=of_targets)
+        if encoder.is_fast:
+            sides.append(encoder.digest)
+        else:
+            ids = getattr(side, "encoder", None) or side.get_vocab()
+            sides.append(f"{type(side).__name__} {sorted(ids.items())}")
+    return hashlib.sha256("".join(sides).encode()).hexdigest()
 
 
 class _Encoder:
