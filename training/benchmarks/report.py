@@ -71,11 +71,6 @@ COMMANDS = {
     ),
     "bad_runs": ("bad_runs.py", ""),
     "neighbours_demo": ("neighbours.py", ""),
-    "neighbours_multi30k_en_de": (
-        "neighbours.py --recipe multi30k_en_de --train-file train.jsonl.gz",
-        "",
-    ),
-    "neighbours_translate": ("neighbours.py --translate RUN sentences.txt", ""),
 }
 
 

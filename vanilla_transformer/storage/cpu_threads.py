@@ -21,7 +21,7 @@ from ..ranges import Range
 logger = logging.getLogger(__name__)
 
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
-_LOOK_EVERY = 1.0  # seconds
+_LOOK_EVERY = 0.5  # seconds
 _WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
 

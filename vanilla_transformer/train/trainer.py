@@ -266,7 +266,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self._has_other_loss and "labels" in inputs and not is_made:
             shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
             inputs["decoder_input_ids"] = shifted
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self.follow_free_cores()  # beside others, an update with too many threads takes seconds
+        return loss
+
+    def follow_free_cores(self) -> None:
+        """While it trains on a CPU, set the number of threads to that of the free cores."""
+        if self.threads is not None and self.args.device.type == "cpu":
+            self.threads.adapt()
 
     @property
     def _has_other_loss(self) -> bool:
@@ -790,8 +797,7 @@ class _RunControl(TrainerCallback):
             self.trainer.train_sampler.set_epoch(state.global_step // updates)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        if args.device.type == "cpu" and self.trainer.threads is not None:
-            self.trainer.threads.adapt()
+        self.trainer.follow_free_cores()
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
