@@ -95,6 +95,14 @@ def test_threads_leave_the_cores_of_others_and_take_them_back(machine, others, c
     assert bool(caplog.messages) == (expected < 8)
 
 
+def test_a_container_that_hides_the_use_of_its_cores_keeps_all_threads(machine):
+    def hidden():
+        raise PermissionError(13, "Permission denied", "/proc/stat")
+
+    machine.free_threads = FreeThreads(hidden)
+    assert set(numbers_in(machine, 5, 7)) == {8}
+
+
 def test_others_that_come_and_go_change_the_number_seldom(machine):
     changes = 0
     for second in range(600):

@@ -431,7 +431,10 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                 sides = [_member(path, names, language) for language in languages]
                 ways = {archive.getinfo(name).compress_type for name in sides}
                 if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
-                    raise NotImplementedError("unpack it, and give two files, SOURCE,TARGET")
+                    raise RequestError(
+                        f"{path} is packed by a method that is not read; unpack it, and give two "
+                        "files, SOURCE,TARGET."
+                    )
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))

@@ -115,7 +115,11 @@ class FreeThreads:
         now = time.monotonic()
         if not self._adapts or (self._look and now < self._look[0] + _LOOK_EVERY):
             return
-        before, self._look = self._look, (now, *self._busy())
+        try:
+            before, self._look = self._look, (now, *self._busy())
+        except (OSError, ValueError):  # a container that hides the use of its cores
+            self._adapts = False
+            return
         if before is None:
             return
         seconds, total, own = (a - b for a, b in zip(self._look, before, strict=True))
