@@ -24,7 +24,7 @@ from ..recipes.data import (
 from ..recipes.options import TEST_OPTIONS
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.identity import differences, warn_of_changed_model
-from ..storage.metrics import TestTexts
+from ..storage.metrics import Data, TestTexts
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from .report import without_texts
@@ -120,7 +120,9 @@ def recipe_and_test_sets(
         ValueError: if there is no model, or no test or validation pairs.
     """
     weight_files(run)  # raises if there are none
+    recorded, trained = recorded_data(run), None
     if (run / RECIPE).is_file():
+        trained = pinned(load_recipe(str(run / RECIPE)), recorded)
         recipe = load_recipe(str(run / RECIPE), overrides)
     elif {"pair", "test_file"} <= overrides.keys():
         recipe = make_recipe(overrides)
@@ -128,8 +130,7 @@ def recipe_and_test_sets(
         raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
     if "test_file" in overrides:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
-    _warn_of_changes(run, recipe, overrides)
-    recipe_of_pairs = pinned(recipe, recorded_data(run))
+    recipe_of_pairs = pinned(recipe, recorded)
     try:
         sets = evaluation_sets(recipe_of_pairs)
         if not sets:
@@ -140,11 +141,24 @@ def recipe_and_test_sets(
         raise RequestError(
             f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
         ) from error
+    changed = {} if trained is None else _changed_files(trained, recorded)
+    changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
+    warn_of_changed_model(run)
+    told = [] if "test_file" in overrides else [changed[name] for name in sets if name in changed]
+    if trained is not None:
+        languages = ({"languages": "-".join(each.languages)} for each in (trained, recipe))
+        told += differences(*languages)
+    if told:
+        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
     if any(map(len, sets.values())):
         if not recipe_of_pairs.generated:  # whose splits have no pair in common
-            _warn_of_training_pairs(run, sets)
+            _warn_of_training_pairs(run, trained, recorded, changed_training, sets)
     elif recipe_of_pairs.held_out_pairs:
-        _check_files_held_out_from(recipe, run)
+        if changed_training:
+            raise RequestError(
+                f"The test pairs of {run} were held out of its training pairs, and these have "
+                f"changed ({changed_training}); put them back, or give --test-file."
+            )
         # Which pairs are held out depends on their texts.
         if other := sorted({"pair", "source_column", "target_column"} & overrides.keys()):
             raise RequestError(
@@ -160,38 +174,30 @@ def recipe_and_test_sets(
     return recipe, sets
 
 
-def _warn_of_changes(run: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> None:
-    """Warn if model, test files or languages are not those that the run's scores are of."""
-    warn_of_changed_model(run)
-    began, now = recorded_data(run).get("files", {}), {}
-    if "test_file" not in overrides:
-        tests = dataclasses.replace(recipe, train_file=None, dataset=None)  # read no others
-        now = data_identity(tests).get("files", {})
-    changed = differences({split: began[split] for split in now if split in began}, now)
-    if (run / RECIPE).is_file():
-        trained = load_recipe(str(run / RECIPE)).languages
-        changed += differences(
-            {"languages": "-".join(trained)}, {"languages": "-".join(recipe.languages)}
-        )
-    if changed:
-        logger.warning("This is not the test of %s: %s.", run, "; ".join(changed))
+def _changed_files(recipe: Recipe, recorded: Data) -> dict[str, str]:
+    """Return, by split, which files of a run's pairs are not those that it began with."""
+    now = data_identity(recipe, revision=recorded.get("revision") or "").get("files", {})
+    changed = {
+        split: differences({split: files}, {split: now.get(split)})
+        for split, files in recorded.get("files", {}).items()
+    }
+    return {split: "; ".join(lines) for split, lines in changed.items() if lines}
 
 
-def _warn_of_training_pairs(run: Path, sets: Mapping[str, TextPairs]) -> None:
+def _warn_of_training_pairs(
+    run: Path, trained: Recipe | None, recorded: Data, changed: str, sets: Mapping[str, TextPairs]
+) -> None:
     """Count the test pairs that a run was trained on, if its training pairs are still there."""
-    reason = f"nothing in {run} says which those are"
-    if (run / RECIPE).is_file():
-        began = recorded_data(run)
-        recipe = pinned(load_recipe(str(run / RECIPE)), began)
-        files = began.get("files", {})
-        now = data_identity(recipe, revision=began.get("revision", "")).get("files", {})
-        known = {split: files[split] for split in TRAINING_FILES & files.keys()}
-        changed = differences(known, {split: now.get(split) for split in known})
-        if not changed and (known or recipe.generated):
-            shared_with_training(recipe, training_pairs(recipe), sets)
-            return
-        reason = "; ".join(changed) or f"they are those of {recipe.dataset} on the Hub"
-    logger.warning("Whether %s was trained on test pairs was not looked at: %s.", run, reason)
+    if trained is None:
+        reason = f"nothing in {run} says which those are"
+    elif trained.generated or TRAINING_FILES & recorded.get("files", {}).keys():
+        reason = changed
+    else:
+        reason = f"they are those of {trained.dataset} on the Hub"
+    if trained is None or reason:
+        logger.warning("Whether %s was trained on test pairs was not looked at: %s.", run, reason)
+    else:
+        shared_with_training(trained, training_pairs(trained), sets)
 
 
 def texts_as_dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
@@ -223,16 +229,3 @@ def shared_with_training(
                 name,
             )
     return {name: count for name, count in counts.items() if count}
-
-
-def _check_files_held_out_from(recipe: Recipe, run: Path) -> None:
-    """Refuse if the file or folder that the test pairs were held out of has changed."""
-    began = recorded_data(run).get("files", {})
-    now = data_identity(recipe).get("files", {})
-    for name in TRAINING_FILES & began.keys():
-        if now.get(name) != began[name]:
-            place = recipe.dataset if name == "dataset" else recipe.train_file
-            raise RequestError(
-                f"The test pairs of {run} were held out of {place}, which is gone or has changed; "
-                "put it back, or give --test-file."
-            )
