@@ -176,13 +176,14 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     assert lines[2:5] == [f"- {differ}", "", "## test, 12 sentences"]
     assert f"- {differ}" in page.read_text(encoding="utf-8")
     table = lines[8:11]
+    assert all(line.startswith("    ") for line in table)
     assert table[0].split()[:4] == ["BLEU", "p", "chrF", "p"]
     assert [line.split()[0] for line in table[1:]] == ["first", "second"]
     assert len({len(line) for line in table}) == 1
     assert "12 sentence(s) are too few to tell second from first" in printed
     assert "perplexities, which are per token, cannot be compared" in printed
     text = page.read_text(encoding="utf-8")
-    assert "\n| first | " in text
+    assert "\n".join(table) in text
     assert "- 12 sentence(s) are too few" in text
     assert len(re.findall("^    reference ", text, re.MULTILINE)) > 3
     assert len(re.findall("^    reference ", printed, re.MULTILINE)) == 3
@@ -205,14 +206,13 @@ def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_
         compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
     )
     assert run_notes(same) == run_notes(other) == []  # greedy search has no other settings
-    for run in (*same["runs"], *other["runs"]):
-        run["num_beams"] = 4
-    assert run_notes(same) == []
-    (note,) = run_notes(other)
-    assert "length_penalty 1.5 -> 0.6; early_stopping True -> False" in note
-    other["runs"][1]["num_beams"] = 1
-    (note,) = run_notes(other)
-    assert note.endswith("which by itself changes scores: num_beams 4 -> 1.")
+    paths = (tmp_path / "run", folder / "first")
+    beams = compare_runs(paths, num_beams=2)
+    (note,) = run_notes(beams)
+    assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False" in note
+    beams["runs"][1]["search"] = {"num_beams": 1}
+    (note,) = run_notes(beams)
+    assert note.endswith("which by itself changes scores: num_beams: 2 -> 1.")
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
@@ -229,7 +229,7 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     assert "Got source_column, target_column. This would hold out other pairs" in line
     pairs.unlink()
     line = error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
-    assert f"held out of {pairs}, which is gone or has changed" in line
+    assert f"have changed (train: {pairs.name} is gone); put them back" in line
 
 
 def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):

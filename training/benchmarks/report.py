@@ -16,9 +16,9 @@ from pathlib import Path
 from vanilla_transformer.storage.atomic import write_text
 from vanilla_transformer.storage.environment import cpu_cores, resolve_precision
 from vanilla_transformer.storage.reading import read_json
-from vanilla_transformer.train.markdown import markdown_table
 
-sys.path.append(str(Path(__file__).parents[1] / "paper"))  # says where results come from too
+sys.path.append(str(Path(__file__).parents[1] / "paper"))  # shared with the experiments
+from markdown_tables import markdown_table
 from provenance import describe_provenance, provenance
 
 FOLDER = Path(__file__).parent

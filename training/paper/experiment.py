@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from markdown_tables import markdown_table
 from provenance import describe_provenance, provenance
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import write_json, write_text
 from vanilla_transformer.storage.reading import read_json, sha256
-from vanilla_transformer.train.markdown import markdown_table
 from vanilla_transformer.visualization import save_figure
 
 if TYPE_CHECKING:

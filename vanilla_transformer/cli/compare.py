@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from .evaluate import add_pair_options, add_test_options, table_lines, test_options
+from .evaluate import add_pair_options, add_test_options, test_options
 from .outputs import add_overwrite
 from .translate import count
 
@@ -61,12 +61,8 @@ def _compare(options: argparse.Namespace) -> int:
     )
     if options.output:
         write_text(Path(options.output), comparison_page(comparison))
-    print(comparison_page(comparison, table=_aligned, shown=_SHOWN), end="")
+    print(comparison_page(comparison, shown=_SHOWN), end="")
     return 0
-
-
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return table_lines([columns, *rows])
 
 
 def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:

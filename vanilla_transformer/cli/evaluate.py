@@ -140,25 +140,10 @@ def print_scores(scores: Mapping[str, "TestScores"]) -> None:
 
 
 def _print_table(rows: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
+    from ..train.report import table_lines
+
     cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
     print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))
-
-
-def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:
-    """Align the columns of a table: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        " ".join(
-            [
-                f"{row[0]:<{widths[0]}}",
-                *(
-                    f"{cell:>{max(width, narrowest)}}"
-                    for cell, width in zip(row[1:], widths[1:], strict=True)
-                ),
-            ]
-        )
-        for row in rows
-    ]
 
 
 def _cell(value: object) -> str:

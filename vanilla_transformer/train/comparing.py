@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -20,11 +20,12 @@ from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..search_settings import search_settings
 from ..storage.environment import hardware
+from ..storage.identity import differences
 from ..storage.reading import printable
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation.many_texts import translate
-from .markdown import markdown_table
+from .report import table_lines
 from .run_scores import overridden, recipe_and_test_sets
 
 _TURN = 128  # sentences that a model translates before the next model takes over
@@ -65,8 +66,7 @@ class ComparedRun(TypedDict):
     name: str
     parameters: int
     megabytes: float  # of weights
-    num_beams: int
-    search: dict[str, object]  # other search settings of its generation config
+    search: dict[str, object]  # beams, and the other settings of a search with several
     differences: list[str]  # between the first run's recipe and this one's, if it has one
 
 
@@ -143,11 +143,7 @@ def compare_runs(
                 "name": run.name,
                 "parameters": run.model.num_parameters(),
                 "megabytes": _megabytes(Path(run.name)),
-                "num_beams": run.num_beams,
-                "search": {
-                    name: getattr(search_settings(run.model.generation_config), name)
-                    for name in ("length_penalty", "early_stopping")
-                },
+                "search": _search(run),
                 "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs
@@ -175,6 +171,13 @@ def _check_same(
                 f"The {what} of {first[0]} and {other[0]} differ; compare models for the same "
                 "languages, and give --test-file with the pairs to test all of them on."
             )
+
+
+def _search(run: _Run) -> dict[str, object]:
+    """Return the settings with which a run searches; greedy search has no others than its beam."""
+    settings = search_settings(run.model.generation_config)
+    others = ("length_penalty", "early_stopping") if run.num_beams > 1 else ()
+    return {"num_beams": run.num_beams, **{name: getattr(settings, name) for name in others}}
 
 
 def _compared(
@@ -249,35 +252,27 @@ def run_notes(comparison: Comparison) -> list[str]:
     first, *others = comparison["runs"]
     notes = []
     for run in others:
+        names = f"{first['name']} and {run['name']}"
         if run["differences"]:
-            notes.append(f"{first['name']} and {run['name']}: {'; '.join(run['differences'])}.")
-        beams = [first["num_beams"], run["num_beams"]]
-        differing = [f"num_beams {beams[0]} -> {beams[1]}"] * (beams[0] != beams[1])
-        if min(beams) > 1:  # greedy search has no other settings
-            differing += [
-                f"{name} {first['search'][name]} -> {value}"
-                for name, value in run["search"].items()
-                if value != first["search"][name]
-            ]
-        if differing:
+            notes.append(f"{names}: {'; '.join(run['differences'])}.")
+        shared = first["search"].keys() & run["search"].keys()
+        searches = [
+            {name: value for name, value in each["search"].items() if name in shared}
+            for each in (first, run)
+        ]
+        if differing := differences(*searches):
             notes.append(
-                f"{first['name']} and {run['name']} search differently, which by itself "
-                f"changes scores: {'; '.join(differing)}."
+                f"{names} search differently, which by itself changes scores: "
+                f"{'; '.join(differing)}."
             )
     return notes
 
 
-def comparison_page(
-    comparison: Comparison,
-    *,
-    table: Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]] | None = None,
-    shown: int | None = None,
-) -> str:
-    """Render a comparison as Markdown.
+def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
+    """Render a comparison as Markdown that a terminal can show too: tables are aligned text.
 
     Args:
         comparison: result of `compare_runs`.
-        table: returns the lines of a table with these columns and rows; None for Markdown.
         shown: number of sentences that differ; None for all.
     """
     lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
@@ -285,8 +280,7 @@ def comparison_page(
         rows = [*map(_cells, comparison["runs"], test_set["scores"])]
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
         lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
-        drawn = table(_COLUMNS, rows) if table else markdown_table(_COLUMNS, rows, right=True)
-        lines += ["", *drawn, ""]
+        lines += ["", *(f"    {line}" for line in table_lines([_COLUMNS, *rows])), ""]
         lines += [
             "- p: how often chance alone would give so large a difference from the first run.",
             f"- BLEU: {test_set['bleu_signature']}",
@@ -314,7 +308,7 @@ def _cells(run: ComparedRun, row: RunScores) -> list[str]:
     return [
         *(run["name"], f"{row['bleu']:.2f}", bleu_p, f"{row['chrf']:.2f}", chrf_p),
         *(f"{row['perplexity']:.2f}", f"{row['sentences_per_second']:.1f}"),
-        *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["num_beams"])),
+        *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["search"]["num_beams"])),
     ]
 
 

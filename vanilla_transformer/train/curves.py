@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..visualization.figure import D_MODEL, new_figure, set_title, tidy
+from ..visualization.figure import D_MODEL, new_figure, tidy
 from .optimization import WARMUP_STEPS, noam_lr
 
 if TYPE_CHECKING:
@@ -36,16 +36,15 @@ def plot_schedule(
     return figure
 
 
-def plot_training_curves(
-    log_history: Sequence[Mapping[str, Any]], *, title: str | None = None
-) -> "Figure":
+def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
     """Draw whichever of loss, perplexity, learning rate and BLEU were logged, over the updates.
+
+    There is no title: a run directory may have any name, and a card names its model itself.
 
     Args:
         log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
             `eval_loss` is drawn. `eval_training_loss` shares a panel with the validation loss: both
             are plain, cross-entropy without label smoothing and dropout.
-        title: title of the figure.
     """
     validation = _series(log_history, "eval_loss")
     perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
@@ -71,8 +70,6 @@ def plot_training_curves(
         axis.set_axis_off()
     if not panels:
         figure.text(0.5, 0.5, "nothing was logged", ha="center", va="center")
-    if title:
-        set_title(figure, title)
     return figure
 
 

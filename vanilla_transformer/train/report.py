@@ -13,11 +13,9 @@ from ..storage.atomic import write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
-from ..storage.run_files import CURVES, HISTORY, HYPOTHESES, SAMPLES
+from ..storage.run_files import HISTORY, HYPOTHESES, SAMPLES
 from ..target_tokenizer import target_tokenizer
-from ..visualization import save_figure
 from .checkpoints import Progress
-from .curves import plot_training_curves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -98,14 +96,6 @@ def without_texts(result: TestTexts) -> TestTexts:
     return scores
 
 
-def draw_curves(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
-    """Draw the training curves into a run directory.
-
-    They have no title: the directory may have any name, and a card names its model itself.
-    """
-    save_figure(plot_training_curves(log_history), run / CURVES)
-
-
 def write_history(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
     """Write a trainer's log as a table: a row for each update, a column for each name."""
     rows: dict[int, dict[str, float]] = {}
@@ -162,6 +152,16 @@ def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
     path, page = run / SAMPLES, "\n".join(lines)
     if not path.is_file() or path.read_bytes() != page.encode():
         write_text(path, page)
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:
+    """Align the columns of a table: the first to the left, the others to the right."""
+    first, *others = zip(*rows, strict=True)
+    left = [cell.ljust(max(map(len, first))) for cell in first]
+    right = [
+        [cell.rjust(max(narrowest, *map(len, column))) for cell in column] for column in others
+    ]
+    return [" ".join(row) for row in zip(left, *right, strict=True)]
 
 
 def sample_text(sample: Mapping[str, object]) -> str:

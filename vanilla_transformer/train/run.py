@@ -48,6 +48,7 @@ from ..storage.saved_model import (
     load_saved_tokenizer,
 )
 from ..target_tokenizer import target_ids
+from ..visualization import save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .checkpoints import (
@@ -58,12 +59,12 @@ from .checkpoints import (
     last_whole_checkpoint,
     stopped_early,
 )
+from .curves import plot_training_curves
 from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
     choose_samples,
     config_beyond_recipe,
-    draw_curves,
     training_facts,
     without_texts,
     write_history,
@@ -401,7 +402,7 @@ def _finish(
         _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
     write_history(state["log_history"], run)
     with _picture(CURVES):
-        draw_curves(state["log_history"], run)
+        save_figure(plot_training_curves(state["log_history"]), run / CURVES)
     samples = choose_samples(results, recipe.num_samples)
     if results:
         write_samples(run, samples)
@@ -502,7 +503,7 @@ def _draw_attention(
     results: Mapping[str, TestTexts],
 ) -> None:
     """Draw the decoder's attention to the source in the first sample."""
-    from ..visualization import attention_weights, plot_attention, save_figure
+    from ..visualization import attention_weights, plot_attention
 
     result = list(results.values())[-1]
     attention = attention_weights(
