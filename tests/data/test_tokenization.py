@@ -9,9 +9,16 @@ import unicodedata
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vanilla_transformer.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from vanilla_transformer.data.tokenizer import (
+    SPECIAL_TOKENS,
+    make_tokenizer,
+    train_tokenizer,
+    vocabulary_fields,
+)
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 
 CORPUS = [
     "A man in a blue shirt is standing on a ladder.",
@@ -201,14 +208,6 @@ def test_truncation_keeps_the_end_symbol(trained, loaded):
         assert tokenizer(text_target=long, truncation=True, max_length=9).input_ids == cut
 
 
-def test_model_max_length_is_saved(tmp_path):
-    tokenizer = train_tokenizer(CORPUS, vocab_size=300, model_max_length=7, show_progress=False)
-    tokenizer.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert loaded.model_max_length == 7
-    assert len(loaded("Ein Mann steht auf einer Leiter.", truncation=True).input_ids) == 7
-
-
 @pytest.mark.byte_level
 def test_vocabulary_is_the_same_in_every_process():
     """Each process orders sets and hash maps in its own way."""
@@ -247,3 +246,115 @@ def test_vocabulary_smaller_than_requested_gives_a_warning(caplog):
 def test_tokenizer_trains_on_an_iterator(trained):
     streamed = train_tokenizer(iter(CORPUS), vocab_size=400, show_progress=False)
     assert streamed.get_vocab() == trained.get_vocab()
+
+
+# ----------------------------------------------------------------------- tokenizers of other tasks
+
+
+def words_tokenizer(*tokens, **roles):
+    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, "?"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from(["HH", "AH0", "\u0259", "(NP", ")", "</s>", "<pad>", "new"])))
+def test_symbols_survive_and_new_ones_are_unknown(symbols):
+    tokenizer = make_tokenizer(
+        "symbols", ["HH AH0  \u0259", "(NP )", "HH </s>"], vocab_size=100, show_progress=False
+    )
+    known = {"HH", "AH0", "\u0259", "(NP", ")"}
+    *ids, end = tokenizer("  ".join(symbols)).input_ids
+    assert end == tokenizer.eos_token_id == 2
+    kept = [symbol if symbol in known else "<unk>" for symbol in symbols]
+    assert tokenizer.decode(ids) == " ".join(kept)
+    assert not {0, 1, 2} & {*ids}  # text never becomes a special token
+
+
+def test_the_most_frequent_symbols_are_kept_in_an_order_that_texts_do_not_change(tmp_path):
+    texts = ["b a c", "a c", "c d"]
+    vocabularies = [
+        make_tokenizer("symbols", order, vocab_size=7).get_vocab() for order in (texts, texts[::-1])
+    ]
+    assert vocabularies[0] == vocabularies[1]
+    assert sorted(vocabularies[0], key=vocabularies[0].get) == [*SPECIAL_TOKENS, "c", "a", "b"]
+    listed = tmp_path / "symbols.txt"
+    listed.write_bytes("\ufeff<pad>\r\nb\r\na\r\n".encode())
+    tokenizer = make_tokenizer(str(listed), [], vocab_size=7)
+    tokenizer.save_pretrained(tmp_path)
+    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        assert each("a b").input_ids == [5, 4, 2]
+
+
+@pytest.mark.byte_level
+def test_bytes_are_the_tokens_of_bytes():
+    tokenizer = make_tokenizer("bytes", ["x"], vocab_size=9999, show_progress=False)
+    assert len(tokenizer) == 260
+    assert len(tokenizer("\u00e9a").input_ids) == 4
+    assert tokenizer.decode(tokenizer("\u00e9a").input_ids, skip_special_tokens=True) == "\u00e9a"
+
+
+def test_a_tokenizer_of_ones_own_gives_the_model_its_special_tokens(tmp_path, caplog):
+    own = words_tokenizer("?", "[SEP]", "a", "b", "[PAD]", eos_token="[SEP]", pad_token="[PAD]")
+    own.save_pretrained(tmp_path)
+    tokenizer = make_tokenizer(str(tmp_path), [], vocab_size=260)
+    assert tokenizer("b a").input_ids == [3, 2, 1]  # it had no end of its own
+    assert vocabulary_fields(tokenizer) == {
+        "pad_token_id": 4, "bos_token_id": None, "eos_token_id": 1,
+        "decoder_start_token_id": 4, "vocab_size": 5,
+    }  # fmt: skip
+    trained = train_tokenizer(CORPUS, vocab_size=300, show_progress=False)
+    trained.save_pretrained(tmp_path / "trained")
+    for place in ("trained", "trained/tokenizer.json"):
+        again = make_tokenizer(str(tmp_path / place), [], vocab_size=260)
+        assert again(CORPUS).input_ids == trained(CORPUS).input_ids
+
+
+def test_tokenizers_of_two_sides_need_the_same_special_tokens():
+    source = make_tokenizer("bytes", ["x"], vocab_size=260, show_progress=False)
+    target = make_tokenizer("symbols", ["x y"], vocab_size=260)
+    hold_target_tokenizer(source, target)
+    assert vocabulary_fields(source) == {
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+        "vocab_size": 260, "decoder_vocab_size": 6, "share_encoder_decoder_embeddings": False,
+    }  # fmt: skip
+    other = words_tokenizer("x", "<pad>", "</s>", eos_token="</s>", pad_token="<pad>")
+    hold_target_tokenizer(source, other)
+    with pytest.raises(ValueError, match="give two whose padding, start and end have the same ids"):
+        vocabulary_fields(source)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\nb\na\n", "'a' twice; list each symbol once"),
+        ("a b\n", "'a b' with white space"),
+        ("a\n\nb", "'' with white space, or none"),
+        ("<pad>\n</s>\n", "got no symbol"),
+    ],
+)
+def test_a_file_of_symbols_lists_each_once(content, message, tmp_path):
+    path = tmp_path / "symbols.txt"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        make_tokenizer(str(path), [], vocab_size=260)
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({"pad_token": "[PAD]"}, "whose padding is .PAD. and whose end is None"),
+        ({"eos_token": "[SEP]"}, "has no pad_token"),
+    ],
+)
+def test_a_tokenizer_without_end_or_padding_is_refused(roles, message, tmp_path):
+    words_tokenizer("?", "[SEP]", "[PAD]", **roles).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        make_tokenizer(str(tmp_path), [], vocab_size=260)
+    with pytest.raises(ValueError, match="whose padding is None and whose end is None"):
+        make_tokenizer(str(tmp_path / "tokenizer.json"), [], vocab_size=260)
+
+
+def test_an_unknown_kind_is_named_with_what_there_is():
+    with pytest.raises(ValueError, match=r"'bpee'; it must be bpe, bytes, symbols, a \.txt file"):
+        make_tokenizer("bpee", [], vocab_size=260)

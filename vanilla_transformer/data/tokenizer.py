@@ -1,8 +1,10 @@
-"""The shared byte-level vocabulary of Section 5.1.
+"""The shared byte-level vocabulary of Section 5.1, and tokenizers of other tasks.
 
 "Sentences were encoded using byte-pair encoding, which has a shared source-target vocabulary."
 
 Deviation: pieces are made of bytes rather than characters, so that no text needs `<unk>`.
+
+Phonemes, tags or brackets are symbols between spaces, each with an entry of its own.
 
 The result is a plain `PreTrainedTokenizerFast`: everything it does is written in `tokenizer.json`
 and `tokenizer_config.json`, and the stock `AutoTokenizer` loads it without any code of ours.
@@ -11,7 +13,10 @@ and `tokenizer_config.json`, and the stock `AutoTokenizer` loads it without any 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 from tokenizers import (
     Regex,
@@ -23,9 +28,12 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
+from ..storage.reading import open_content, read_lines
+from ..storage.saved_model import load_saved_tokenizer
+from ..target_tokenizer import target_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -41,26 +49,132 @@ _WHITE_SPACE = (
 )
 
 
-def check_vocab_size(vocab_size: int) -> None:
-    """Refuse a vocabulary without room for every byte.
+KINDS = ("bpe", "bytes", "symbols")
+
+
+def make_tokenizer(
+    kind: str,
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    split_digits: bool = False,
+    normalize_text: bool = True,
+    show_progress: bool = True,
+) -> PreTrainedTokenizerBase:
+    """Make a tokenizer of a kind, from texts if it is to be learned.
+
+    Args:
+        kind: "bpe": see `train_tokenizer`. "bytes": a token for each byte. "symbols": a token for
+            each symbol between spaces in the texts, the most frequent ones if there are more than
+            `vocab_size`. A text file of symbols, one a line. Or a folder or `tokenizer.json` of a
+            tokenizer with padding and an end, whatever it is called.
+        texts: the texts of one side, or of both.
+        vocab_size: see `train_tokenizer`, as for the following.
+        split_digits: no effect on symbols, nor on a tokenizer that is given.
+        normalize_text: likewise.
+        show_progress: likewise.
 
     Raises:
-        ValueError: it is below 260.
+        ValueError: there is no such tokenizer, it cannot serve a model, or there is no text.
     """
-    count = len(pre_tokenizers.ByteLevel.alphabet())
-    smallest = len(SPECIAL_TOKENS) + count
-    if vocab_size < smallest:
-        raise RequestError(
-            f"got vocab_size={vocab_size}; allowed are sizes from {smallest}: "
-            f"{len(SPECIAL_TOKENS)} special tokens and {count} bytes."
+    if kind in ("bpe", "bytes"):
+        return train_tokenizer(
+            texts,
+            vocab_size=vocab_size if kind == "bpe" else smallest_vocab_size(),
+            split_digits=split_digits,
+            normalize_text=normalize_text,
+            show_progress=show_progress,
         )
+    if kind == "symbols":
+        counts = Counter(symbol for text in _checked(texts) for symbol in text.split())
+        # The most frequent first; of equally frequent ones the first in Unicode, so that the order
+        # of the texts does not matter.
+        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+        return symbol_tokenizer(ranked[: vocab_size - len(SPECIAL_TOKENS)])
+    path = Path(kind)
+    if path.suffix == ".txt":
+        with open_content(path) as file:
+            lines = [line.decode(errors="replace") for line in read_lines(file, str(path))]
+        return symbol_tokenizer(lines)
+    return given_tokenizer(path)
+
+
+def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of symbols between spaces; each other symbol becomes `<unk>`.
+
+    Args:
+        symbols: the symbols in the order of their ids, after the four special tokens, which may be
+            left out.
+
+    Raises:
+        ValueError: a symbol appears twice or holds white space, or there is none.
+    """
+    ids = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
+    for symbol in symbols:
+        if symbol in SPECIAL_TOKENS:
+            continue
+        if symbol in ids or symbol.split() != [symbol]:
+            raise RequestError(
+                f"got the symbol {quoted(symbol)} "
+                + ("twice" if symbol in ids else "with white space, or none")
+                + "; list each symbol once, one a line, without white space."
+            )
+        ids[symbol] = len(ids)
+    if len(ids) == len(SPECIAL_TOKENS):
+        raise RequestError("got no symbol; list one a line, or give pairs that hold some.")
+    backend = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    # "</s>" in a user's text is text, and no symbol.
+    special = Regex(r"(?<!\S)<(pad|/?s)>(?!\S)")
+    backend.normalizer = normalizers.Replace(special, "<unk>")
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = _ends_with("</s>", ids["</s>"])
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    return _wrapped(backend)
+
+
+def given_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Return a tokenizer of a user's own, which appends its end to every text.
+
+    Args:
+        path: folder that `save_pretrained` wrote, or a `tokenizer.json` alone, whose special
+            tokens must then be called `<pad>`, `<s>`, `</s>` and `<unk>`, as far as it has them.
+
+    Raises:
+        ValueError: it cannot be read, or has no padding or no end.
+    """
+    if path.is_dir():
+        tokenizer = load_saved_tokenizer(path)
+    else:
+        try:
+            tokenizer = _wrapped(Tokenizer.from_file(str(path)))
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise RequestError(
+                f"tokenizer: got {quoted(str(path))}; it must be {', '.join(KINDS)}, a .txt file "
+                f"of symbols, a tokenizer.json, or the folder of a tokenizer ({error})."
+            ) from error
+    if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        raise RequestError(
+            f"tokenizer: got {path}, whose padding is {tokenizer.pad_token} and whose end is "
+            f"{tokenizer.eos_token}; a model needs both. Name them (tokenizer.eos_token = ...), "
+            "and give the folder that save_pretrained writes."
+        )
+    if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
+        logger.info("The tokenizer of %s gets its %s after each text.", path, tokenizer.eos_token)
+        tokenizer.backend_tokenizer.post_processor = _ends_with(
+            tokenizer.eos_token, tokenizer.eos_token_id
+        )
+    return tokenizer
+
+
+def smallest_vocab_size() -> int:
+    """Return the size of a vocabulary of the special tokens and every byte."""
+    return len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
 
 
 def train_tokenizer(
     texts: Iterable[str],
     *,
     vocab_size: int,
-    model_max_length: int | None = None,
     split_digits: bool = False,
     normalize_text: bool = True,
     show_progress: bool = True,
@@ -77,7 +191,6 @@ def train_tokenizer(
     Args:
         texts: sentences of both languages; read once.
         vocab_size: number of tokens to learn, including 4 special tokens and 256 bytes.
-        model_max_length: most tokens with `truncation=True`. None for no limit.
         split_digits: make each digit a token, so that unseen numbers are spelt like seen ones.
         normalize_text: read a text without white space at its ends, each run of white space in it
             as one space, and letters with their accents as one character (NFC), so that texts that
@@ -87,7 +200,11 @@ def train_tokenizer(
     Raises:
         ValueError: no text, one string instead of many, or `vocab_size` below 260.
     """
-    check_vocab_size(vocab_size)
+    if vocab_size < smallest_vocab_size():
+        raise RequestError(
+            f"got vocab_size={vocab_size}; allowed are sizes from {smallest_vocab_size()}: every "
+            f"byte and {len(SPECIAL_TOKENS)} special tokens."
+        )
     if isinstance(texts, (str, bytes)):
         raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -106,7 +223,28 @@ def train_tokenizer(
             backend.get_vocab_size(),
             vocab_size,
         )
-    return _wrapped(backend, model_max_length=model_max_length)
+    return _wrapped(backend)
+
+
+def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return the fields of a new model's config that its tokenizer decides.
+
+    Raises:
+        ValueError: the special tokens of source and target differ in their ids.
+    """
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    target = target_tokenizer(tokenizer)
+    ids, other = ({name: getattr(side, name) for name in names} for side in (tokenizer, target))
+    if ids != other:
+        raise RequestError(
+            f"The special tokens of the source's tokenizer are {ids} and of the target's {other}; "
+            "give two whose padding, start and end have the same ids."
+        )
+    start = ids["pad_token_id"] if ids["bos_token_id"] is None else ids["bos_token_id"]
+    fields = {**ids, "vocab_size": len(tokenizer), "decoder_start_token_id": start}
+    if target is not tokenizer:
+        fields |= {"decoder_vocab_size": len(target), "share_encoder_decoder_embeddings": False}
+    return fields
 
 
 def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer:
@@ -128,29 +266,27 @@ def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer
         else byte_level
     )
     backend.decoder = decoders.ByteLevel()
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A </s>",
-        pair="$A </s> $B </s>",
-        special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))],
-    )
+    backend.post_processor = _ends_with("</s>", SPECIAL_TOKENS.index("</s>"))
     return backend
 
 
-def _wrapped(backend: Tokenizer, *, model_max_length: int | None) -> PreTrainedTokenizerFast:
-    limit = {} if model_max_length is None else {"model_max_length": model_max_length}
-    pad, bos, eos, unk = SPECIAL_TOKENS
+def _ends_with(end: str, index: int) -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, index)]
+    )
+
+
+def _wrapped(backend: Tokenizer) -> PreTrainedTokenizerFast:
+    roles = ("pad_token", "bos_token", "eos_token", "unk_token")
+    names = zip(roles, SPECIAL_TOKENS, strict=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token=pad,
-        bos_token=bos,
-        eos_token=eos,
-        unk_token=unk,
+        **{role: token for role, token in names if backend.token_to_id(token) is not None},
         padding_side="right",  # positions are counted from the left
         truncation_side="right",
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,  # it would remove the space in "Hallo !"
         split_special_tokens=True,  # "</s>" in a user's text is text
-        **limit,
     )
 
 
