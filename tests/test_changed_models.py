@@ -375,7 +375,7 @@ def test_training_uses_the_changed_model(changed, tokenizer, monkeypatch, tmp_pa
     )
     with cpu_training_settings(model):
         assert model(**batch).loss.item() == pytest.approx(expected.item(), abs=1e-9)
-        trainer._greedy_bleu()
+        trainer._greedy_scores()
     assert found == texts_of(tokenizer, slowly(model.eval(), tokenizer, beam=1))
 
 

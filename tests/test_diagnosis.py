@@ -65,7 +65,7 @@ def test_page_gives_the_range_of_the_recipes_peak_rates():
     recipes = [load_recipe(name) for name in shipped_recipes()]
     peaks = [
         recipe.learning_rate_factor
-        / (recipe.config(recipe.vocab_size).d_model * recipe.warmup_steps) ** 0.5
+        / (recipe.config(vocab_size=recipe.vocab_size).d_model * recipe.warmup_steps) ** 0.5
         for recipe in recipes
     ]
     told = re.search(r"peak between (\S+) \(.*?\) and (\S+) ", " ".join(PAGE.split()))

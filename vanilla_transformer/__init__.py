@@ -32,6 +32,21 @@ def register() -> None:
         FASTER_DECODERS.append(incremental_decoder)
 
 
+def metric(name: str) -> str:
+    """Return the path of a measure of ours as a module of `evaluate`, for `evaluate.load`.
+
+    Args:
+        name: One of `storage.metrics.MEASURES`, such as "bleu" or "ter".
+
+    Raises:
+        ValueError: There is no such measure.
+    """
+    from .storage.metrics import check_measures
+
+    check_measures([name])
+    return str(Path(__file__).parent / "evaluation" / "modules" / f"{name}.py")
+
+
 # torch and transformers take seconds to load. The program `vanilla-transformer` shows its help
 # without them, and registers the model itself before it runs a command.
 if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):
@@ -64,6 +79,7 @@ __all__ = [
     "VanillaTransformerPreTrainedModel",
     "VanillaTransformerTranslationPipeline",
     "beam_search",
+    "metric",
     "paper_beam_search",
     "translate",
     "translate_nbest",

@@ -139,11 +139,11 @@ def test_compute_metrics_sees_the_stock_predictions(tmp_path):
         assert metrics[name] == plain[name], name
 
 
-def test_figures_of_compute_metrics_win_over_the_greedy_bleu(tmp_path, monkeypatch):
+def test_figures_of_compute_metrics_win_over_those_of_the_trainer(tmp_path, monkeypatch):
     given = {"compute_metrics": token_accuracy}
     _, ours = both(tmp_path, given=given)
     ours.validation_pairs = [("a", "b")]
-    monkeypatch.setattr(ours, "_greedy_bleu", lambda: 12.5)
+    monkeypatch.setattr(ours, "_greedy_scores", lambda: {"bleu": 12.5})
     assert ours.evaluate()["eval_bleu"] == 7.5
 
 

@@ -292,7 +292,7 @@ def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monke
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
     given["processing_class"] = tiny_tokenizer()
     trainer = make_trainer(tmp_path, given=given)
-    monkeypatch.setattr(trainer, "_greedy_bleu", lambda: 12.5)
+    monkeypatch.setattr(trainer, "_greedy_scores", lambda: {"bleu": 12.5})
     other = copy_task(9, seed=3)
     assert trainer.evaluate()["eval_bleu"] == 12.5
     for metrics in (

@@ -164,7 +164,9 @@ def every_rank_knows_the_bleu(directory):
     """Check that ranks share the BLEU: only the first translates, all need the best checkpoint."""
     trainer = make_trainer(directory / "bleu")
     trainer.validation_pairs = [("a", "b")]
-    trainer._greedy_bleu = lambda: 12.5 if os.environ["RANK"] == "0" else pytest.fail("translated")
+    trainer._greedy_scores = lambda: (
+        {"bleu": 12.5} if os.environ["RANK"] == "0" else pytest.fail("translated")
+    )
     assert trainer.evaluate()["eval_bleu"] == 12.5
 
 

@@ -28,7 +28,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer import translate
 from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.pair_files import read_pairs
-from vanilla_transformer.evaluation import bleu_score
+from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.storage.saved_model import weight_files
 
@@ -106,7 +106,7 @@ def table(
                 name,
                 round(len(references) / min(answer.seconds for answer in rounds), 1),
                 ratio(answers, name, baseline),
-                round(bleu_score(translations, references, target_language=language)["bleu"], 2),
+                round(corpus_scores(translations, references, target_language=language)["bleu"], 2),
                 f"{100 * same / len(references):.1f} %",
                 round(rounds[-1].peak_mib),
                 round(rounds[-1].own_mib),

@@ -25,7 +25,7 @@ from report import write_results
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.pair_files import read_pairs
-from vanilla_transformer.evaluation import bleu_score
+from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.visualization import save_figure
 from vanilla_transformer.visualization.figure import new_figure, tidy
@@ -71,7 +71,7 @@ def row(
     words = sum(len(source.split()) for source, _ in pairs)
     references = [target for _, target in pairs]
     scores = [
-        bleu_score(rounds[0].output, references, target_language=language)["bleu"]
+        corpus_scores(rounds[0].output, references, target_language=language)["bleu"]
         for rounds in answers
     ]
     speed = statistics.median(words / turn.seconds for rounds in answers for turn in rounds)

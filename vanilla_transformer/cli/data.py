@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable
 
-from ..errors import RequestError
 from ..storage.extras import TRAIN, require
 from ..storage.reading import printable
 from .evaluate import add_pair_options
@@ -34,10 +33,10 @@ def _data(options: argparse.Namespace) -> int:
     from ..data.examination import examine
     from ..data.pair_files import first_rows
     from ..recipes.data import named_files
+    from ..recipes.recipe import make_recipe
 
-    if options.pair is None:
-        raise RequestError("Give --pair, the languages of the two sides, such as --pair en-cs.")
-    source_language, _, target_language = options.pair.partition("-")
+    recipe = make_recipe({} if options.pair is None else {"pair": options.pair})
+    source_language, target_language = recipe.languages
     files = named_files(options.file)
     source = files[0] if len(files) == 1 else tuple(files)
     pairs = load_pairs(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..storage.metrics import MEASURES
 from .outputs import add_overwrite
 from .translate import count
 
@@ -16,11 +17,11 @@ _TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate runs/demo-en-de
   vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
-  vanilla-transformer evaluate runs/multi30k_en_de --bleu moses,compound --output texts.tsv
+  vanilla-transformer evaluate runs/multi30k_en_de --metric bleu,tokenized_bleu --output texts.tsv
 
---bleu moses is lower-cased BLEU on Moses tokens, as papers on Multi30k report it.
---bleu compound is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors'
-get_ende_bleu.sh.
+tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
+is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
+ter and cer are errors per token (between spaces) and per character.
 A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
 and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
 keys of each line, and the texts unchanged.
@@ -34,8 +35,6 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "run directory, or a saved model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
-    text = "also report these kinds of BLEU: moses, compound or both (needs sacremoses)"
-    command.add_argument("--bleu", metavar="KIND,...", help=text)
     text = "also write the scores as JSON, or the texts if FILE ends in .tsv or .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
@@ -46,6 +45,10 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     """Add the options for the test pairs and for how they are translated."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     add_pair_options(command)
+    text = "equal sources of test pairs are one with several references"
+    command.add_argument("--several-references", action="store_true", default=None, help=text)
+    text = f"measures (default: the recipe's): {', '.join(MEASURES)}"
+    command.add_argument("--metric", metavar="NAME,...", help=text)
     text = "refuse malformed lines of test pairs instead of skipping them"
     command.add_argument("--strict", action="store_true", default=None, help=text)
     command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
@@ -73,11 +76,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train.report import without_texts
     from ..train.run_scores import score_run
 
-    kinds = options.bleu.split(",") if options.bleu else []
     scores = score_run(
         options.directory,
         batch_tokens=options.batch_tokens,
-        bleu=kinds,
         with_texts=True,
         **test_options(options),
     )
@@ -118,13 +119,9 @@ def print_scores(scores: Mapping[str, "TestScores"]) -> None:
     for name, result in scores.items():
         copied = result.get("copy_baseline", {}).get("exact_match")
         rows[name] = {**result, "copied": copied, "sentences": result.get("num_sentences")}
-    columns = ["bleu", "chrf", "exact_match", "copied", "perplexity", "sentences"]
-    others = [
-        name
-        for name in ("tokenized_bleu", "compound_bleu")
-        if any(name in result for result in scores.values())
-    ]
-    _print_table(rows, [*columns, *others])
+    measured = [name for name in MEASURES if any(name in result for result in scores.values())]
+    copied = ["copied"] if "exact_match" in measured else []
+    _print_table(rows, [*measured, *copied, "perplexity", "sentences"])
     if by_kind := {name: found["by_kind"] for name, found in scores.items() if "by_kind" in found}:
         print("\nexact match by kind of phrase")
         rows = {
@@ -133,10 +130,10 @@ def print_scores(scores: Mapping[str, "TestScores"]) -> None:
         }
         _print_table(rows, [*by_kind])
         print()
-    for name in ("bleu", *others):
+    for name in measured:
         signatures = [result.get(f"{name}_signature") for result in scores.values()]
         for signature in dict.fromkeys(signatures):
-            print(f"{name.replace('bleu', 'BLEU')}: {signature}")
+            print(f"{MEASURES[name].label}: {signature}")
 
 
 def _print_table(rows: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:

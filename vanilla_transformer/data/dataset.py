@@ -114,10 +114,10 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
     return read_json(files[0].with_name("report.json"))
 
 
-def sentences(dataset: Dataset) -> Iterator[str]:
-    """Yield every source and target of a data set of pairs, for `train_tokenizer`."""
+def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
+    """Yield every source and target of a data set of pairs, or one side, for a tokenizer."""
     for table in text_blocks(dataset):
-        for column in table.columns:
+        for column in table.select(sides or table.column_names).columns:
             yield from column.to_pylist()
 
 

@@ -18,10 +18,10 @@ from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..ranges import COUNT
-from ..storage.metrics import Perplexity, TestTexts
+from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import bleu_metric, check_pairs, corpus_scores, scores_by_kind
+from .scores import References, check_pairs, corpus_scores, measure_metric, scores_by_kind
 
 if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
@@ -108,9 +108,10 @@ def score_model(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
-    references: Sequence[str],
+    references: References,
     *,
     target_language: str,
+    measures: Sequence[str] = TRANSLATION_MEASURES,
     kinds: Sequence[Collection[str]] | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
@@ -123,8 +124,9 @@ def score_model(
         model: A sequence-to-sequence model.
         tokenizer: Its tokenizer.
         sources: Sentences to translate.
-        references: One reference each.
-        target_language: Code of the references' language; see `bleu_score`.
+        references: One reference each, or several each, whose first the perplexity is of.
+        target_language: Code of the references' language; see `corpus_scores`.
+        measures: Names from `MEASURES`.
         kinds: The labels of each pair, to report scores by label too. None means no labels.
         batch_tokens: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
@@ -143,22 +145,24 @@ def score_model(
     """
     check_pairs(sources, references)
     # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
-    copies = corpus_scores(sources, references, target_language=target_language)
+    scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
+    copies = corpus_scores(sources, references, **scoring)
+    firsts = [row if isinstance(row, str) else row[0] for row in references]
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
         window = slice(start, start + WINDOW)
         encode(model, tokenizer, list(sources[window]), first=start + 1)
-        target_ids(model, tokenizer, references[window], first=start + 1)
+        target_ids(model, tokenizer, firsts[window], first=start + 1)
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
     result: TestTexts = {
-        **corpus_scores(hypotheses, references, target_language=target_language),
-        **perplexity(model, tokenized_pairs(model, tokenizer, sources, references), **decoding),
+        **corpus_scores(hypotheses, references, **scoring),
+        **perplexity(model, tokenized_pairs(model, tokenizer, sources, firsts), **decoding),
         "copy_baseline": copies,
         "num_beams": generation_option(model, search, "num_beams"),
         "sources": list(sources),
-        "references": list(references),
+        "references": firsts,
         "hypotheses": hypotheses,
     }
     if kinds is not None:
@@ -178,31 +182,37 @@ def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
     return decode(tokenizer, torch.from_numpy(rows))
 
 
-def trainer_metrics(
-    tokenizer: PreTrainedTokenizerBase, *, target_language: str
+def compute_metrics(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    target_language: str,
+    measures: Sequence[str] = TRANSLATION_MEASURES,
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """Make the `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
     Args:
         tokenizer: The tokenizer that made the labels.
-        target_language: Code of the references' language; see `bleu_score`.
+        target_language: Code of the references' language; see `corpus_scores`.
+        measures: Names from `MEASURES`.
 
     Returns:
-        A function from predictions to `bleu`, `chrf` and `exact_match` in percent.
+        A function from predictions to the score of each measure in percent.
 
     Raises:
-        ValueError: The language's BLEU tokenizer is not installed.
+        ValueError: A measure is unknown, or needs a package that is not installed.
     """
-    bleu_metric(target_language)  # fail now rather than after an epoch
+    for name in measures:  # fail now rather than after an epoch
+        measure_metric(name, target_language)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         predicted = prediction.predictions
-        scores = corpus_scores(
+        scores: Mapping[str, Any] = corpus_scores(
             decode_ids(tokenizer, predicted[0] if isinstance(predicted, tuple) else predicted),
             decode_ids(tokenizer, prediction.label_ids),
             target_language=target_language,
+            measures=measures,
         )
-        return {name: scores[name] for name in ("bleu", "chrf", "exact_match")}
+        return {name: scores[name] for name in measures}
 
     return compute
 

@@ -1,24 +1,26 @@
-"""Scores of translations against references: BLEU, chrF and exact match; no network is needed.
+"""Scores of translations, or of any other output, against references; no network is needed.
 
-BLEU and chrF come with sacreBLEU's signature; compare only scores with the same signature.
+Every measure is a metric of sacreBLEU, or derived from its base class, and comes with a signature;
+compare only scores with the same signature.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import re
-from collections.abc import Callable, Collection, Sequence
-from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ..errors import RequestError, quoted
 from ..storage.extras import require
-from ..storage.metrics import KindScores, Scores
+from ..storage.metrics import TRANSLATION_MEASURES, KindScores, Scores, check_measures
 
 if TYPE_CHECKING:
-    from sacrebleu.metrics import BLEU, CHRF
-    from sacremoses import MosesTokenizer
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.base import Metric
+
+# One reference for each output, or several for each.
+References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
 logger = logging.getLogger(__name__)
 
@@ -50,147 +52,104 @@ def installed_bleu_tokenizer(language: str) -> str:
     return name
 
 
-def bleu_score(
-    hypotheses: Sequence[str], references: Sequence[str], *, target_language: str
-) -> Scores:
-    """Compute corpus BLEU in percent, `bleu`, and its signature, `bleu_signature`.
+def bleu_metric(target_language: str, *, tokenize: str | None = None) -> BLEU:
+    """Make sacreBLEU's BLEU for a target language.
 
-    Warns if all hypotheses are the same or empty, and the references are not.
+    Raises:
+        ValueError: The tokenizer is not installed.
+    """
+    require("Evaluation", "sacrebleu")
+    from sacrebleu.metrics import BLEU
+
+    name = tokenize or installed_bleu_tokenizer(target_language)
+    try:
+        return BLEU(tokenize=name)
+    except RuntimeError as error:  # MeCab and its dictionaries are extras of sacreBLEU
+        raise RequestError(
+            f"BLEU's tokenizer {name!r} is not installed: pip install 'sacrebleu[{name[:2]}]'."
+        ) from error
+
+
+def measure_metric(name: str, target_language: str) -> Metric:
+    """Make the metric of a measure.
+
+    Raises:
+        ValueError: There is no such measure, or a package that it needs is not installed.
+    """
+    check_measures([name])
+    require("Evaluation", "sacrebleu")
+    if name == "bleu":
+        return bleu_metric(target_language)
+    from sacrebleu.metrics import CHRF
+
+    from . import metrics
+
+    derived = {
+        "exact_match": metrics.ExactMatch,
+        "ter": metrics.TokenErrorRate,
+        "cer": metrics.CharacterErrorRate,
+        "tokenized_bleu": metrics.TokenizedBLEU,
+        "compound_bleu": metrics.CompoundBLEU,
+    }
+    return CHRF() if name == "chrf" else derived[name](target_language)
+
+
+def reference_streams(references: References) -> list[list[str | None]]:
+    """Return references as sacreBLEU takes them: one list for each place, None where there is none.
+
+    Args:
+        references: One text for each output, or a sequence of texts for each.
+    """
+    rows = [[row] if isinstance(row, str) else list(row) for row in references]
+    places = range(max(map(len, rows)))
+    return [[row[place] if place < len(row) else None for row in rows] for place in places]
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    target_language: str,
+    measures: Sequence[str] = TRANSLATION_MEASURES,
+) -> Scores:
+    """Score a set of translations by some measures.
+
+    Warns if all translations are the same or empty, and the references are not.
 
     Args:
         hypotheses: Translations, detokenized.
-        references: One reference each.
-        target_language: Language code, which selects the tokenizer; see `installed_bleu_tokenizer`.
+        references: One reference each, or several each: the closest counts, and n-grams of all.
+        target_language: Language code, which selects BLEU's tokenizer; see
+            `installed_bleu_tokenizer`.
+        measures: Names from `MEASURES`.
+
+    Returns:
+        For each measure its score in percent and, as `NAME_signature`, how it is computed; and the
+        number of sentences, `num_sentences`.
 
     Raises:
-        ValueError: The lists are empty or differ in length.
+        ValueError: The lists are empty or differ in length, a text has no reference, or a measure
+            is unknown or needs a package that is not installed.
     """
-    score = _corpus_score("bleu", bleu_metric(target_language), hypotheses, references)
-    if len({*hypotheses} - {""}) <= 1 < len({*references}):
+    metrics = {name: measure_metric(name, target_language) for name in measures}
+    check_pairs(hypotheses, references)
+    streams = reference_streams(references)
+    scores: dict[str, float | int | str] = {}
+    for name, metric in metrics.items():
+        scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    if len({*hypotheses} - {""}) <= 1 < len({*streams[0]}):
         logger.warning(
             "All %d translations are %s: usual only at the start of a training. Else look at the "
             "pairs (sides, order, tokenizer) and at the learning rate.",
             len(hypotheses),
             f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty",
         )
-    return score
-
-
-def chrf_score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    """Compute corpus chrF2 in percent, `chrf`, and its signature, `chrf_signature`."""
-    return _corpus_score("chrf", chrf_metric(), hypotheses, references)
-
-
-def _corpus_score(
-    name: str,
-    metric: BLEU | CHRF,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *preprocessing: str,
-) -> Scores:
-    """Return the score of a metric and its signature, to which the preprocessing is added."""
-    check_pairs(hypotheses, references)
-    score = metric.corpus_score(list(hypotheses), [list(references)]).score
-    signature = "|".join([str(metric.get_signature()), *preprocessing])
-    return cast("Scores", {name: score, f"{name}_signature": signature})
-
-
-def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Return the percentage of translations that equal their reference exactly."""
-    check_pairs(hypotheses, references)
-    equal = sum(ours == theirs for ours, theirs in zip(hypotheses, references, strict=True))
-    return 100.0 * equal / len(references)
-
-
-def tokenized_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], *, target_language: str
-) -> Scores:
-    """Compute BLEU on lower-cased Moses tokens, as papers on Multi30k often report it.
-
-    Compare it only with those papers, not with `bleu_score`, which uses other tokens. Both sides
-    are lower-cased and tokenized by sacremoses, without normalizing punctuation or escaping.
-
-    Returns:
-        `tokenized_bleu` in percent and `tokenized_bleu_signature`.
-
-    Raises:
-        ValueError: The lists are empty or differ in length.
-    """
-    moses = _moses_tokenizer(target_language)
-    ours, theirs = (
-        [moses.tokenize(text.lower(), return_str=True, escape=False) for text in side]
-        for side in (hypotheses, references)
-    )
-    metric = bleu_metric(target_language, lowercase=True, tokenize="none", force=True)
-    return _corpus_score("tokenized_bleu", metric, ours, theirs, _moses_signature(moses))
-
-
-def compound_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], *, target_language: str
-) -> Scores:
-    """Compute BLEU on Moses tokens with compounds split at hyphens, as the paper reports it.
-
-    This follows the authors' get_ende_bleu.sh: replace Unicode punctuation, tokenize, write
-    "rich-text" as "rich ##AT##-##AT## text", and compute cased BLEU without smoothing, as
-    multi-bleu.perl does. That script reads references that are tokenized already; here both sides
-    are processed alike. Splitting adds n-grams that match, so the score exceeds `bleu_score`.
-
-    Returns:
-        `compound_bleu` in percent and `compound_bleu_signature`.
-
-    Raises:
-        ValueError: The lists are empty or differ in length.
-    """
-    moses = _moses_tokenizer(target_language)
-    from sacremoses import MosesPunctNormalizer
-
-    punctuation = MosesPunctNormalizer()
-
-    def tokens(text: str) -> str:
-        text = moses.tokenize(
-            punctuation.replace_unicode_punct(text), return_str=True, escape=False
-        )
-        return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", text)
-
-    ours, theirs = ([tokens(text) for text in side] for side in (hypotheses, references))
-    metric = bleu_metric(target_language, tokenize="none", force=True, smooth_method="none")
-    preprocessing = (_moses_signature(moses), "punct:ascii", "compounds:split")
-    return _corpus_score("compound_bleu", metric, ours, theirs, *preprocessing)
-
-
-OTHER_BLEU = {"moses": tokenized_bleu, "compound": compound_bleu}
-
-
-def other_bleu(kind: str) -> Callable[..., Scores]:
-    """Return the function with a name in `OTHER_BLEU`.
-
-    Raises:
-        ValueError: There is no such name.
-    """
-    if kind not in OTHER_BLEU:
-        raise RequestError(f"Got the BLEU kind {kind!r}; choose one of {', '.join(OTHER_BLEU)}.")
-    return OTHER_BLEU[kind]
-
-
-def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], *, target_language: str
-) -> Scores:
-    """Compute all scores of a set of translations; arguments and errors as for `bleu_score`.
-
-    Returns:
-        `bleu`, `chrf`, `exact_match` in percent, `bleu_signature`, `chrf_signature`, and the number
-        of sentences, `num_sentences`.
-    """
-    return {
-        **bleu_score(hypotheses, references, target_language=target_language),
-        **chrf_score(hypotheses, references),
-        "exact_match": exact_match(hypotheses, references),
-        "num_sentences": len(references),
-    }
+    return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 
 def scores_by_kind(
-    hypotheses: Sequence[str], references: Sequence[str], kinds: Sequence[Collection[str]]
+    hypotheses: Sequence[str], references: References, kinds: Sequence[Collection[str]]
 ) -> dict[str, KindScores]:
     """Return exact match in percent and the number of sentences of each kind, sorted by kind.
 
@@ -201,67 +160,25 @@ def scores_by_kind(
     for index, (_, labels) in enumerate(zip(references, kinds, strict=True)):
         for kind in set(labels):
             members.setdefault(kind, []).append(index)
-    return {
-        kind: {
-            "exact_match": exact_match(
-                *([side[index] for index in members[kind]] for side in (hypotheses, references))
-            ),
-            "num_sentences": len(members[kind]),
-        }
-        for kind in sorted(members)
-    }
+    metric = measure_metric("exact_match", "")
+    found: dict[str, KindScores] = {}
+    for kind in sorted(members):
+        ours = [hypotheses[index] for index in members[kind]]
+        theirs = reference_streams([references[index] for index in members[kind]])
+        score = float(metric.corpus_score(ours, theirs).score)
+        found[kind] = {"exact_match": score, "num_sentences": len(ours)}
+    return found
 
 
-def check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Raise ValueError unless there is something to score and one reference for each text."""
+def check_pairs(hypotheses: Sequence[str], references: References) -> None:
+    """Raise ValueError unless there is something to score, and a reference for each text."""
     if len(hypotheses) != len(references):
         raise RequestError(
-            f"Got {len(hypotheses)} translations (or sources) and {len(references)} references; "
-            "give one reference for each."
+            f"Got {len(hypotheses)} translations (or sources) and references of {len(references)}; "
+            "give one reference for each, or a list of several for each."
         )
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")
-
-
-def _moses_tokenizer(target_language: str) -> MosesTokenizer:
-    require("BLEU on Moses tokens", "sacremoses")
-    from sacremoses import MosesTokenizer
-
-    return MosesTokenizer(lang=target_language.replace("_", "-").split("-")[0].lower())
-
-
-def _moses_signature(moses: MosesTokenizer) -> str:
-    return f"moses:sacremoses-{version('sacremoses')}-{moses.lang}"
-
-
-def bleu_metric(
-    target_language: str,
-    *,
-    tokenize: str | None = None,
-    lowercase: bool = False,
-    force: bool = False,
-    smooth_method: str = "exp",
-) -> BLEU:
-    """Make sacreBLEU's metric for a target language.
-
-    Raises:
-        ValueError: The tokenizer is not installed.
-    """
-    require("Evaluation", "sacrebleu")
-    from sacrebleu.metrics import BLEU
-
-    name = tokenize or installed_bleu_tokenizer(target_language)
-    try:
-        return BLEU(tokenize=name, lowercase=lowercase, force=force, smooth_method=smooth_method)
-    except RuntimeError as error:  # MeCab and its dictionaries are extras of sacreBLEU
-        raise RequestError(
-            f"BLEU's tokenizer {name!r} is not installed: pip install 'sacrebleu[{name[:2]}]'."
-        ) from error
-
-
-def chrf_metric() -> CHRF:
-    """Make sacreBLEU's chrF2."""
-    require("Evaluation", "sacrebleu")
-    from sacrebleu.metrics import CHRF
-
-    return CHRF()
+    for number, row in enumerate(references, start=1):
+        if not isinstance(row, str) and not row:
+            raise RequestError(f"Got no reference for text {number}; give one or more for each.")

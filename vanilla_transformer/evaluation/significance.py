@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import RequestError
-from .scores import bleu_metric, check_pairs, chrf_metric
+from ..storage.metrics import MEASURES, TRANSLATION_MEASURES
+from .scores import References, check_pairs, measure_metric, reference_streams
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
@@ -16,35 +17,35 @@ ALPHA = 0.05  # a smaller p-value counts as a difference
 FEWEST_SENTENCES = 100
 
 
-class SystemScores(TypedDict):
-    """Scores of a system in percent, and p-values of its differences from the first system."""
+class SystemScore(NamedTuple):
+    """A system's score by one measure, in percent."""
 
-    bleu: float
-    bleu_p_value: float | None  # probability of so large a difference by chance
-    chrf: float
-    chrf_p_value: float | None
+    score: float
+    p_value: float | None  # probability of so large a difference from the first system by chance
 
 
 def paired_bootstrap(
     systems: Sequence[Sequence[str]],
-    references: Sequence[str],
+    references: References,
     *,
     target_language: str,
+    measures: Sequence[str] = TRANSLATION_MEASURES,
     num_samples: int = 1000,
-) -> tuple[list[SystemScores], dict[str, str]]:
+) -> tuple[list[dict[str, SystemScore]], dict[str, str]]:
     """Test by paired bootstrap whether systems differ from the first one (Koehn, 2004).
 
     The test is sacreBLEU's, with its seed: 12345, or the environment variable `SACREBLEU_SEED`.
 
     Args:
         systems: The translations of each system.
-        references: One reference for each sentence.
-        target_language: Code of the language; see `bleu_score`.
+        references: One reference for each sentence, or several for each.
+        target_language: Code of the language; see `corpus_scores`.
+        measures: Names from `MEASURES`.
         num_samples: Number of bootstrap samples.
 
     Returns:
-        The scores of each system, and a dict with `bleu_signature` and `chrf_signature`. P-values
-        are None for the first system, and for a score that equals the first system's.
+        The scores of each system by measure, and the signature of each measure. P-values are None
+        for the first system, and for a score that equals the first system's.
 
     Raises:
         ValueError: There are fewer than two systems, or lists are empty or differ in length.
@@ -53,32 +54,30 @@ def paired_bootstrap(
         raise RequestError(f"Got {len(systems)} system(s); a comparison needs two or more.")
     for hypotheses in systems:
         check_pairs(hypotheses, references)
-    metrics = {"bleu": bleu_metric(target_language), "chrf": chrf_metric()}
+    metrics = {name: measure_metric(name, target_language) for name in measures}
     from sacrebleu.significance import PairedTest, Result
 
     test = PairedTest(
         [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
         metrics,
-        [list(references)],
+        reference_streams(references),
         test_type="bs",
         n_samples=num_samples,
     )
     signatures, found = test()
     # By position, after the systems' column: sacreBLEU has its own names for the metrics.
-    _, bleu, chrf = (
+    _, *columns = (
         [cell for cell in column if isinstance(cell, Result)] for column in found.values()
     )
-    rows: list[SystemScores] = [
+    rows = [
         {
-            "bleu": float(in_bleu.score),
-            "bleu_p_value": _p_value(in_bleu, bleu[0]),
-            "chrf": float(in_chrf.score),
-            "chrf_p_value": _p_value(in_chrf, chrf[0]),
+            name: SystemScore(float(result.score), _p_value(result, column[0]))
+            for name, column in zip(metrics, columns, strict=True)
+            for result in [column[number]]
         }
-        for in_bleu, in_chrf in zip(bleu, chrf, strict=True)
+        for number in range(len(systems))
     ]
-    texts = zip(metrics, signatures.values(), strict=True)
-    return rows, {f"{metric}_signature": str(signature) for metric, signature in texts}
+    return rows, dict(zip(metrics, map(str, signatures.values()), strict=True))
 
 
 def _p_value(result: Result, first: Result) -> float | None:
@@ -89,13 +88,13 @@ def _p_value(result: Result, first: Result) -> float | None:
 
 
 def most_different(
-    systems: Sequence[Sequence[str]], references: Sequence[str], *, count: int = 20
+    systems: Sequence[Sequence[str]], references: References, *, count: int = 20
 ) -> list[tuple[int, list[float]]]:
     """Find the sentences on which the quality of the systems' translations differs most.
 
     Args:
         systems: The translations of each system.
-        references: One reference for each sentence.
+        references: One reference for each sentence, or several for each.
         count: Maximum number of sentences to return.
 
     Returns:
@@ -104,20 +103,21 @@ def most_different(
     """
     for hypotheses in systems:
         check_pairs(hypotheses, references)
-    metric = chrf_metric()
+    metric, streams = measure_metric("chrf", ""), reference_streams(references)
     found = []
     for index, translations in enumerate(zip(*systems, strict=True)):
         if len(set(translations)) > 1:
-            scores = [
-                metric.sentence_score(text, [references[index]]).score for text in translations
-            ]
+            texts = [stream[index] for stream in streams]
+            scores = [metric.sentence_score(text, texts).score for text in translations]
             found.append((index, scores))
     found = [(index, scores) for index, scores in found if max(scores) > min(scores)]
     return sorted(found, key=lambda item: min(item[1]) - max(item[1]))[:count]
 
 
 def verdict(
-    names: tuple[str, str], rows: tuple[SystemScores, SystemScores], num_sentences: int
+    names: tuple[str, str],
+    rows: tuple[dict[str, SystemScore], dict[str, SystemScore]],
+    num_sentences: int,
 ) -> str:
     """Say in one sentence whether a system is better than another.
 
@@ -127,35 +127,28 @@ def verdict(
         num_sentences: Size of the test set.
     """
     (first, other), (base, row) = names, rows
-    differences = {
-        "BLEU": (row["bleu"] - base["bleu"], row["bleu_p_value"]),
-        "chrF": (row["chrf"] - base["chrf"], row["chrf_p_value"]),
-    }
-    numbers = ", ".join(
-        f"{difference:+.1f} {label}"
-        if p_value is None
-        else f"{difference:+.1f} {label} (p = {p_value:.3f})"
-        for label, (difference, p_value) in differences.items()
-    )
+    numbers, better = [], {}
+    for name, (score, p_value) in row.items():
+        label, difference = MEASURES[name].label, score - base[name].score
+        chance = "" if p_value is None else f" (p = {p_value:.3f})"
+        numbers.append(f"{difference:+.1f} {label}{chance}")
+        if p_value is not None and p_value < ALPHA:
+            better[label] = (difference > 0) != MEASURES[name].lower_is_better
+    differences = ", ".join(numbers)
     if num_sentences < FEWEST_SENTENCES:
         return (
-            f"{num_sentences} sentence(s) are too few to tell {other} from {first}: {numbers}; "
+            f"{num_sentences} sentence(s) are too few to tell {other} from {first}: {differences}; "
             f"take {FEWEST_SENTENCES} or more."
         )
-    better = {
-        label: difference > 0
-        for label, (difference, p_value) in differences.items()
-        if p_value is not None and p_value < ALPHA
-    }
     if not better:
         return (
             f"There is no difference between {other} and {first} that {num_sentences} sentences "
-            f"can show: {numbers}."
+            f"can show: {differences}."
         )
-    if len(set(better.values())) == 2:
-        return f"BLEU and chrF contradict each other on {other} and {first}: {numbers}."
-    (label, is_better), *agreeing = better.items()
-    found = f"{other} is {'better' if is_better else 'worse'} than {first}"
-    if agreeing:
-        return f"{found}: {numbers}."
-    return f"{found} by {label} alone: {numbers}; take more sentences."
+    if len({*better.values()}) == 2:
+        labels = " and ".join(better)
+        return f"{labels} contradict each other on {other} and {first}: {differences}."
+    found = f"{other} is {'better' if all(better.values()) else 'worse'} than {first}"
+    if len(better) == len(row):
+        return f"{found}: {differences}."
+    return f"{found} by {' and '.join(better)} alone: {differences}; take more sentences."

@@ -25,22 +25,31 @@ TRAINING_FILES = frozenset({"train", "dataset"})
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and their translations, and the kinds of phrase in each, if known."""
+    """Sentences and their translations, and the kinds of phrase in each, if known.
+
+    Of several references of one source, `targets` has the first.
+    """
 
     sources: list[str]
     targets: list[str]
     kinds: list[tuple[str, ...]] | None = None
+    several: list[list[str]] | None = None  # references of each source
 
     def __len__(self) -> int:
         """Return the number of pairs."""
         return len(self.sources)
+
+    @property
+    def references(self) -> list[str] | list[list[str]]:
+        """What translations are scored against: one text, or several, for each source."""
+        return self.targets if self.several is None else self.several
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":
     """Return the training pairs of a recipe, after `clean_pairs` if it says `clean`.
 
     Raises:
-        ValueError: if the recipe names no training pairs or no languages.
+        ValueError: if the recipe names no training pairs.
     """
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
@@ -56,7 +65,7 @@ def validation_pairs(recipe: Recipe) -> TextPairs:
     """Return the validation pairs of a recipe; empty if it names none."""
     if recipe.generated and recipe.validation_file is None:
         return _generated_texts(recipe, "validation")
-    return _texts(_load_split(recipe, "validation"))
+    return _grouped(recipe, _texts(_load_split(recipe, "validation")))
 
 
 def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
@@ -64,7 +73,7 @@ def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
     if recipe.generated and recipe.test_file is None:
         names = ("test_values", "test_combinations")
         return {name: _generated_texts(recipe, name) for name in names}
-    found = _texts(_load_split(recipe, "test"))
+    found = _grouped(recipe, _texts(_load_split(recipe, "test")))
     return {"test": found} if len(found) else {}
 
 
@@ -234,6 +243,17 @@ def _generated_texts(recipe: Recipe, split: str) -> TextPairs:
         [pair.target for pair in pairs],
         [pair.kinds for pair in pairs],
     )
+
+
+def _grouped(recipe: Recipe, pairs: TextPairs) -> TextPairs:
+    """Return each source once, with all its targets, if the recipe has several references."""
+    if not recipe.several_references or not len(pairs):
+        return pairs
+    rows: dict[str, list[str]] = {}
+    for source, target in zip(pairs.sources, pairs.targets, strict=True):
+        rows.setdefault(source, []).append(target)
+    several = [list(dict.fromkeys(targets)) for targets in rows.values()]
+    return TextPairs([*rows], [targets[0] for targets in several], several=several)
 
 
 def _texts(dataset: "Dataset | None") -> TextPairs:

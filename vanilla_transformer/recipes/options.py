@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
 from ..search_settings import SearchSettings
+from ..storage.metrics import TRANSLATION_MEASURES
 
 _SAME = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
@@ -182,16 +183,22 @@ class Data:
 class Tokenizer:
     """Tokenizer (Section 5.1)."""
 
+    tokenizer: str = _option(
+        "bpe",
+        "bpe, bytes, symbols, or a tokenizer of yours; SOURCE,TARGET for two",
+        common=True,
+        paper=_SAME,
+    )
     vocab_size: int = _option(
         37_000,
-        "entries of the shared byte-level BPE vocabulary",
+        "entries of the vocabulary, at most",
         Range(260, 300_000),  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
         common=True,
         paper=_SAME,
     )
     split_digits: bool = _option(False, "each digit is a token of its own", paper=_SAME)
-    normalize_text: bool = _option(
-        True, "texts without outer white space, one space for any run of it, accents composed"
+    normalize_text: bool | None = _option(
+        None, "fold white space and compose accents (default: if both are languages)"
     )
 
 
@@ -242,7 +249,10 @@ class Training:
         paper=None,
     )
     early_stopping_patience: int | None = _training(
-        None, "stop after this many evaluations without a lower validation loss", COUNT, paper=None
+        None, "stop after this many evaluations without a better one", COUNT, paper=None
+    )
+    early_stopping_on: str = _option(
+        "loss", "what is better: a lower validation loss, or a measure of --metric", argument=""
     )
     precision: str = _option(
         "auto", "fp32, bf16, or auto: bf16 if the hardware supports it", ("auto", "fp32", "bf16")
@@ -294,7 +304,14 @@ class Evaluation:
         argument="eval_steps",
         paper=None,
     )
+    several_references: bool = _option(
+        False, "equal sources of validation and test pairs are one with several references"
+    )
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
+    metric: str = _option(
+        ",".join(TRANSLATION_MEASURES),
+        "measures of log, scores and card, such as exact_match,ter; the first decides",
+    )
     num_beams: int = _option(
         SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME
     )
@@ -327,7 +344,10 @@ LANGUAGES = ("source_language", "target_language")
 # Options that hold paths of this machine; a card shows only the names of the files.
 FILES = ("train_file", "validation_file", "test_file")
 # Options that say what a trained model is tested on, and how; `pair` is short for both languages.
-TEST_OPTIONS = ("pair", "test_file", "source_column", "target_column", "strict", "num_beams")
+TEST_OPTIONS = (
+    *("pair", "test_file", "source_column", "target_column", "strict", "several_references"),
+    *("metric", "num_beams"),
+)
 
 
 def names_of(*sections: type) -> frozenset[str]:
@@ -339,7 +359,7 @@ def names_of(*sections: type) -> frozenset[str]:
 # may: "auto" is another one on another machine, and the checkpoint refuses any but its own.
 CHANGEABLE = names_of(Evaluation) | {
     "precision",
-    *("max_steps", "max_minutes", "early_stopping_patience"),
+    *("max_steps", "max_minutes", "early_stopping_patience", "early_stopping_on"),
     *("save_every_minutes", "checkpoints_to_average", "choose_on_validation"),
     *("streaming", "data_source", "data_license"),
 }

@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import RequestError, quoted
 from ..ranges import Range
 from ..storage.identity import differences
+from ..storage.metrics import check_measures
 from ..storage.reading import as_yaml, read_yaml
 from ..storage.shipped import shipped_folder
 from .options import (
@@ -74,7 +75,17 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         _check_exclusive(
             {name: value for name, value in vars(self).items() if not _is_default(name, value)}
         )
-        self.check_model(self.config(self.vocab_size))
+        check_measures(self.measures)
+        if len(self.tokenizer.split(",")) > 2:
+            raise RequestError(
+                f"tokenizer: got {quoted(self.tokenizer)}; give one, or SOURCE,TARGET."
+            )
+        if self.early_stopping_on not in ("loss", *self.measures):
+            raise RequestError(
+                f"early_stopping_on: got {quoted(self.early_stopping_on)}; it must be loss, or one "
+                f"of --metric {self.metric}."
+            )
+        self.check_model(self.config(vocab_size=self.vocab_size))
 
     def check_model(self, config: "VanillaTransformerConfig") -> None:
         """Refuse a model that cannot be trained as this recipe says.
@@ -89,8 +100,16 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
                 f"at {config.max_position_embeddings}; give that or less."
             )
 
-    def config(self, vocab_size: int) -> "VanillaTransformerConfig":
-        """Return the config of the model with a vocabulary of this size.
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures; the first one decides."""
+        return self.metric.split(",")
+
+    def config(self, **vocabulary: Any) -> "VanillaTransformerConfig":
+        """Return the config of the model.
+
+        Args:
+            **vocabulary: fields that the tokenizer decides.
 
         Raises:
             ValueError: if no model has these sizes.
@@ -99,7 +118,7 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
 
         from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
-        values = {**self.model_overrides(), "vocab_size": vocab_size}
+        values = {**self.model_overrides(), **vocabulary}
         try:
             return VanillaTransformerConfig.from_preset(self.preset, **values)
         except StrictDataclassError as error:
@@ -107,14 +126,8 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target language.
-
-        Raises:
-            ValueError: if the recipe names none.
-        """
-        if not (self.source_language and self.target_language):
-            raise RequestError("The recipe names no languages; give --pair, such as en-de.")
-        return self.source_language, self.target_language
+        """The languages, or whatever else, of the two sides; "source" and "target" if unnamed."""
+        return self.source_language or "source", self.target_language or "target"
 
     def model_overrides(self) -> dict[str, Any]:
         """Return the config fields that this recipe sets in addition to its preset."""

@@ -1,13 +1,50 @@
-"""Schema of `metrics.json`, the source of cards, comparisons and reports."""
+"""Schema of `metrics.json`, the source of cards, comparisons and reports; the names of measures."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, Required, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, Required, TypedDict
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
 from .reading import checked, read_json
 
 _REMEDY = "measure the model again"
+
+
+class Measure(NamedTuple):
+    """How a measure of translations, or of other outputs, is called and read."""
+
+    label: str
+    lower_is_better: bool = False
+
+    @property
+    def best(self) -> Callable[..., Any]:
+        """The function that chooses the best of some scores: `max` or `min`."""
+        return min if self.lower_is_better else max
+
+
+# All are in percent; evaluation/scores.py computes them.
+MEASURES = {
+    "bleu": Measure("BLEU"),
+    "chrf": Measure("chrF"),
+    "exact_match": Measure("exact match"),
+    "ter": Measure("token error rate", lower_is_better=True),
+    "cer": Measure("character error rate", lower_is_better=True),
+    "tokenized_bleu": Measure("tokenized BLEU"),
+    "compound_bleu": Measure("compound BLEU"),
+}
+TRANSLATION_MEASURES = ("bleu", "chrf", "exact_match")
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Refuse names that are not those of measures.
+
+    Raises:
+        ValueError: there is no such measure.
+    """
+    for name in names:
+        if name not in MEASURES:
+            raise RequestError(f"metric: got {quoted(name)}; choose from {', '.join(MEASURES)}.")
 
 
 class KindScores(TypedDict, total=False):
@@ -19,14 +56,19 @@ class KindScores(TypedDict, total=False):
 
 
 class Scores(TypedDict, total=False):
-    """Scores of translations; BLEU, chrF and exact match in percent."""
+    """Scores of translations by `MEASURES`, as far as they were measured."""
 
+    num_sentences: int
     bleu: float
     bleu_signature: str
     chrf: float
     chrf_signature: str
     exact_match: float
-    num_sentences: int
+    exact_match_signature: str
+    ter: float
+    ter_signature: str
+    cer: float
+    cer_signature: str
     tokenized_bleu: float
     tokenized_bleu_signature: str
     compound_bleu: float
@@ -70,9 +112,10 @@ class Chosen(TypedDict):
 
     pairs: int
     averaged: int  # checkpoints
-    greedy_bleu: NotRequired[dict[str, float]]  # by number of checkpoints
+    measure: NotRequired[str]  # one of `MEASURES`
+    greedy: NotRequired[dict[str, float]]  # by number of checkpoints
     length_penalty: NotRequired[float]
-    beam_bleu: NotRequired[dict[str, float]]  # by length penalty
+    beam: NotRequired[dict[str, float]]  # by length penalty
 
 
 class Hardware(TypedDict):
@@ -181,6 +224,7 @@ class Metrics(TrainingFacts, total=False):
     model: dict[str, Any]  # config fields that no recipe has
     hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, str]  # SHA-256 by file
+    warnings: list[str]  # of the last start of the training
     published: Published
 
 

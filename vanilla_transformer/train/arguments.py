@@ -39,8 +39,9 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         warmup_steps: Updates until the learning rate peaks; less than 1 is a share of the run.
         max_minutes: Stop after so many minutes of wall clock in the training loop, including those
             before a resumption. None: no limit.
-        early_stopping_patience: Stop after so many evaluations without a lower `eval_loss`,
-            including those before a resumption. None: never.
+        early_stopping_patience: Stop after so many evaluations without a better one, including
+            those before a resumption. None: never.
+        early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
             at least two.
@@ -59,6 +60,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     max_grad_norm: float = field(default=Recipe.max_grad_norm)
     max_minutes: float | None = field(default=Recipe.max_minutes)
     early_stopping_patience: int | None = field(default=Recipe.early_stopping_patience)
+    early_stopping_on: str = field(default=Recipe.early_stopping_on)
     save_every_minutes: float = field(default=0.0)
     checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
 

@@ -19,6 +19,7 @@ import torch
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json, writing
 from ..storage.identity import Identity, changed_files, differences, digests
+from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS
 from ..storage.saved_model import weight_files
@@ -40,6 +41,10 @@ class LogEntry(TypedDict, total=False):
     eval_perplexity: float
     eval_training_loss: float
     eval_bleu: float
+    eval_chrf: float
+    eval_exact_match: float
+    eval_ter: float
+    eval_cer: float
 
 
 class TrainerState(TypedDict):
@@ -277,15 +282,21 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     return found[-count:]
 
 
-def stopped_early(log_history: Iterable[Mapping[str, Any]], patience: int | None) -> bool:
-    """Return whether the last `patience` evaluations did not lower the validation loss.
+def stopped_early(
+    log_history: Iterable[Mapping[str, Any]], patience: int | None, watched: str = "loss"
+) -> bool:
+    """Return whether the last `patience` evaluations were no better than one before them.
+
+    Better is a lower validation loss, or a better score by the measure that is watched.
 
     Every checkpoint holds the log, so a resumed run gives the same answer, with one exception: if
     it was interrupted in an update that is due for evaluation, that evaluation is left out.
     """
-    by_update = {entry["step"]: entry["eval_loss"] for entry in log_history if "eval_loss" in entry}
-    losses = [by_update[update] for update in sorted(by_update)]
-    since = len(losses) - 1 - losses.index(min(losses)) if losses else 0
+    key = f"eval_{watched}"
+    by_update = {entry["step"]: entry[key] for entry in log_history if key in entry}
+    values = [by_update[update] for update in sorted(by_update)]
+    best = MEASURES[watched].best if watched in MEASURES else min
+    since = len(values) - 1 - values.index(best(values)) if values else 0
     return patience is not None and since >= patience
 
 

@@ -12,29 +12,35 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import generation_option
 from ..errors import RequestError
-from ..evaluation import most_different, paired_bootstrap, perplexity, verdict
+from ..evaluation import (
+    SystemScore,
+    measure_metric,
+    most_different,
+    paired_bootstrap,
+    perplexity,
+    verdict,
+)
 from ..evaluation.models import tokenized_pairs
-from ..evaluation.scores import bleu_metric
-from ..evaluation.significance import SystemScores
 from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..search_settings import search_settings
 from ..storage.environment import hardware
 from ..storage.identity import differences
+from ..storage.metrics import MEASURES, Metrics, read_metrics
 from ..storage.reading import printable
-from ..storage.run_files import RECIPE
+from ..storage.run_files import METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation.many_texts import translate
 from .report import table_lines
 from .run_scores import overridden, recipe_and_test_sets
 
 _TURN = 128  # sentences that a model translates before the next model takes over
-_COLUMNS = ("", "BLEU", "p", "chrF", "p", "perplexity", "sentences/s", "parameters", "MB", "beams")
 
 
-class RunScores(SystemScores):
+class RunScores(TypedDict):
     """Scores of a run on a test set."""
 
+    scores: dict[str, SystemScore]  # by measure
     perplexity: float
     sentences_per_second: float
 
@@ -54,13 +60,19 @@ class ComparedSet(TypedDict):
     num_sentences: int
     scores: list[RunScores]  # of each run
     same_tokens: bool  # whether perplexities can be compared
-    bleu_signature: str
-    chrf_signature: str
+    signatures: dict[str, str]  # by measure
     verdicts: list[str]
     differences: list[Difference]  # the sentences that differ most
 
 
-class ComparedRun(TypedDict):
+class _Training(TypedDict):
+    """What a run's metrics say of its training."""
+
+    training: dict[str, float]  # its updates, epochs and minutes, as far as they are known
+    warnings: list[str]
+
+
+class ComparedRun(_Training):
     """One of the runs in a result of `compare_runs`."""
 
     name: str
@@ -110,12 +122,12 @@ def compare_runs(
 
     Args:
         directories: two or more run directories. A directory with only a model and its tokenizer
-            is tested like the first run, whose recipe it takes.
+            is tested like the first run, whose recipe it takes; a model and a run that trained it
+            further (`init_from`), on the test pairs of that run.
         batch_tokens: tokens in a batch.
         progress: whether to show progress bars.
-        **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict`, which override the recipes. None: the recipe's value, and the beams that each
-            model's generation config sets.
+        **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
+            the beams that each model's generation config sets.
 
     Raises:
         ValueError: if there are fewer than two runs, one holds no model, or their languages or
@@ -130,6 +142,8 @@ def compare_runs(
             tests.append((str(name), *tests[0][1:]))
         else:
             tests.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
+    if "test_file" not in overrides and _is_initial(tests[0][0], tests[-1][1]):
+        tests[0] = (*tests[0][:2], tests[-1][2])
     for test in tests[1:]:
         _check_same(tests[0], test)
     runs = []
@@ -144,6 +158,7 @@ def compare_runs(
                 "parameters": run.model.num_parameters(),
                 "megabytes": _megabytes(Path(run.name)),
                 "search": _search(run),
+                **_training(Path(run.name)),
                 "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs
@@ -154,6 +169,26 @@ def compare_runs(
             for name, test_set in runs[0].sets.items()
             if len(test_set)
         },
+    }
+
+
+def _is_initial(model: str, recipe: Recipe) -> bool:
+    """Return whether a recipe trains the model of this directory further."""
+    initial = recipe.init_from
+    return initial is not None and Path(initial).resolve() == Path(model).resolve()
+
+
+def _training(run: Path) -> _Training:
+    """Return what a run's metrics say of its training, if it has any."""
+    metrics: Metrics | None = None
+    if (run / METRICS).is_file():
+        metrics = read_metrics(run / METRICS)
+    if metrics is None:
+        return {"training": {}, "warnings": []}
+    names = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
+    return {
+        "training": {name: metrics[key] for name, key in names.items()},
+        "warnings": metrics.get("warnings", []),
     }
 
 
@@ -184,26 +219,29 @@ def _compared(
     runs: list[_Run], test_set: TextPairs, label: str, batch_tokens: int, progress: bool
 ) -> ComparedSet:
     """Return the result of `compare_runs` for one test set."""
-    sources, references = test_set.sources, test_set.targets
-    _, language = runs[0].recipe.languages
+    sources, targets, recipe = test_set.sources, test_set.targets, runs[0].recipe
     # Fail before the long work if a package is missing or a reference is too long.
-    bleu_metric(language)
-    datasets = [[*tokenized_pairs(run.model, run.tokenizer, sources, references)] for run in runs]
+    for name in recipe.measures:
+        measure_metric(name, recipe.languages[1])
+    datasets = [[*tokenized_pairs(run.model, run.tokenizer, sources, targets)] for run in runs]
     labels = [[pair["labels"] for pair in dataset] for dataset in datasets]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]
-    rows, signatures = paired_bootstrap(systems, references, target_language=language)
+    rows, signatures = paired_bootstrap(
+        systems, test_set.references, target_language=recipe.languages[1], measures=recipe.measures
+    )
     scores: list[RunScores] = []
     for run, row, dataset in zip(runs, rows, datasets, strict=True):
         measured = perplexity(run.model, dataset, batch_tokens=batch_tokens, progress=progress)
         speed = len(sources) / max(run.seconds, 1e-9)
-        scores.append({**row, "perplexity": measured["perplexity"], "sentences_per_second": speed})
+        scores.append(
+            {"scores": row, "perplexity": measured["perplexity"], "sentences_per_second": speed}
+        )
     return {
         "num_sentences": len(sources),
         "scores": scores,
         "same_tokens": all(each == labels[0] for each in labels),
-        "bleu_signature": signatures["bleu_signature"],
-        "chrf_signature": signatures["chrf_signature"],
+        "signatures": signatures,
         "verdicts": [
             verdict((runs[0].name, run.name), (rows[0], row), len(sources))
             for run, row in zip(runs[1:], rows[1:], strict=True)
@@ -211,11 +249,11 @@ def _compared(
         "differences": [
             {
                 "source": sources[index],
-                "reference": references[index],
+                "reference": targets[index],
                 "translations": [translations[index] for translations in systems],
                 "chrf": chrf,
             }
-            for index, chrf in most_different(systems, references)
+            for index, chrf in most_different(systems, test_set.references)
         ],
     }
 
@@ -255,6 +293,8 @@ def run_notes(comparison: Comparison) -> list[str]:
         names = f"{first['name']} and {run['name']}"
         if run["differences"]:
             notes.append(f"{names}: {'; '.join(run['differences'])}.")
+        if run["training"] and (changed := differences(first["training"], run["training"])):
+            notes.append(f"{names} in their training: {'; '.join(changed)}.")
         shared = first["search"].keys() & run["search"].keys()
         searches = [
             {name: value for name, value in each["search"].items() if name in shared}
@@ -265,6 +305,7 @@ def run_notes(comparison: Comparison) -> list[str]:
                 f"{names} search differently, which by itself changes scores: "
                 f"{'; '.join(differing)}."
             )
+    notes += [f"{run['name']}: {line}" for run in comparison["runs"] for line in run["warnings"]]
     return notes
 
 
@@ -278,13 +319,16 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
     lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():
         rows = [*map(_cells, comparison["runs"], test_set["scores"])]
+        columns = [""]
+        for measure in test_set["signatures"]:
+            columns += [MEASURES[measure].label, "p"]
+        columns += ["perplexity", "sentences/s", "parameters", "MB", "beams"]
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
         lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
-        lines += ["", *(f"    {line}" for line in table_lines([_COLUMNS, *rows])), ""]
+        lines += ["", *(f"    {line}" for line in table_lines([columns, *rows])), ""]
         lines += [
             "- p: how often chance alone would give so large a difference from the first run.",
-            f"- BLEU: {test_set['bleu_signature']}",
-            f"- chrF: {test_set['chrf_signature']}",
+            *(f"- {MEASURES[each].label}: {how}" for each, how in test_set["signatures"].items()),
         ]
         if not test_set["same_tokens"]:
             lines.append(
@@ -302,11 +346,12 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
 
 
 def _cells(run: ComparedRun, row: RunScores) -> list[str]:
-    """Return the cells of a run's row, in the order of `_COLUMNS`."""
-    p_values = (row["bleu_p_value"], row["chrf_p_value"])
-    bleu_p, chrf_p = ("-" if value is None else f"{value:.3f}" for value in p_values)
+    """Return the cells of a run's row, in the order of the columns."""
+    cells = [run["name"]]
+    for score, p_value in row["scores"].values():
+        cells += [f"{score:.2f}", "-" if p_value is None else f"{p_value:.3f}"]
     return [
-        *(run["name"], f"{row['bleu']:.2f}", bleu_p, f"{row['chrf']:.2f}", chrf_p),
+        *cells,
         *(f"{row['perplexity']:.2f}", f"{row['sentences_per_second']:.1f}"),
         *(f"{run['parameters']:,}", f"{run['megabytes']:.1f}", str(run["search"]["num_beams"])),
     ]

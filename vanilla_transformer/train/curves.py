@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..storage.metrics import MEASURES
 from ..visualization.figure import D_MODEL, new_figure, tidy
 from .optimization import WARMUP_STEPS, noam_lr
 
@@ -37,7 +38,7 @@ def plot_schedule(
 
 
 def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Draw whichever of loss, perplexity, learning rate and BLEU were logged, over the updates.
+    """Draw whichever of loss, perplexity, learning rate and measures were logged, over the updates.
 
     There is no title: a run directory may have any name, and a card names its model itself.
 
@@ -55,7 +56,10 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
         "training loss, with any smoothing and dropout": (_series(log_history, "loss"), {}),
         "validation perplexity": ({}, perplexity),
         "learning rate": (_series(log_history, "learning_rate"), {}),
-        "validation BLEU": ({}, _series(log_history, "eval_bleu")),
+        **{
+            f"validation {measure.label}": ({}, _series(log_history, f"eval_{name}"))
+            for name, measure in MEASURES.items()
+        },
     }
     panels = {name: curves for name, curves in panels.items() if any(curves)}
     width = 1 if len(panels) < 2 else 2
@@ -93,7 +97,8 @@ def _draw_curves(
     if name == "learning rate":
         axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     elif not training:
-        best = max if "BLEU" in name else min
+        labels = {f"validation {measure.label}": measure.best for measure in MEASURES.values()}
+        best = labels.get(name, min)
         name = f"{name} (best {best(validation.values()):.4g})"
     if "perplexity" in name and max(validation.values()) > 10 * min(validation.values()):
         axis.set_yscale("log", subs=(2, 5))

@@ -28,10 +28,11 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
 from ..data.dataset import reading_report, sentences, tokenize_pairs
+from ..data.language_names import language_of
 from ..data.selection import describe_report, pair_report
-from ..data.tokenizer import train_tokenizer
+from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
-from ..evaluation import installed_bleu_tokenizer, score_model
+from ..evaluation import measure_metric
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.recipe import Recipe, load_recipe
@@ -47,7 +48,7 @@ from ..storage.saved_model import (
     load_saved_model,
     load_saved_tokenizer,
 )
-from ..target_tokenizer import target_ids
+from ..target_tokenizer import hold_target_tokenizer, target_ids
 from ..visualization import save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
@@ -82,7 +83,7 @@ from .run_directory import (
     pinned,
     training_lock,
 )
-from .run_scores import shared_with_training, texts_as_dataset
+from .run_scores import score_set, shared_with_training, texts_as_dataset
 from .select_checkpoints import choose_on_validation_pairs, recipe_search
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
@@ -127,7 +128,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
-    with ExitStack() as held:
+    with ExitStack() as held, _noted_warnings() as warnings:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
             metrics = completed(recipe, run)
@@ -163,7 +164,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                     "the same command again."
                 )
         if args.should_save and last is not None:
-            _finish(recipe, run, args, data, last)
+            _finish(recipe, run, args, data, last, warnings)
         if args.world_size > 1:
             torch.distributed.barrier()
         return read_json(run / METRICS, Metrics)
@@ -281,14 +282,30 @@ def _tokenizer(
                 folder = initial_folder(recipe.init_from, data.identity[INIT_FROM])
                 copy_tokenizer(folder, aside)
             else:
-                train_tokenizer(
-                    sentences(data.train),
-                    vocab_size=recipe.vocab_size,
-                    split_digits=recipe.split_digits,
-                    normalize_text=recipe.normalize_text,
-                    show_progress=sys.stderr.isatty(),
-                ).save_pretrained(aside)
+                _new_tokenizer(recipe, data.train).save_pretrained(aside)
     return load_saved_tokenizer(run)
+
+
+def _new_tokenizer(recipe: Recipe, pairs: "Dataset") -> PreTrainedTokenizerBase:
+    """Return the tokenizer that a recipe describes: shared, or one for each side."""
+    normalize = recipe.normalize_text
+    if normalize is None:
+        normalize = all(language_of(side) for side in recipe.languages)
+    options: dict[str, Any] = {
+        "vocab_size": recipe.vocab_size,
+        "split_digits": recipe.split_digits,
+        "normalize_text": normalize,
+        "show_progress": sys.stderr.isatty(),
+    }
+    kinds = recipe.tokenizer.split(",")
+    if len(kinds) == 1:
+        return make_tokenizer(kinds[0], sentences(pairs), **options)
+    source, target = (
+        make_tokenizer(kind, sentences(pairs, side), **options)
+        for kind, side in zip(kinds, ("source", "target"), strict=True)
+    )
+    hold_target_tokenizer(source, target)
+    return source
 
 
 def _trainer(
@@ -311,31 +328,37 @@ def _trainer(
             "--validation-file or --test-file."
         )
     elif args.should_save:
-        installed_bleu_tokenizer(recipe.languages[1])  # fail now, not after the training
+        for name in recipe.measures:  # fail now, not after the training
+            measure_metric(name, recipe.languages[1])
     set_seed(recipe.seed)
-    model = _model(recipe, len(tokenizer), last, data.identity)
+    model = _model(recipe, tokenizer, last, data.identity)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
     for name, pairs in data.scored.items():
         _check_lengths(model, tokenizer, name, pairs)
     count = recipe.evaluate_pairs
-    sources, targets = data.validation.sources[:count], data.validation.targets[:count]
+    sources, references = data.validation.sources[:count], data.validation.references[:count]
     return VanillaTransformerTrainer(
         model,
         args,
         train_dataset=train,
         eval_dataset=validation,
         processing_class=tokenizer,
-        validation_pairs=[*zip(sources, targets, strict=True)],
-        target_language=recipe.target_language,
+        validation_pairs=[*zip(sources, references, strict=True)],
+        target_language=recipe.languages[1],
+        measures=recipe.measures,
     )
 
 
 def _model(
-    recipe: Recipe, vocabulary: int, last: Path | None, identity: Mapping[str, Any]
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    last: Path | None,
+    identity: Mapping[str, Any],
 ) -> VanillaTransformerForConditionalGeneration:
     """Return a new model; with `init_from` that model, or on resumption the checkpoint's."""
     if recipe.init_from is None:
-        return VanillaTransformerForConditionalGeneration(recipe.config(vocabulary))
+        config = recipe.config(**vocabulary_fields(tokenizer))
+        return VanillaTransformerForConditionalGeneration(config)
     if last is not None:
         return load_initial_model(last, recipe)
     folder = initial_folder(recipe.init_from, identity[INIT_FROM])
@@ -374,28 +397,25 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
     state = read_json(checkpoint / STATE, TrainerState)
-    early = stopped_early(state["log_history"], recipe.early_stopping_patience)
+    early = stopped_early(
+        state["log_history"], recipe.early_stopping_patience, recipe.early_stopping_on
+    )
     return _step(checkpoint) == recipe.max_steps or out_of_time or early
 
 
 def _finish(
-    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments, data: _Data, final: Path
+    recipe: Recipe,
+    run: Path,
+    args: VanillaTransformerTrainingArguments,
+    data: _Data,
+    final: Path,
+    warnings: list[str],
 ) -> None:
     """Average the checkpoints, score the mean, and write the results."""
     averaged, chosen = _average(recipe, run, final, data.validation)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    _, language = recipe.languages
     results = {
-        name: score_model(
-            model,
-            tokenizer,
-            pairs.sources,
-            pairs.targets,
-            target_language=language,
-            kinds=pairs.kinds,
-            progress=sys.stderr.isatty(),
-        )
-        for name, pairs in data.scored.items()
+        name: score_set(model, tokenizer, recipe, pairs) for name, pairs in data.scored.items()
     }
     state = read_json(final / STATE, TrainerState)
     if chosen is None and len(averaged) > 1:
@@ -421,6 +441,7 @@ def _finish(
         "samples": samples,
         "hypotheses": write_hypotheses(run, results),
         MODEL_FILES: model_files(run),
+        **({"warnings": warnings} if warnings else {}),
     }
     write_json(run / METRICS, metrics)
 
@@ -483,6 +504,20 @@ def _save_search(search: SearchSettings, run: Path) -> None:
     if search.num_beams == 1:  # transformers refuses beam options without beams
         config.early_stopping = config.length_penalty = None
     write_aside(run / "generation_config.json", config.to_json_file)
+
+
+@contextmanager
+def _noted_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of the block, which `compare` repeats."""
+    warnings: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]  # a class would say no more
+    package = logging.getLogger(__package__.partition(".")[0])
+    package.addHandler(handler)
+    try:
+        yield warnings
+    finally:
+        package.removeHandler(handler)
 
 
 @contextmanager

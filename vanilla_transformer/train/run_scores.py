@@ -4,14 +4,14 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.dataset import load_pairs
 from ..data.selection import shared_pairs
 from ..errors import RequestError
-from ..evaluation import other_bleu, score_model
+from ..evaluation import score_model
 from ..recipes.data import (
     TRAINING_FILES,
     TextPairs,
@@ -32,6 +32,7 @@ from .run_directory import pinned, recorded_data
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,6 @@ def score_run(
     directory: str | os.PathLike[str],
     *,
     batch_tokens: int = 4096,
-    bleu: Sequence[str] = (),
     with_texts: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
@@ -50,11 +50,9 @@ def score_run(
         directory: run directory, or any directory with model and tokenizer if `pair` and
             `test_file` are given.
         batch_tokens: tokens in a batch.
-        bleu: names of further BLEU scores, from `OTHER_BLEU`.
         with_texts: whether to return the `sources`, `hypotheses` and `references` too.
-        **test_options: `pair`, `test_file`, `source_column`, `target_column`, `num_beams` and
-            `strict`, which override the recipe. None: the recipe's value, and the beams that the
-            model's generation config sets.
+        **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
+            beams that the model's generation config sets.
 
     Returns:
         The scores of each test set.
@@ -66,30 +64,42 @@ def score_run(
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    _, language = recipe.languages
-    for kind in bleu:  # fail before the long work if a package is not installed
-        other_bleu(kind)(["a"], ["a"], target_language=language)
+    options = {"batch_tokens": batch_tokens, "num_beams": overrides.get("num_beams")}
     results = {
-        name: score_model(
-            model,
-            tokenizer,
-            test_set.sources,
-            test_set.targets,
-            target_language=language,
-            kinds=test_set.kinds,
-            batch_tokens=batch_tokens,
-            progress=sys.stderr.isatty(),
-            num_beams=overrides.get("num_beams"),
-        )
-        for name, test_set in sets.items()
+        name: score_set(model, tokenizer, recipe, pairs, **options) for name, pairs in sets.items()
     }
-    for result in results.values():
-        for kind in bleu:
-            texts = (result["hypotheses"], result["references"])
-            result |= other_bleu(kind)(*texts, target_language=language)
     if with_texts:
         return results
     return {name: without_texts(result) for name, result in results.items()}
+
+
+def score_set(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    recipe: Recipe,
+    pairs: TextPairs,
+    **options: Any,
+) -> TestTexts:
+    """Return the scores of a model on a set of pairs, by the measures of a recipe.
+
+    Args:
+        model: the model.
+        tokenizer: its tokenizer.
+        recipe: its recipe.
+        pairs: the pairs.
+        **options: other arguments of `score_model`.
+    """
+    return score_model(
+        model,
+        tokenizer,
+        pairs.sources,
+        pairs.references,
+        target_language=recipe.languages[1],
+        measures=recipe.measures,
+        kinds=pairs.kinds,
+        progress=sys.stderr.isatty(),
+        **options,
+    )
 
 
 def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..evaluation import bleu_score
+from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..search_settings import SearchSettings, search_settings
-from ..storage.metrics import Chosen
+from ..storage.metrics import MEASURES, Chosen
 from ..storage.saved_model import load_saved_model
 from ..translation.many_texts import translate
 from .averaging import mean_of_weights
@@ -43,8 +43,8 @@ def choose_on_validation_pairs(
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 
-    The number is chosen by greedy BLEU, the penalty by BLEU of the recipe's beam search. Nothing is
-    written.
+    The recipe's first measure decides: of greedy translations on the number, and of the recipe's
+    beam search on the penalty. Nothing is written.
 
     Args:
         recipe: the run's recipe; its own values are tried too, and win a tie.
@@ -54,11 +54,13 @@ def choose_on_validation_pairs(
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
-        `pairs`, the number of pairs used; `greedy_bleu` by number of checkpoints and `beam_bleu` by
-        penalty. All values can be written as JSON.
+        `pairs`, the number of pairs used; the `measure`, and its values: `greedy` by number of
+        checkpoints and `beam` by penalty. All values can be written as JSON.
     """
     chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
-    sources, references = pairs.sources[chosen], pairs.targets[chosen]
+    sources, references = pairs.sources[chosen], pairs.references[chosen]
+    name, language = recipe.measures[0], recipe.languages[1]
+    measure = MEASURES[name]
     model = load_saved_model(checkpoints[-1], device="auto")
 
     def average(count: int) -> None:
@@ -66,22 +68,30 @@ def choose_on_validation_pairs(
         model.load_state_dict(weights, strict=False)  # files store tied tensors once
         release(model)
 
-    def bleu(**search: Any) -> float:
+    def score(**search: Any) -> float:
         translations = list(translate(model, tokenizer, sources, **search))
-        _, language = recipe.languages
-        return round(bleu_score(translations, references, target_language=language)["bleu"], 3)
+        scores: Mapping[str, Any] = corpus_scores(
+            translations, references, target_language=language, measures=[name]
+        )
+        return round(scores[name], 3)
 
     greedy: dict[int, float] = {}
     own = len(checkpoints)
     for count in (own, *(count for count in reversed(COUNTS) if count < own)):
         average(count)
-        greedy[count] = bleu(num_beams=1)
-    best = max(greedy, key=lambda count: greedy[count])
-    result: Chosen = {"pairs": len(sources), "averaged": best, "greedy_bleu": _keys_as_text(greedy)}
+        greedy[count] = score(num_beams=1)
+    best = measure.best(greedy, key=greedy.__getitem__)
+    result: Chosen = {
+        "pairs": len(sources),
+        "averaged": best,
+        "measure": name,
+        "greedy": _keys_as_text(greedy),
+    }
     logger.info(
-        "On %d validation pairs, the mean of %d checkpoint(s) is best. Greedy BLEU by number: %s.",
+        "On %d validation pairs, the mean of %d checkpoint(s) is best. Greedy %s by number: %s.",
         len(sources),
         best,
+        measure.label,
         _listed(greedy),
     )
     if recipe.num_beams > 1:
@@ -89,13 +99,14 @@ def choose_on_validation_pairs(
         search = recipe_search(recipe)
         tried = list(dict.fromkeys([float(search.length_penalty), *PENALTIES]))[: len(PENALTIES)]
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
-        beams = {each: bleu(**options, length_penalty=each) for each in tried}
-        penalty = max(beams, key=lambda each: beams[each])
-        result |= {"length_penalty": penalty, "beam_bleu": _keys_as_text(beams)}
+        beams = {each: score(**options, length_penalty=each) for each in tried}
+        penalty = measure.best(beams, key=beams.__getitem__)
+        result |= {"length_penalty": penalty, "beam": _keys_as_text(beams)}
         logger.info(
-            "On the same pairs, length penalty %g is best. BLEU with %d beams by penalty: %s.",
+            "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s.",
             penalty,
             recipe.num_beams,
+            measure.label,
             _listed(beams),
         )
     return result

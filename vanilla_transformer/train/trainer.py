@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
@@ -37,7 +37,7 @@ from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import BLOCK, PairCollator, pair_lengths, tokenizer_digest
 from ..errors import NotFiniteError, RequestError
-from ..evaluation import bleu_score
+from ..evaluation import corpus_scores
 from ..fast import release
 from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -46,6 +46,7 @@ from ..storage.atomic import write_text
 from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import hardware, versions
 from ..storage.identity import config_identity, differences
+from ..storage.metrics import MEASURES
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
@@ -91,12 +92,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     - batches of pairs of similar length, filled up to `batch_tokens`;
     - the paper's Adam and Eq. 3, unless the arguments name another optimizer or schedule;
     - `eval_loss` in nats per target token, `eval_perplexity`, `eval_training_loss` (of at most 200
-      training pairs), and `eval_bleu` (of greedy translations of `validation_pairs`);
+      training pairs), and `measures` of greedy translations of `validation_pairs`, as `eval_bleu`;
     - sealed checkpoints, from which a killed training continues exactly;
     - fast settings for a CPU, and a line of log.
 
     All else is Seq2SeqTrainer's. Data sets without the columns `input_ids` and `labels` come in
-    batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. `eval_bleu`
+    batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. Measures
     and `eval_training_loss` belong to a single `eval_dataset`. With `label_smoothing_factor` or
     `compute_loss_func`, `eval_loss` is theirs, and the model's own smoothing does not apply.
 
@@ -104,8 +105,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         model: `VanillaTransformerForConditionalGeneration`. None with `model_init`.
         args: `VanillaTransformerTrainingArguments`.
         validation_pairs: (source, target) texts to translate at each evaluation, or a data set
-            with these two columns.
+            with these two columns; a target may be a list of references.
         target_language: Decides how BLEU tokenises; needed with `validation_pairs`.
+        measures: Names from `storage.metrics.MEASURES`.
         **kwargs: As for Seq2SeqTrainer: `train_dataset`, `eval_dataset`, `processing_class` ...
 
     Raises:
@@ -129,6 +131,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         *,
         validation_pairs: "Sequence[tuple[str, str]] | Dataset" = (),
         target_language: str | None = None,
+        measures: Sequence[str] = ("bleu",),
         **kwargs: Any,
     ) -> None:
         args = VanillaTransformerTrainingArguments() if args is None else args
@@ -159,6 +162,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
+        self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
         self._evaluates_own_set = False
@@ -578,8 +582,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             measured["training_loss"] = self._plain_loss(self._batches_by_length(some))
         if own_set and self.validation_pairs:
             # One rank translates; all need the result, which may choose the best checkpoint.
-            bleu = self._greedy_bleu() if self.is_world_process_zero() else 0.0
-            (measured["bleu"],) = self._sum_over_ranks(torch.tensor([bleu], dtype=torch.float64))
+            scores = self._greedy_scores() if self.is_world_process_zero() else {}
+            values = [scores.get(name, 0.0) for name in self.measures]
+            values = self._sum_over_ranks(torch.tensor(values, dtype=torch.float64))
+            measured |= zip(self.measures, values, strict=True)
         return measured
 
     def _batches_by_length(self, dataset: "Dataset") -> DataLoader:
@@ -659,8 +665,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 told.append(f"validation perplexity {evaluation.pop('eval_perplexity'):.2f}")
                 if not self._has_other_loss:  # else it says something else
                     evaluation.pop("eval_loss", None)
-            if self.validation_pairs and "eval_bleu" in evaluation:
-                told.append(f"greedy BLEU {evaluation.pop('eval_bleu'):.1f}")
+            for name in self.measures if self.validation_pairs else ():
+                if f"eval_{name}" in evaluation:
+                    told.append(f"{MEASURES[name].label} {evaluation.pop(f'eval_{name}'):.1f}")
             told += [f"{name} {value}" for name, value in evaluation.items()]
             logger.info("update %d: %s", step, ", ".join(told))
 
@@ -725,7 +732,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             values = shared.cpu()
         return values.tolist()
 
-    def _greedy_bleu(self) -> float:
+    def _greedy_scores(self) -> Mapping[str, Any]:
         assert self.target_language is not None  # checked with validation_pairs
         sources, references = zip(*self.validation_pairs, strict=True)
         with without_training_changes(self.model):
@@ -738,8 +745,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
             hypotheses = list(translations)
         release(self.model)  # packed copies of weights become outdated as training continues
-        language = self.target_language
-        return bleu_score(hypotheses, list(references), target_language=language)["bleu"]
+        return corpus_scores(
+            hypotheses,
+            list(references),
+            target_language=self.target_language,
+            measures=self.measures,
+        )
 
 
 class _Signals:
@@ -826,12 +837,12 @@ class _RunControl(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         training = self.trainer.progress.is_running  # else the user calls `evaluate`
-        if training and stopped_early(state.log_history, args.early_stopping_patience):
+        watched = args.early_stopping_on
+        if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
             if state.is_world_process_zero:
+                label = MEASURES[watched].label if watched in MEASURES else "validation loss"
                 count = args.early_stopping_patience
-                logger.info(
-                    "Stopping: the validation loss has not fallen in %d evaluations.", count
-                )
+                logger.info("Stopping: no better %s in %d evaluations.", label, count)
             control.should_training_stop = control.should_save = True
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature

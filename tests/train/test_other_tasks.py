@@ -1,0 +1,165 @@
+"""Runs on pairs that are no translations: letters to phonemes, with measures of their own."""
+
+import json
+
+import pytest
+from tiny_runs import tiny_recipe
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.evaluation import corpus_scores
+from vanilla_transformer.recipes.recipe import load_recipe, make_recipe
+from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.target_tokenizer import target_tokenizer
+from vanilla_transformer.train.comparing import compare_runs, comparison_page
+from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.translation import translate
+
+WORDS = {"cat": ["K AE T"], "read": ["R EH D", "R IY D"], "at": ["AE T"], "rack": ["R AE K"]}
+
+
+def write_words(path, words):
+    rows = [f"{word}\t{each}\n" for word in words for each in WORDS[word]]
+    path.write_text("letters\tphonemes\n" + "".join(rows))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    return tiny_recipe(
+        folder,
+        pair="letters-phonemes",
+        train_file=write_words(folder / "train.tsv", [*WORDS] * 30),
+        validation_file=write_words(folder / "valid.tsv", ["read", "at"]),
+        test_file=write_words(folder / "test.tsv", ["read", "cat", "rack"]),
+        tokenizer="bytes,symbols",
+        several_references="true",
+        metric="exact_match,ter",
+        max_steps=60,
+        warmup_steps=20,
+        learning_rate_factor=3,
+        save_every_steps=10,
+        evaluate_every_steps=10,
+        choose_on_validation="true",
+    )
+
+
+@pytest.fixture(scope="module")
+def run(recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "letters"
+    return folder, run_recipe(load_recipe(str(recipe)), folder)
+
+
+def test_a_run_is_scored_by_the_measures_of_its_recipe(run):
+    folder, metrics = run
+    model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
+    assert model.config.vocab_size == 260
+    assert model.config.decoder_vocab_size == len(target_tokenizer(tokenizer)) == 4 + 7
+    found = metrics["scores"]["test"]
+    assert found["num_sentences"] == 3  # each word once
+    outputs = list(translate(model, tokenizer, ["read", "cat", "rack"], num_beams=1))
+    expected = corpus_scores(
+        outputs,
+        [WORDS["read"], WORDS["cat"], WORDS["rack"]],
+        target_language="phonemes",
+        measures=["exact_match", "ter"],
+    )
+    assert {name: found[name] for name in expected} == expected
+    assert "bleu" not in found
+    assert found["ter"] < 100
+    assert metrics["chosen_on_validation"]["measure"] == "exact_match"
+    heading = (folder / "history.tsv").read_text().splitlines()[0].split("\t")
+    assert {"eval_exact_match", "eval_ter"} <= {*heading}
+    assert "eval_bleu" not in heading
+
+
+def test_commands_know_the_two_sides(run, tmp_path, capsys):
+    folder, metrics = run
+    words = tmp_path / "words.txt"
+    words.write_text("cat\nrack\n")
+    assert main(["translate", str(folder), str(words), "--num-beams", "1"]) == 0
+    model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
+    expected = list(translate(model, tokenizer, ["cat", "rack"], num_beams=1))
+    assert capsys.readouterr().out.splitlines() == expected
+    assert main(["evaluate", str(folder), "--pair", "letters-phonemes"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{metrics['scores']['test']['ter']:.2f}" in shown
+    assert "token error rate: nrefs:var|unit:token|jiwer:" in shown
+    assert main(["evaluate", str(folder), "--metric", "cer"]) == 0
+    assert "character error rate: nrefs:var" in capsys.readouterr().out
+
+
+def test_compare_shows_measures_trainings_and_warnings(run, recipe, tmp_path):
+    folder, _ = run
+    other = tmp_path / "shorter"
+    shorter = run_recipe(load_recipe(str(recipe), {"max_steps": 20}), other)
+    page = comparison_page(compare_runs([folder, other]))
+    assert "exact match" in page
+    assert "token error rate" in page
+    assert "updates: 60 -> 20" in page
+    for line in shorter["warnings"]:
+        assert line in page
+
+
+def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(run, tmp_path):
+    folder, _ = run
+    recipe = tiny_recipe(
+        tmp_path,
+        init_from=str(folder),
+        pair="letters-phonemes",
+        train_file=write_words(tmp_path / "train.tsv", ["at", "cat"] * 20),
+        validation_file=write_words(tmp_path / "valid.tsv", ["at"]),
+        test_file=write_words(tmp_path / "test.tsv", ["cat"]),
+        metric="exact_match,ter",
+        **dict.fromkeys(
+            ("d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"), "null"
+        ),
+        vocab_size=37000,
+    )
+    tuned = tmp_path / "tuned"
+    run_recipe(load_recipe(str(recipe)), tuned)
+    comparison = compare_runs([folder, tuned])
+    assert comparison["test_sets"]["test"]["num_sentences"] == 1
+
+
+def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):
+    recipe = tiny_recipe(tmp_path, pair="x-y", tokenizer="symbols", metric="ter")
+    text = recipe.read_text().replace("pair: x-y\n", "")
+    rows = "".join(f"{a} b\tB {c}\n" for a, c in zip("acdefghij" * 9, "ACDEFGHIJ" * 9, strict=True))
+    (tmp_path / "rows.tsv").write_text("source\ttarget\n" + rows)
+    for split in ("train", "validation", "test"):
+        text = text.replace(f"{tmp_path / split}.jsonl", f"{tmp_path / 'rows.tsv'}")
+    recipe.write_text(text)
+    assert main(["train", str(recipe), "--output-dir", str(tmp_path / "run")]) == 0
+    written = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert written["recipe"]["source_language"] is None
+    assert "ter" in written["scores"]["test"]
+    assert main(["score", str(tmp_path / "run"), str(tmp_path / "rows.tsv")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 81
+
+
+def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
+    caplog.set_level("INFO")
+    values = {
+        "early_stopping_patience": 1,
+        "early_stopping_on": "ter",
+        "learning_rate_factor": 1e-9,
+    }
+    metrics = run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
+    assert metrics["updates"] == 20  # the second evaluation is no better than the first
+    assert "no better token error rate in 1 evaluations" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"metric": "bleu,rouge"}, "'rouge'; choose from bleu, chrf"),
+        ({"early_stopping_on": "chr"}, "early_stopping_on: got 'chr'; it must be loss, or one of"),
+        ({"early_stopping_on": "ter"}, "it must be loss, or one of --metric bleu,chrf,exact_match"),
+        ({"init_from": "runs/a", "tokenizer": "bytes"}, "which set the same thing"),
+        ({"tokenizer": "bpe,bpe,bpe"}, "tokenizer: got 'bpe,bpe,bpe'; give one, or SOURCE,TARGET"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_before_it(values, message):
+    with pytest.raises(ValueError, match=message):
+        make_recipe(values)
