@@ -31,8 +31,10 @@ from trees import Tree, attach, brackets, compare, f1, linearise, phrases, punct
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.data import train_tokenizer
+from vanilla_transformer.data.tokenizer import symbol_tokenizer, vocabulary_fields
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.train.averaging import mean_of_weights
 from vanilla_transformer.train.checkpoints import checkpoints
@@ -43,8 +45,6 @@ from vanilla_transformer.visualization.figure import new_figure, tidy
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]  # ids 0 to 3 of both vocabularies
-END, UNKNOWN = 2, 3
 BATCH_TOKENS = 8192  # of a batch of the search: sentences x beams x longest source
 FILES = {
     "train": "trees to train on",
@@ -364,13 +364,13 @@ class Parser:
         self.settings = settings
         texts = (" ".join(tree.words()) for tree in trees)
         self.tokenizer = train_tokenizer(texts, vocab_size=settings["pieces"], show_progress=False)
-        self.symbols = [*SPECIAL, *sorted({symbol for tree in trees for symbol in linearise(tree)})]
-        self.ids = {symbol: number for number, symbol in enumerate(self.symbols)}
+        self.symbols = symbol_tokenizer(
+            sorted({symbol for tree in trees for symbol in linearise(tree)})
+        )
+        hold_target_tokenizer(self.tokenizer, self.symbols)
         set_seed(0)
         config = VanillaTransformerConfig(
-            vocab_size=len(self.tokenizer),
-            decoder_vocab_size=len(self.symbols),
-            share_encoder_decoder_embeddings=False,  # words are not symbols
+            **vocabulary_fields(self.tokenizer),  # words are not symbols
             d_model=settings["d_model"],
             encoder_layers=settings["layers"],
             decoder_layers=settings["layers"],
@@ -390,9 +390,7 @@ class Parser:
     def pairs(self, trees: Sequence[Tree]) -> Dataset:
         """Return the trees as a data set for the trainer."""
         sources = self.encode([tree.words() for tree in trees])
-        targets = [
-            [*(self.ids.get(symbol, UNKNOWN) for symbol in linearise(tree)), END] for tree in trees
-        ]
+        targets = self.symbols([" ".join(linearise(tree)) for tree in trees])["input_ids"]
         return Dataset.from_dict(
             {
                 "input_ids": sources,
@@ -447,7 +445,7 @@ class Parser:
         found: dict[int, tuple[Tree, bool]] = {}
         budget = BATCH_TOKENS // self.settings["beams"]
         for batch in length_sorted_batches([len(row) for row in sources], budget, BATCH_TOKENS):
-            ids, mask = pad_ids([sources[place] for place in batch], SPECIAL.index("<pad>"))
+            ids, mask = pad_ids([sources[place] for place in batch], self.tokenizer.pad_token_id)
             device = self.model.device
             with without_training_changes(self.model):
                 output = beam_search(
@@ -459,8 +457,8 @@ class Parser:
                     max_extra_tokens=self.settings["extra"],
                 )
             for place, row in zip(batch, output.sequences[:, 0].tolist(), strict=True):
-                symbols = [self.symbols[number] for number in row if number > UNKNOWN]
-                found[place] = attach(symbols, sentences[place])
+                text = self.symbols.decode(row, skip_special_tokens=True)
+                found[place] = attach(text.split(), sentences[place])
         return [found[place] for place in range(len(sentences))]
 
 
