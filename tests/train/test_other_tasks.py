@@ -138,6 +138,15 @@ def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 81
 
 
+def test_new_symbols_of_a_test_set_are_counted(recipe, tmp_path, caplog):
+    test = tmp_path / "test.tsv"
+    test.write_text("letters\tphonemes\ncat\tK ZH T\nat\tNG T\n")
+    values = {"test_file": str(test), "max_steps": 1}
+    run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
+    assert "Of the 7 target tokens of the test set 2 are <unk>" in caplog.text
+    assert "source tokens of the test set" not in caplog.text
+
+
 def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     caplog.set_level("INFO")
     values = {

@@ -249,18 +249,28 @@ def _encoded(
     return train, validation
 
 
-def _check_lengths(
+def _check_texts(
     model: VanillaTransformerForConditionalGeneration,
     tokenizer: PreTrainedTokenizerBase,
     name: str,
     pairs: TextPairs,
 ) -> None:
-    """Refuse, before the training, pairs that are too long to translate or score after it."""
+    """Refuse, before the training, pairs that are too long to translate or score after it.
+
+    Symbols that the vocabulary lacks are counted: no model can read or write them.
+    """
     try:
-        encode(model, tokenizer, pairs.sources)
-        target_ids(model, tokenizer, pairs.targets)
+        sides = encode(model, tokenizer, pairs.sources), target_ids(model, tokenizer, pairs.targets)
     except RequestError as error:
         raise RequestError(f"Pairs of the {name} set: {error}") from error
+    for side, rows in zip(("source", "target"), sides, strict=True):
+        if unknown := sum(row.count(tokenizer.unk_token_id) for row in rows):
+            total = sum(map(len, rows))
+            logger.warning(
+                "Of the %d %s tokens of the %s set %d are %s: what they stand for is not in the "
+                "vocabulary.",
+                *(total, side, name, unknown, tokenizer.unk_token),
+            )
 
 
 def _tokenizer(
@@ -334,7 +344,7 @@ def _trainer(
     model = _model(recipe, tokenizer, last, data.identity)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
     for name, pairs in data.scored.items():
-        _check_lengths(model, tokenizer, name, pairs)
+        _check_texts(model, tokenizer, name, pairs)
     count = recipe.evaluate_pairs
     sources, references = data.validation.sources[:count], data.validation.references[:count]
     return VanillaTransformerTrainer(
