@@ -152,13 +152,14 @@ def _translate(options: argparse.Namespace) -> int:
         name = options.file or "standard input"
         if not waits:
             start = source.tell()
-            _check_texts(_Sources(_rows(source, name, options.tsv), languages), model, tokenizer)
+            _check_texts(_rows(source, name, options.tsv, languages), model, tokenizer)
             source.seek(start)
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
-        sources = _Sources(_rows(source, name, options.tsv), languages)
+        waiting: collections.deque[_Row] = collections.deque()  # for their translations
+        sources = _texts(_rows(source, name, options.tsv, languages), waiting)
         num_beams = options.num_beams
         if num_beams is None:
             num_beams = max(generation_option(model, {}, "num_beams"), options.nbest or 1)
@@ -176,8 +177,8 @@ def _translate(options: argparse.Namespace) -> int:
             found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
         warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
         awaited = options.attention  # the picture that is not drawn yet
-        for number, (row, texts, answers) in enumerate(sources.answers(found)):
-            for text, best in zip(texts, answers, strict=True):
+        for number, (row, answers) in enumerate(_answers(found, waiting)):
+            for text, best in zip(row.texts, answers, strict=True):
                 warnings.look_at(number + 1, text)
                 if awaited and text.strip():
                     pair = (text, best[0].text)
@@ -185,7 +186,9 @@ def _translate(options: argparse.Namespace) -> int:
                     awaited = None
             translations = _joined(answers, languages)
             if options.tsv:
-                target.write(f"{row.line}\t{row.column_of(translations)}\n")
+                cell = _one_line(translations[0][0]) if translations else "translation"
+                cell = cell.replace("\t", " ")
+                target.write(f"{row.line}\t{cell}\n")
             else:
                 target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
@@ -259,20 +262,23 @@ def _draw_attention(
 
 
 class _Row(NamedTuple):
-    """An input line and the text in it to translate; None for the heading of a table."""
+    """An input line and the texts in it to translate; the heading of a table has none."""
 
     line: str
-    text: str | None
-
-    def column_of(self, translations: Sequence[tuple[Any, ...]]) -> str:
-        """Return the cell of the additional column: the translation, or its heading."""
-        if self.text is None:
-            return "translation"
-        return " ".join(_one_line(translations[0][0]).split("\t"))
+    texts: list[str]
 
 
-def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Row]:
-    """Yield the lines with their texts: the whole line, or one column by number or name."""
+def _rows(
+    stream: BinaryIO, name: str, column: int | str | None, languages: tuple[str, str] | None
+) -> Iterator[_Row]:
+    """Yield the lines with their texts.
+
+    Args:
+        stream: UTF-8 text.
+        name: its name in errors.
+        column: number or name of the column to translate; None translates whole lines.
+        languages: of source and target, to split texts into sentences. None does not split.
+    """
     place = column
     for number, line in enumerate(_lines(stream, name), start=1):
         cells = line.split("\t")
@@ -283,61 +289,44 @@ def _rows(stream: BinaryIO, name: str, column: int | str | None) -> Iterator[_Ro
                     f"one of {quoted(', '.join(cells), 200)}, which tabs separate, or a number."
                 )
             place = cells.index(place) + 1
-            yield _Row(line, None)
-        elif place is None:
-            yield _Row(line, line)
-        elif place > len(cells):
+            yield _Row(line, [])
+            continue
+        if place is not None and place > len(cells):
             raise RequestError(
                 f"{name}, line {number}, has {len(cells)} column{'s' * (len(cells) > 1)}, but "
                 f"--tsv asks for column {quoted(column)}; repair the line."
             )
-        else:
-            yield _Row(line, cells[place - 1])
+        text = line if place is None else cells[place - 1]
+        yield _Row(line, _sentences(text, languages))
 
 
-class _Sources:
-    """The texts of rows, to be translated; `answers` matches the translations to the rows.
+def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
+    if languages is None:
+        return [text]
+    from ..data.sentence_splitting import split_sentences
 
-    Args:
-        rows: lines with their texts.
-        languages: of source and target, to split texts into sentences. None does not split.
-    """
+    return split_sentences(text, languages[0])
 
-    def __init__(self, rows: Iterator[_Row], languages: tuple[str, str] | None) -> None:
-        self.rows, self.languages = rows, languages
-        self.waiting: collections.deque[tuple[_Row, list[str]]] = collections.deque()
 
-    def __iter__(self) -> Iterator[str]:
-        for row, texts in self.each():
-            self.waiting.append((row, texts))
-            yield from texts
+def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[str]:
+    """Yield the texts of rows, which wait for their translations."""
+    for row in rows:
+        waiting.append(row)
+        yield from row.texts
 
-    def each(self) -> Iterator[tuple[_Row, list[str]]]:
-        """Yield each row with its texts; a heading has none."""
-        for row in self.rows:
-            yield row, self._texts(row)
 
-    def _texts(self, row: _Row) -> list[str]:
-        if row.text is None:
-            return []
-        if self.languages is None:
-            return [row.text]
-        from ..data.sentence_splitting import split_sentences
-
-        return split_sentences(row.text, self.languages[0])
-
-    def answers(
-        self, found: Iterable[list[_T]]
-    ) -> Iterator[tuple[_Row, list[str], list[list[_T]]]]:
-        """Yield each row with its texts and their translations."""
-        found = iter(found)
-        for first in found:
-            if not self.waiting[0][1]:
-                yield *self.waiting.popleft(), []
-            row, texts = self.waiting.popleft()
-            yield row, texts, [first, *itertools.islice(found, len(texts) - 1)]
-        while self.waiting:
-            yield *self.waiting.popleft(), []
+def _answers(
+    found: Iterable[list[_T]], waiting: collections.deque[_Row]
+) -> Iterator[tuple[_Row, list[list[_T]]]]:
+    """Yield each waiting row with the translations of its texts."""
+    found = iter(found)
+    for first in found:
+        if not waiting[0].texts:
+            yield waiting.popleft(), []
+        row = waiting.popleft()
+        yield row, [first, *itertools.islice(found, len(row.texts) - 1)]
+    for row in waiting:
+        yield row, []
 
 
 class _Warnings:
@@ -452,14 +441,14 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _check_texts(
-    sources: _Sources, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
+    rows: Iterable[_Row], model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
 ) -> None:
     """Refuse lines that cannot be translated, before hours of work on earlier lines."""
     from ..batch_translation import encode, longest_source
 
     limit = longest_source(model)
-    for number, (_, texts) in enumerate(sources.each(), start=1):
-        for text in texts:
+    for number, row in enumerate(rows, start=1):
+        for text in row.texts:
             if _may_have(text, limit):
                 encode(model, tokenizer, [text], first=number)
 
