@@ -4,15 +4,14 @@ Only safetensors are read, so nothing is unpickled. Tied tensors are stored once
 in the mean.
 """
 
+import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..errors import RequestError
@@ -21,22 +20,21 @@ from ..storage.identity import Identity, config_identity, differences, digests
 from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
+    CONFIG,
     TOKENIZER_FILES,
     VOCABULARY_FILES,
     WEIGHTS,
     ModelConfig,
-    check_finite,
+    read_tensors,
     weight_files,
 )
 
 logger = logging.getLogger(__name__)
 
-# Files besides the weights that loading a model needs; no optimizer or trainer state.
 GENERATION_CONFIG = "generation_config.json"
+# Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
-    "config.json",
-    GENERATION_CONFIG,
-    *TOKENIZER_FILES,
+    *(CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES),
     "*.model",  # of SentencePiece
     "chat_template.jinja",
     "*.py",  # the code of a model saved for trust_remote_code
@@ -50,8 +48,8 @@ def average_checkpoints(
 
     Sums are float64, and each tensor keeps its dtype. Integer tensors, which are counters or tables
     rather than weights, come from the last checkpoint, as do configuration and tokenizer. If it has
-    no tokenizer, which can happen with a stock Trainer, the log says so. One tensor is read at a
-    time; the result is held in memory and written as one file.
+    no tokenizer, which can happen with a stock Trainer, the log says so. The sums are held in
+    memory, and the result is written as one file.
 
     Other files in `output_dir` stay. The new files are written aside and renamed once all are
     complete, so that a crash leaves the old model unchanged.
@@ -71,7 +69,6 @@ def average_checkpoints(
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
-    _check_same_model(checkpoints)
     mean = mean_of_weights(checkpoints)
     output = Path(output_dir)
     _replace_model_files(output, mean, companions_from=checkpoints[-1])
@@ -86,11 +83,19 @@ def average_checkpoints(
     return output
 
 
-def _check_same_model(checkpoints: list[Path]) -> None:
-    """Refuse checkpoints of different models or tokenizers: their mean would be no model."""
-    first = _identity(checkpoints[0])
-    for directory in checkpoints[1:]:
-        identity = _identity(directory)
+def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """Return the arithmetic mean of the weights of some checkpoints.
+
+    Raises:
+        ValueError: as for `average_checkpoints`.
+    """
+    sums: dict[str, torch.Tensor] = {}
+    first: Identity = {}
+    for directory in checkpoints:
+        files = [read_tensors(path) for path in weight_files(directory)]
+        weights = dict(itertools.chain.from_iterable(files))  # mapped into memory
+        identity = _identity(directory, weights)
+        first = first or identity
         # A stock Trainer may save without a tokenizer.
         shared = {name: value for name, value in identity.items() if value and first[name]}
         if differing := differences({name: first[name] for name in shared}, shared):
@@ -98,62 +103,25 @@ def _check_same_model(checkpoints: list[Path]) -> None:
                 f"{directory} is not the same model as {checkpoints[0]} ({'; '.join(differing)}); "
                 "average checkpoints of one run."
             )
+        for name, tensor in weights.items():
+            total = sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64))
+            total += tensor
+    mean = {}
+    for name, last in sorted(weights.items()):
+        total = sums.pop(name) / len(checkpoints)
+        mean[name] = total.to(last.dtype) if last.is_floating_point() else last
+    return mean
 
 
-def _identity(directory: Path) -> Identity:
-    config = read_json(directory / "config.json", ModelConfig, remedy="leave this checkpoint out")
-    return {"config": config_identity(config), "tokenizer": digests(directory, VOCABULARY_FILES)}
-
-
-def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """Return the arithmetic mean of the weights of some checkpoints.
-
-    Raises:
-        ValueError: as for `average_checkpoints`.
-    """
-    with ExitStack() as stack:
-        weights = [_open_weights(stack, directory) for directory in checkpoints]
-        keys = sorted(weights[0])
-        for directory, found in zip(checkpoints, weights, strict=True):
-            if differing := sorted(weights[0].keys() ^ found.keys()):
-                raise RequestError(
-                    f"{directory} and {checkpoints[0]} do not hold the same tensors: only one of "
-                    f"them has {', '.join(differing[:5])}{' ...' if len(differing) > 5 else ''}; "
-                    "average checkpoints of one run."
-                )
-        return {key: _mean_of_tensor(key, checkpoints, weights) for key in keys}
-
-
-def _open_weights(stack: ExitStack, directory: Path) -> dict[str, safe_open]:
-    """Open the weights of a checkpoint; return the file of each tensor."""
-    found: dict[str, safe_open] = {}
-    for path in weight_files(directory):
-        try:
-            # This compares the header with the file's length, so a truncated file does not open.
-            file = stack.enter_context(safe_open(path, framework="pt"))
-        except SafetensorError as error:
-            raise RequestError(
-                f"{path} is damaged ({error}); leave this checkpoint out."
-            ) from error
-        found |= dict.fromkeys(file.keys(), file)
-    return found
-
-
-def _mean_of_tensor(
-    key: str, checkpoints: Sequence[Path], weights: Sequence[dict[str, safe_open]]
-) -> torch.Tensor:
-    last = weights[-1][key].get_tensor(key)
-    total = torch.zeros(last.shape, dtype=torch.float64)
-    for directory, found in zip(checkpoints, weights, strict=True):
-        tensor = found[key].get_tensor(key)
-        if (tensor.shape, tensor.dtype) != (last.shape, last.dtype):
-            raise RequestError(
-                f"{key} is {tensor.dtype} {list(tensor.shape)} in {directory} but {last.dtype} "
-                f"{list(last.shape)} in {checkpoints[-1]}; average checkpoints of one run."
-            )
-        check_finite(key, tensor, directory, remedy="leave this checkpoint out")
-        total += tensor
-    return (total / len(checkpoints)).to(last.dtype) if last.is_floating_point() else last
+def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
+    """Return what must be the same in all checkpoints of a mean."""
+    return {
+        "config": config_identity(read_json(directory / CONFIG, ModelConfig)),
+        "tokenizer": digests(directory, VOCABULARY_FILES),
+        "tensors": {
+            name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
+        },
+    }
 
 
 def _replace_model_files(
