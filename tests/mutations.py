@@ -548,8 +548,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/optimization.py",
-        "return _eq3(updates + 1, d_model, warmup_steps, factor)",
-        "return _eq3(max(updates, 1), d_model, warmup_steps, factor)",
+        "return noam_lr(updates + 1, d_model=d_model",
+        "return noam_lr(max(updates, 1), d_model=d_model",
         "test_paper.py::test_eq3_learning_rate",
     ),
     Mutation(
@@ -561,14 +561,14 @@ MUTATIONS = [
     # The mean of checkpoints (Section 6.1).
     Mutation(
         "train/averaging.py",
-        "total = torch.zeros(last.shape, dtype=torch.float64)",
-        "total = torch.zeros(last.shape, dtype=last.dtype)",
+        "torch.zeros(tensor.shape, dtype=torch.float64)",
+        "torch.zeros(tensor.shape, dtype=tensor.dtype)",
         "train/test_averaging.py::test_half_precision_is_summed_in_float64_and_keeps_its_dtype",
     ),
     Mutation(
         "train/averaging.py",
         "total += tensor",
-        "total = tensor * len(weights)",
+        "total *= 0.5; total += tensor",
         "train/test_averaging.py::test_mean_equals_a_float64_mean_computed_by_hand",
     ),
     Mutation(

@@ -30,14 +30,8 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
         d_model: width of the model.
         warmup_steps: updates until the peak; 4000 in the paper.
         factor: multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
-
-    Raises:
-        ValueError: if an argument is not positive.
     """
-    if step < 1:
-        raise RequestError(f"got step={step}; the first update is step 1.")
-    _check_schedule(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-    return _eq3(step, d_model, warmup_steps, factor)
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def noam_schedule(
@@ -56,9 +50,8 @@ def noam_schedule(
         factor: multiple of Eq. 3; 1.0 in the paper.
 
     Raises:
-        ValueError: if an argument is not positive or the optimizer's learning rate is not 1.0.
+        ValueError: if the optimizer's learning rate is not 1.0.
     """
-    _check_schedule(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
     for group in optimizer.param_groups:
         base = float(group.get("initial_lr", group["lr"]))
         if base != 1.0:
@@ -116,14 +109,4 @@ def paper_adam(
 
 def _lr_after(updates: int, *, d_model: int, warmup_steps: int, factor: float) -> float:
     """Return the rate of the next update: LambdaLR counts from 0, Eq. 3 from 1."""
-    return _eq3(updates + 1, d_model, warmup_steps, factor)
-
-
-def _eq3(step: int, d_model: int, warmup_steps: int, factor: float) -> float:
-    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
-
-
-def _check_schedule(**arguments: float) -> None:
-    for name, value in arguments.items():
-        if not value > 0:
-            raise RequestError(f"got {name}={value}; it must be positive.")
+    return noam_lr(updates + 1, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
