@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from pathlib import Path
+from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -213,11 +215,8 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def checkpoint(trained, tmp_path):
-    """Return a copy of it without a manifest, as a user may pass one."""
-    copy = tmp_path / "checkpoint-3"
-    shutil.copytree(trained, copy)
-    (copy / MANIFEST).unlink()
-    return copy
+    """Return a copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "checkpoint-3"))
 
 
 class Evil:
@@ -243,8 +242,9 @@ def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, for
     else:
         content = {"state": Evil(tmp_path / "ran"), "param_groups": []}
         torch.save(content, checkpoint / name, _use_new_zipfile_serialization=form == "zip")
+    seal(checkpoint)
     trainer = make_trainer(tmp_path / "run")
-    with pytest.raises(RequestError, match="that torch refuses to unpickle"):
+    with pytest.raises(UnpicklingError, match="Weights only load failed"):
         trainer.train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 
@@ -253,17 +253,19 @@ def test_pickled_weights_run_no_code(checkpoint, tmp_path):
     (checkpoint / "model.safetensors").unlink()
     torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
     torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
-    with pytest.raises(RequestError, match=r"only as pytorch_model\.bin, which could run code"):
+    seal(checkpoint)
+    with pytest.raises(UnpicklingError, match="Weights only load failed"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", [*STATE, "trainer_state.json", "model.safetensors", PROGRESS])
+@pytest.mark.parametrize(
+    "name", [*STATE, "trainer_state.json", "model.safetensors", PROGRESS, MANIFEST]
+)
 def test_a_sealed_checkpoint_that_changed_is_not_resumed_from(checkpoint, tmp_path, name):
-    seal(checkpoint)
     content = (checkpoint / name).read_bytes()
     (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(RequestError, match="checkpoint-3 is not whole; resume from another"):
+    with pytest.raises(RequestError, match=r"checkpoint-3 is not whole, or .* resume from another"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
 
 

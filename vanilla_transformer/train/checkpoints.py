@@ -22,7 +22,6 @@ from ..storage.identity import Identity, changed_files, differences, digests
 from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS
-from ..storage.saved_model import weight_files
 
 logger = logging.getLogger(__name__)
 
@@ -193,21 +192,6 @@ def checkpoint_written(checkpoint: Path) -> Iterator[None]:
         kept = next(filter(is_whole, reversed(earlier)), None)
         start = f"resumes from {kept.name}" if kept else "begins from scratch"
         raise RequestError(f"{error} The next start {start}.") from error
-
-
-def check_resumable(checkpoint: Path) -> None:
-    """Refuse a sealed checkpoint that is damaged; one of a stock Trainer has no manifest.
-
-    What Trainer then reads runs no code: weights are safetensors, and torch reads the other files
-    with `weights_only=True`.
-
-    Raises:
-        ValueError: a file changed since the checkpoint was sealed, or there are no safetensors.
-    """
-    if (checkpoint / MANIFEST).exists() and not is_whole(checkpoint):
-        raise RequestError(f"{checkpoint} is not whole; resume from another checkpoint.")
-    if not [*checkpoint.glob("*.safetensors")]:
-        weight_files(checkpoint)  # says what there is instead
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:

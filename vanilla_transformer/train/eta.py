@@ -16,13 +16,7 @@ _REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 def log_is_seen() -> bool:
     """Return whether the program shows our log lines; by default Python drops them."""
-    log: logging.Logger | None = logger if logger.isEnabledFor(logging.INFO) else None
-    while log is not None:
-        for handler in log.handlers:
-            if handler.level <= logging.INFO and not isinstance(handler, logging.NullHandler):
-                return True
-        log = log.parent if log.propagate else None
-    return False
+    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
 
 
 class Eta(TrainerCallback):

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +50,8 @@ from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
     Progress,
-    check_resumable,
     checkpoint_written,
+    is_whole,
     last_whole_checkpoint,
     prune,
     seal,
@@ -153,6 +152,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
             args._n_gpu = 1
         super().__init__(model, args, **kwargs)
+        _, constants = self.optimizer_cls_and_kwargs or (None, {})
+        # Of an optimizer that the arguments do not describe.
+        self._constants = constants if self.optimizer is None else self.optimizer.defaults
         if kwargs.get("data_collator") is None:
             config = self.model.config
             self.data_collator = PairCollator(
@@ -359,8 +361,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
         identity = self._identity()
         if resume_from_checkpoint:
-            check_resumable(Path(resume_from_checkpoint))
-            self.progress = Progress.load(Path(resume_from_checkpoint))
+            checkpoint = Path(resume_from_checkpoint)
+            if not is_whole(checkpoint) or not (checkpoint / OPTIMIZER_NAME).is_file():
+                raise RequestError(
+                    f"{checkpoint} is not whole, or lacks {OPTIMIZER_NAME} because of "
+                    "save_only_model; resume from another checkpoint, or start a new training "
+                    "from its model."
+                )
+            self.progress = Progress.load(checkpoint)
             self.progress.require(identity)
             if self.is_world_process_zero():
                 logger.info("Resuming from %s.", resume_from_checkpoint)
@@ -390,18 +398,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._signals,
         ):
             start = str(resume_from_checkpoint or "") or None
-            try:
+            try:  # of the checkpoint's files, torch runs no code
                 output = super().train(start, trial, ignore_keys_for_eval)
-            except UnpicklingError as error:  # torch reads with weights_only=True
-                raise RequestError(
-                    f"{start} holds a file that torch refuses to unpickle, since it is damaged or "
-                    "would run code; resume from another checkpoint."
-                ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
         if self._signals.received:
-            checkpoint = last_whole_checkpoint(self.args.output_dir)
-            raise TrainingInterrupted(self._signals.received, checkpoint)
+            last = last_whole_checkpoint(self.args.output_dir)
+            raise TrainingInterrupted(self._signals.received, last)
         return output
 
     def _identity(self) -> dict[str, Any]:
@@ -411,6 +414,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         # The number of batches is one process's, and the order may have a seed of its own.
         names -= {"gradient_accumulation_steps", "save_steps", "seed"}
         values = {name: getattr(self.args, name) for name in sorted(names)}
+        values |= {f"optimizer's {name}": str(value) for name, value in self._constants.items()}
         return {
             "training pairs": None if self._token_budget is None else _digest(self.train_dataset),
             "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
@@ -437,39 +441,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return bool(self._signals.received)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Ignore missing tied tensors, which are stored once; refuse all other differences."""
-        missing = set(load_result.missing_keys) - set(self.model.all_tied_weights_keys)
-        foreign = sorted(missing | set(load_result.unexpected_keys))
-        if foreign:
-            raise RequestError(
-                f"the checkpoint and the model differ in {len(foreign)} tensors, such as "
-                f"{foreign[0]}; resume with the model that wrote it."
-            )
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Load both; refuse other constants than the checkpoint's, which would silently win."""
-        if checkpoint is None:
-            return
-        if not (Path(checkpoint) / OPTIMIZER_NAME).is_file():
-            raise RequestError(
-                f"{checkpoint} holds no {OPTIMIZER_NAME}, because of save_only_model; start a new "
-                "training from its model."
-            )
-        asked = [dict(group) for group in self.optimizer.param_groups]
-        super()._load_optimizer_and_scheduler(checkpoint)
-        for wanted, loaded in zip(asked, self.optimizer.param_groups, strict=True):
-            for name in ("initial_lr", "betas", "eps", "weight_decay"):
-                if name in wanted and wanted[name] != loaded.get(name):
-                    raise RequestError(
-                        f"got an optimizer with {name}={wanted[name]}; {checkpoint} was trained "
-                        f"with {loaded.get(name)}. Give the same again, or start a new training "
-                        "from its model."
-                    )
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        """Load the state of the scaler of fp16, if this training has one."""
-        if self.accelerator.scaler is not None:
-            super()._load_scaler(checkpoint)
+        """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
+        tied = self.model.all_tied_weights_keys
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load the random state; if the number of ranks changed, seed new ones instead."""
@@ -489,8 +464,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self.model.device.type != "cpu":
             return torch.get_float32_matmul_precision()
         # The ranks must agree: machines may differ, and only the first rank's choice is saved.
-        dissent = self._sum_over_ranks(torch.tensor([float(fast_float32_products() != "medium")]))
-        return "highest" if any(dissent) else "medium"
+        dissent = self.over_ranks(fast_float32_products() != "medium")
+        return "highest" if dissent.any() else "medium"
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -583,9 +558,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if own_set and self.validation_pairs:
             # One rank translates; all need the result, which may choose the best checkpoint.
             scores = self._greedy_scores() if self.is_world_process_zero() else {}
-            values = [scores.get(name, 0.0) for name in self.measures]
-            values = self._sum_over_ranks(torch.tensor(values, dtype=torch.float64))
-            measured |= zip(self.measures, values, strict=True)
+            values = self.over_ranks(*(scores.get(name, 0.0) for name in self.measures))
+            measured |= zip(self.measures, values.sum(0).tolist(), strict=True)
         return measured
 
     def _batches_by_length(self, dataset: "Dataset") -> DataLoader:
@@ -620,7 +594,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 count = int((inputs["labels"] != -100).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
-        nats, tokens = self._sum_over_ranks(totals)
+        nats, tokens = self.over_ranks(*totals.tolist()).sum(0).tolist()
         return nats / max(tokens, 1)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -725,12 +699,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             tokens = f"- batch_tokens: {given.batch_tokens}"
             write_text(card, re.sub(r"^- train_batch_size: .*", tokens, text, flags=re.M))
 
-    def _sum_over_ranks(self, values: torch.Tensor) -> list[float]:
-        if self.args.world_size > 1:
-            shared = values.to(self.args.device)
-            torch.distributed.all_reduce(shared)
-            values = shared.cpu()
-        return values.tolist()
+    def over_ranks(self, *values: float) -> torch.Tensor:
+        """Return some numbers of every rank, (ranks, numbers)."""
+        own = torch.tensor([values], dtype=torch.float64)
+        if self.args.world_size == 1:  # the device may lack float64
+            return own
+        return self.accelerator.gather(own.to(self.args.device)).cpu()
 
     def _greedy_scores(self) -> Mapping[str, Any]:
         assert self.target_language is not None  # checked with validation_pairs
@@ -813,9 +787,9 @@ class _RunControl(TrainerCallback):
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
         save_due = 0 < args.save_every_minutes <= since
-        signum, out_of_time, save_due = self._agree(
-            self.trainer._signals.received, out_of_time, save_due
-        )
+        # All ranks do the same.
+        own = (self.trainer._signals.received, out_of_time, save_due)
+        signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         control.should_save |= bool(signum or out_of_time or save_due)
         if state.global_step >= state.max_steps:
             control.should_log = True  # also log the last few updates
@@ -847,14 +821,6 @@ class _RunControl(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         self.last_save = time.monotonic()
-
-    def _agree(self, *values: int) -> list[int]:
-        """Return the maximum of each value over all ranks, so that all do the same."""
-        if self.trainer.args.world_size == 1:
-            return [int(value) for value in values]
-        shared = torch.tensor([int(value) for value in values], device=self.trainer.args.device)
-        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
-        return shared.tolist()
 
 
 def _has_tokens(dataset: object) -> bool:
