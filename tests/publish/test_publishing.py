@@ -352,13 +352,6 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
             ["--push-to-hub", "user/x", "--license", "mit", "--pair", "german-english"],
             "the recipe says source_language: 'german'; the Hub knows languages by codes",
         ),
-        (
-            [
-                *("--push-to-hub", "user/x", "--license", "mit"),
-                *("--train-file", "a.en,a.de", "--held-out-pairs", "0", "--data-license", "ours"),
-            ],
-            "no other pairs to score the model on",
-        ),
     ):
         assert cli.main(["train", "demo", *arguments]) == 2
         assert message in capsys.readouterr().err

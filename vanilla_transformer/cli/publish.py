@@ -1,6 +1,7 @@
 """`vanilla-transformer publish`, and the options of `train` that publish the trained model."""
 
 import argparse
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,6 @@ from ..errors import RequestError
 from .outputs import add_overwrite
 
 if TYPE_CHECKING:
-    from ..publish.publishing import Publication
     from ..recipes.recipe import Recipe
 
 _PUBLISH_EXAMPLE = """example:
@@ -77,12 +77,6 @@ def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, recipe.data_license)
     check_languages(*recipe.languages)
-    scored = recipe.validation_file or recipe.test_file or not recipe.train_file
-    if recipe.held_out_pairs == 0 and not scored:
-        raise RequestError(
-            "got --held-out-pairs 0 and no other pairs to score the model on, whose card needs "
-            "scores; give --test-file, or hold pairs out."
-        )
     if get_token() is None:
         raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 
@@ -111,8 +105,13 @@ def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -
 
 def _publish(options: argparse.Namespace) -> int:
     from ..publish.card import WITH_CODE
+    from ..publish.publishing import publish
+    from ..publish.space import publish_space
 
-    publication = _publish_space(options) if options.space else _publish_model(options)
+    # Each of their parameters is an option.
+    call: Callable = publish_space if options.space else publish
+    values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
+    publication = call(**{name: values[name] for name in inspect.signature(call).parameters})
     width = max(map(len, publication.files))
     for name, size in publication.files.items():
         print(f"{name:<{width}} {size:>13,}")
@@ -130,36 +129,3 @@ def _publish(options: argparse.Namespace) -> int:
     if publication.form == WITH_CODE:
         print(f'Load it with trust_remote_code=True, revision="{publication.commit.oid}".')
     return 0
-
-
-def _publish_model(options: argparse.Namespace) -> "Publication":
-    from ..publish.publishing import publish
-
-    return publish(
-        options.directory,
-        options.repo,
-        license=options.license,
-        data_license=options.data_license,
-        data_source=options.data_source,
-        run=options.run_directory,
-        with_code=options.with_code,
-        push=options.push,
-        private=options.private,
-        revision=options.revision,
-        token=options.token,
-        card_dir=options.card_dir,
-        output=options.output,
-    )
-
-
-def _publish_space(options: argparse.Namespace) -> "Publication":
-    from ..publish.space import publish_space
-
-    return publish_space(
-        options.directory,
-        options.repo,
-        run=options.run_directory,
-        push=options.push,
-        private=options.private,
-        token=options.token,
-    )
