@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,24 +87,24 @@ def _score(options: argparse.Namespace) -> int:
     from ..data.pair_files import read_pairs
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
+    from ..recipes.recipe import languages_of_model
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
     from ..translation.many_texts import WINDOW
 
     files = named_files(options.pairs)
-    source, target = _languages(options.directory, options.pair, files)
+    source, target = "source", "target"  # columns of two text files
+    if len(files) == 1:  # the languages are the keys in JSON Lines
+        source, target = languages_of_model(Path(options.directory), options.pair)
     place = files[0] if len(files) == 1 else tuple(files)
-    try:
-        reader = read_pairs(
-            place,
-            source_language=source,
-            target_language=target,
-            source_column=options.source_column,
-            target_column=options.target_column,
-            split="all",  # of a folder, every file
-        )
-    except FileNotFoundError as error:
-        raise RequestError(str(error)) from error
+    reader = read_pairs(
+        place,
+        source_language=source,
+        target_language=target,
+        source_column=options.source_column,
+        target_column=options.target_column,
+        split="all",  # of a folder, every file
+    )
     warn_of_changed_model(Path(options.directory))
     model = load_saved_model(options.directory, device="auto")
     tokenizer = load_saved_tokenizer(options.directory)
@@ -161,20 +161,3 @@ def _pairs_or_none(
         else:
             yield pair
     yield from itertools.repeat(None, len(invalid) - found)
-
-
-def _languages(directory: str, pair: str | None, files: Sequence[Path]) -> tuple[str, str]:
-    """Return the language codes, which are the keys in JSON Lines; text files need none."""
-    from ..recipes.recipe import load_recipe, make_recipe
-    from ..storage.run_files import RECIPE
-
-    if len(files) > 1:
-        return "source", "target"
-    path = Path(directory, RECIPE)
-    if pair is not None:
-        recipe = make_recipe({"pair": pair})
-    elif path.is_file():
-        recipe = load_recipe(str(path))
-    else:
-        raise RequestError(f"{directory} has no {RECIPE}; give --pair, such as en-de.")
-    return recipe.languages

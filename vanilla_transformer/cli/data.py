@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 
+from ..recipes.recipe import make_recipe
 from ..storage.extras import TRAIN, require
 from ..storage.reading import printable
 from .evaluate import add_pair_options
@@ -33,7 +34,6 @@ def _data(options: argparse.Namespace) -> int:
     from ..data.examination import examine
     from ..data.pair_files import first_rows
     from ..recipes.data import named_files
-    from ..recipes.recipe import make_recipe
 
     recipe = make_recipe({} if options.pair is None else {"pair": options.pair})
     source_language, target_language = recipe.languages

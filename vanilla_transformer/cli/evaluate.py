@@ -58,7 +58,8 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:
     """Add the options that say where the two sides of a pair are."""
-    command.add_argument("--pair", metavar="S-T", help="languages (default: the recipe's)")
+    text = "languages or other names of the two sides (default: the recipe's)"
+    command.add_argument("--pair", metavar="S-T", help=text)
     for side in ("source", "target"):
         text = f"column of the {side} sentences in a table, by name or from 1"
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)

@@ -210,7 +210,8 @@ def _short(text: str) -> str:
 
 def _line_for(error: Exception) -> str | None:
     """Return the line for a mistake of the user; None if the error is not one."""
-    if isinstance(error, RequestError):
+    is_ours = isinstance(error, FileNotFoundError) and error.filename is None
+    if isinstance(error, RequestError) or is_ours:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{_short(str(failed_path(error)))}: {error.strerror}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT
-from ..recipes.recipe import make_recipe
+from ..recipes.recipe import languages_of_model
 from ..storage.reading import (
     IS_NO_TEXT,
     LINE_BYTES,
@@ -53,7 +53,6 @@ A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an 
 before any line is translated, in a pipe when the line arrives.
 """
 _T = TypeVar("_T")
-_SIDES = ("source", "target")
 # Options that do not work together, and options with the one that they belong to.
 _APART = (
     *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
@@ -207,15 +206,8 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
     if not options.split_sentences:
         return None
     from ..data.sentence_splitting import split_sentences
-    from ..storage.run_files import recipe_values
 
-    known = vars(make_recipe({"pair": options.pair})) if options.pair else recipe_values(directory)
-    source, target = (known.get(f"{side}_language") for side in _SIDES)
-    if not (isinstance(source, str) and isinstance(target, str)):
-        raise RequestError(
-            f"--split-sentences: {directory} does not say its languages; give --pair, such as "
-            "--pair en-de."
-        )
+    source, target = languages_of_model(directory, options.pair)
     split_sentences("", source)  # fails now, not later, if a package is missing
     return source, target
 

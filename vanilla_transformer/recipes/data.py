@@ -106,33 +106,28 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
         `sha256`; and `revision`, as far as they exist.
     """
-    identity: dict[str, Any] = {}
-    files = {}
-    for split in _SPLITS:
-        name = getattr(recipe, f"{split}_file")
-        if name is None:
-            continue
-        paths = named_files(name)
-        if all(path.is_file() for path in paths):
-            files[split] = [{"name": path.name, "sha256": sha256(path)} for path in paths]
-        elif paths[0].is_dir():
-            files[split] = _files_of_folder(paths[0])
-    if recipe.dataset is not None and Path(recipe.dataset).is_dir():
-        files["dataset"] = _files_of_folder(Path(recipe.dataset))
-    if files:
-        identity["files"] = files
+    names = {split: getattr(recipe, f"{split}_file") for split in _SPLITS}
+    places = {split: named_files(name) for split, name in names.items() if name is not None}
+    if recipe.dataset is not None:
+        places["dataset"] = [Path(recipe.dataset)]
+    files = {
+        name: [file for path in paths for file in _digests(path)]
+        for name, paths in places.items()
+        if all(path.is_file() or path.is_dir() for path in paths)
+    }
+    identity: dict[str, Any] = {"files": files} if files else {}
     if recipe.dataset is not None and not Path(recipe.dataset).exists():
         asked = recipe.dataset_revision
         identity["revision"] = revision or _hub_revision(recipe.dataset, asked) or asked
     return identity
 
 
-def _files_of_folder(folder: Path) -> list[dict[str, str]]:
+def _digests(path: Path) -> list[dict[str, str]]:
+    """Return name and SHA-256 of a file, or of each file of a folder."""
     from ..data.pair_files import files_below
 
-    return [
-        {"name": path.as_posix(), "sha256": sha256(folder / path)} for path in files_below(folder)
-    ]
+    folder, files = (path, files_below(path)) if path.is_dir() else (path.parent, [Path(path.name)])
+    return [{"name": file.as_posix(), "sha256": sha256(folder / file)} for file in files]
 
 
 def _hub_revision(dataset: str, revision: str | None) -> str | None:

@@ -377,8 +377,7 @@ def binding_arguments() -> frozenset[str]:
 @functools.cache
 def option_type(name: str) -> tuple[type, bool]:
     """Return the type of an option's value, and whether it may be None."""
-    (section,) = [section for section in SECTIONS if name in names_of(section)]
-    hint = typing.get_type_hints(section)[name]
+    hint: Any = OPTIONS[name].type
     if isinstance(hint, types.UnionType):
         (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
         return inner, True

@@ -20,6 +20,7 @@ from ..ranges import Range
 from ..storage.identity import differences
 from ..storage.metrics import check_measures
 from ..storage.reading import as_yaml, read_yaml
+from ..storage.run_files import recipe_values
 from ..storage.shipped import shipped_folder
 from .options import (
     LANGUAGES,
@@ -330,6 +331,19 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
         else:
             values[key] = _convert(key, value)
     return values
+
+
+def languages_of_model(folder: Path, pair: str | None) -> tuple[str, str]:
+    """Return source and target language of a model: those typed, or its recipe's.
+
+    Raises:
+        ValueError: if neither says them.
+    """
+    known = recipe_values(folder) if pair is None else _split_pair(pair)
+    source, target = (known.get(name) for name in LANGUAGES)
+    if source is None or target is None:
+        raise RequestError(f"{folder} does not say its languages; give --pair, such as en-de.")
+    return source, target
 
 
 def _split_pair(value: object) -> dict[str, str]:

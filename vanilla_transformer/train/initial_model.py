@@ -90,7 +90,7 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     A run that began keeps those that it began with, so that it resumes without that model.
 
     Raises:
-        ValueError: there is no such model, or nothing says its languages.
+        ValueError: there is no such model.
     """
     missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
     if recipe.init_from is None or not missing:
@@ -98,13 +98,7 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     values = recipe_values(run)
     if values.get("init_from") != recipe.init_from:
         values = recipe_values(model_folder(recipe.init_from))
-    taken = {name: values.get(name) for name in missing}
-    if None in (taken.get(name, "typed") for name in LANGUAGES):
-        raise RequestError(
-            f"{recipe.init_from} does not say which languages it translates; give --pair, such as "
-            "en-de."
-        )
-    return make_recipe({**vars(recipe), **taken})
+    return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})
 
 
 def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:
