@@ -245,7 +245,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
         recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
     )
     line = error_of(capsys, "compare", folder / "first", other)
-    assert f"The test pairs of {folder / 'first'} and {other} differ; compare" in line
+    assert f"The languages or test pairs of {folder / 'first'} and {other} differ; compare" in line
     assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
     Path(test).unlink()
     line = error_of(capsys, "compare", folder / "first", other)
@@ -254,7 +254,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     recipe = recipe.replace("source_language: de", "source_language: en")
     recipe = recipe.replace("target_language: en", "target_language: de")
     (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    assert "The languages of" in error_of(capsys, "compare", folder / "first", other)
+    assert "The languages or test pairs" in error_of(capsys, "compare", folder / "first", other)
     assert "give two or more" in error_of(capsys, "compare", folder / "first")
 
 

@@ -144,8 +144,13 @@ def compare_runs(
             tests.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
     if "test_file" not in overrides and _is_initial(tests[0][0], tests[-1][1]):
         tests[0] = (*tests[0][:2], tests[-1][2])
-    for test in tests[1:]:
-        _check_same(tests[0], test)
+    first, recipe, sets = tests[0]
+    for name, other, other_sets in tests[1:]:
+        if (other.languages, other_sets) != (recipe.languages, sets):
+            raise RequestError(
+                f"The languages or test pairs of {first} and {name} differ; compare models for the "
+                "same languages, and give --test-file with the pairs to test all of them on."
+            )
     runs = []
     for test in tests:
         model, tokenizer = load_saved_model(test[0], device="auto"), load_saved_tokenizer(test[0])
@@ -190,22 +195,6 @@ def _training(run: Path) -> _Training:
         "training": {name: metrics[key] for name, key in names.items()},
         "warnings": metrics.get("warnings", []),
     }
-
-
-def _check_same(
-    first: tuple[str, Recipe, dict[str, TextPairs]], other: tuple[str, Recipe, dict[str, TextPairs]]
-) -> None:
-    """Refuse runs that do not translate the same sentences between the same languages."""
-    compared = {
-        "languages": (first[1].languages, other[1].languages),
-        "test pairs": (first[2], other[2]),
-    }
-    for what, (ours, theirs) in compared.items():
-        if ours != theirs:
-            raise RequestError(
-                f"The {what} of {first[0]} and {other[0]} differ; compare models for the same "
-                "languages, and give --test-file with the pairs to test all of them on."
-            )
 
 
 def _search(run: _Run) -> dict[str, object]:
