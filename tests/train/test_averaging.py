@@ -213,11 +213,11 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(of_run, three, 
 
 def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     output = ("--output", tmp_path / "mean")
-    assert "holds 3 checkpoint(s), not 4" in error_of(
+    assert "holds 3 checkpoints (folders checkpoint-N), not 4" in error_of(
         capsys, "average", tmp_path, "--last", 4, *output
     )
     line = error_of(capsys, "average", three[0], "--last", 1, *output)
-    assert "no checkpoints (folders checkpoint-N)" in line
+    assert "holds 0 checkpoints" in line
     line = error_of(capsys, "average", *three, "--last", 2, *output)
     assert "Got --last and 3 directories" in line
     line = error_of(capsys, "average", three[0], *output)

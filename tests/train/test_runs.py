@@ -185,10 +185,6 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-    page = (run / "samples.md").read_bytes()
-    (run / "samples.md").write_text("changed")
-    assert run_recipe(recipe, run) == metrics  # which has the samples
-    assert (run / "samples.md").read_bytes() == page
 
 
 def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
@@ -730,7 +726,7 @@ def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished,
         told = rf"by process {os.getpid()} on {platform.node()} since 20..-..-.. "
         with pytest.raises(RequestError, match=f"{run} is being trained already, {told}"):
             run_recipe(recipe, run)
-        (run / HOLDER).write_text("[]")
+        (run / HOLDER).unlink()  # not written yet
         with pytest.raises(RequestError, match="is being trained already, by another process;"):
             run_recipe(recipe, run)
         score_run(run)  # evaluation needs no lock

@@ -21,7 +21,7 @@ HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
 DATA = Path(CHECKPOINTS, "data.json")
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
-HOLDER = Path(CHECKPOINTS, "training.json")  # which process that is
+HOLDER = Path(CHECKPOINTS, "training.holder")  # which process that is
 
 
 class _Recorded(TypedDict):

@@ -9,15 +9,14 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Required, TypedDict
+from typing import Any, TypedDict
 
 import torch
 
 from ..errors import RequestError
-from ..storage.atomic import let_others_read_weights, sync, write_json, writing
+from ..storage.atomic import let_others_read_weights, sync, write_json
 from ..storage.identity import Identity, changed_files, differences, digests
 from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
@@ -27,31 +26,6 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-STATE = "trainer_state.json"
-
-
-class LogEntry(TypedDict, total=False):
-    """A line of a Trainer's log: the values that this package reads."""
-
-    step: Required[int]
-    loss: float
-    learning_rate: float
-    eval_loss: float
-    eval_perplexity: float
-    eval_training_loss: float
-    eval_bleu: float
-    eval_chrf: float
-    eval_exact_match: float
-    eval_ter: float
-    eval_cer: float
-
-
-class TrainerState(TypedDict):
-    """The fields of trainer_state.json that this package reads."""
-
-    global_step: int
-    epoch: float
-    log_history: list[LogEntry]
 
 
 class _Manifest(TypedDict):
@@ -128,32 +102,15 @@ class Progress:
 
     def save(self, checkpoint: Path) -> None:
         """Write the totals into a checkpoint."""
-        totals = {name: getattr(self, name) for name in self._recorded().__annotations__}
-        totals["training_seconds"] = self.seconds
-        write_json(checkpoint / PROGRESS, totals)
+        totals = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        now = {"training_seconds": self.seconds, "target_tokens": self.target_tokens}
+        write_json(checkpoint / PROGRESS, {**totals, **now})
 
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: if the file holds something else.
-            OSError: if it cannot be read.
-        """
-        remedy = "resume from another checkpoint"
-        recorded = cls._recorded()
-        totals = read_json(checkpoint / PROGRESS, recorded, remedy=remedy)
-        values = {name: totals[name] for name in recorded.__annotations__}
-        tokens = values.pop("target_tokens")
-        return cls(**values, _tokens=tokens)
-
-    @classmethod
-    def _recorded(cls) -> Any:
-        """Return the schema of progress.json."""
-        public = [field for field in dataclasses.fields(cls) if not field.name.startswith("_")]
-        types = {"target_tokens": int, **{field.name: field.type for field in public}}
-        schema: Any = TypedDict  # of which mypy would have to know the keys
-        return schema("Recorded", types)
+        """Read what `save` wrote into a checkpoint that is whole."""
+        totals = read_json(checkpoint / PROGRESS)
+        return cls(_tokens=totals.pop("target_tokens"), **totals)
 
 
 def seal(checkpoint: Path) -> None:
@@ -175,23 +132,6 @@ def is_whole(checkpoint: Path) -> bool:
         return not changed_files(checkpoint, read_json(checkpoint / MANIFEST, _Manifest)["files"])
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
-
-
-@contextmanager
-def checkpoint_written(checkpoint: Path) -> Iterator[None]:
-    """Explain in one line why a checkpoint could not be written and where the run will resume.
-
-    Raises:
-        ValueError: if writing failed, or the run directory is gone.
-    """
-    try:
-        with writing(checkpoint, only_saves=True):
-            yield
-    except RequestError as error:
-        earlier = [path for path in checkpoints(checkpoint.parent).values() if path != checkpoint]
-        kept = next(filter(is_whole, reversed(earlier)), None)
-        start = f"resumes from {kept.name}" if kept else "begins from scratch"
-        raise RequestError(f"{error} The next start {start}.") from error
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
@@ -252,10 +192,8 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     found = list(checkpoints(folder).values())
     if len(found) < count:
         raise RequestError(
-            f"{folder} holds {len(found)} checkpoint(s), not {count}; give --last {len(found)} or "
-            "less."
-            if found
-            else f"{folder} holds no checkpoints (folders checkpoint-N); name another directory."
+            f"{folder} holds {len(found)} checkpoints (folders checkpoint-N), not {count}; give "
+            "--last with a lower number, or name another directory."
         )
     sealed = any((path / MANIFEST).is_file() for path in found)
     for path in found[-count:]:

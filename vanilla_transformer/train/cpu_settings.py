@@ -88,14 +88,6 @@ def cpu_training_settings(
     trained = "eager" if eager_may_replace(model) else attention
     threads = torch.get_num_threads()
     logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
-    logger.debug(
-        "%s attention (was %s), float32 matmul precision %s (was %s), dropout masks of 16 random "
-        "bits; freed memory is kept for the next update.",
-        trained,
-        attention,
-        matmul_precision or precision,
-        precision,
-    )
     try:
         if trained != attention:
             model.set_attn_implementation(trained)

@@ -72,8 +72,6 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
         axis.set_xlim(0, 1.02 * max(steps) or 1)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    if not panels:
-        figure.text(0.5, 0.5, "nothing was logged", ha="center", va="center")
     return figure
 
 

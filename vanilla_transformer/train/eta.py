@@ -14,11 +14,6 @@ KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
 _REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 
-def log_is_seen() -> bool:
-    """Return whether the program shows our log lines; by default Python drops them."""
-    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
-
-
 class Eta(TrainerCallback):
     """Log size and expected end of a training: its updates or minutes, whichever come first.
 
@@ -58,23 +53,18 @@ class Eta(TrainerCallback):
                 self._tell_what_it_is(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Log the expected end once the speed is known."""
+        """Warn of an end within the warm-up once the speed is known."""
         seconds = self.trainer.progress.seconds
         self._recent.append((state.global_step, seconds))
         while self._recent[1][1] < seconds - _REMEMBERED:
             self._recent.popleft()
         end = self.end(state)
         begun = state.global_step if self._begun is None else self._begun
-        if end is not None and state.global_step - begun == KNOWN_AFTER:
-            if state.is_world_process_zero and end[0] > state.global_step:
-                logger.info("The end is expected at %s.", describe_end(end))
-            last = end[0]
-        elif control.should_training_stop and end is None:
-            last = state.global_step
-        else:
-            return
-        if last < state.max_steps and not self.trainer.interrupted:
-            self.trainer.warn_of_warmup(last)
+        known_now = state.global_step - begun == KNOWN_AFTER
+        if known_now or (end is None and control.should_training_stop):
+            last = state.global_step if end is None else end[0]
+            if last < state.max_steps and not self.trainer.signum:
+                self.trainer.warn_of_warmup(last)
 
     def _tell_what_it_is(self, state: TrainerState) -> None:
         minutes, each = self.trainer.args.max_minutes, self.trainer.updates_per_epoch

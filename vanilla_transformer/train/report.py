@@ -143,15 +143,13 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
 
 
 def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
-    """Write the samples of metrics.json as a Markdown page, unless it is there."""
+    """Write the samples of metrics.json as a Markdown page."""
     lines = ["# Sample translations", ""]
     for name, chosen in samples.items():
         lines += [f"## {name}", ""]
         for sample in chosen:
             lines += [sample_text(sample), ""]
-    path, page = run / SAMPLES, "\n".join(lines)
-    if not path.is_file() or path.read_bytes() != page.encode():
-        write_text(path, page)
+    write_text(run / SAMPLES, "\n".join(lines))
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:

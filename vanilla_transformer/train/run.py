@@ -6,7 +6,7 @@ Each stage writes its result to disk atomically, and the next start does not rep
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
     RUN/checkpoints/data.json        which pairs the checkpoints and the tokenizer are trained on
-    RUN/checkpoints/training.lock, training.json    exist while a process trains
+    RUN/checkpoints/training.lock, training.holder    exist while a process trains
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
     RUN/curves.png, history.tsv, samples.md, attention.png
     RUN/hypotheses.NAME.txt          all translations of a test set, one line each
@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerState,
+    set_seed,
+)
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
@@ -39,10 +46,12 @@ from ..recipes.recipe import Recipe, load_recipe
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
 from ..storage.environment import resolve_precision
+from ..storage.identity import digests
 from ..storage.metrics import Chosen, Metrics, TestTexts
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
+    MODEL,
     TOKENIZER_SETTINGS,
     copy_tokenizer,
     load_saved_model,
@@ -52,14 +61,7 @@ from ..target_tokenizer import hold_target_tokenizer, target_ids
 from ..visualization import save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
-from .checkpoints import (
-    STATE,
-    Progress,
-    TrainerState,
-    averaging_set,
-    last_whole_checkpoint,
-    stopped_early,
-)
+from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .curves import plot_training_curves
 from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
@@ -79,7 +81,6 @@ from .run_directory import (
     claim,
     completed,
     identify,
-    model_files,
     pinned,
     training_lock,
 )
@@ -140,8 +141,6 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
-                if args.should_save and metrics.get("samples"):
-                    write_samples(run, metrics["samples"])  # if they were changed
                 if args.should_save and load_recipe(str(run / RECIPE)) != recipe:
                     # A continuation was stopped before its first update.
                     write_text(run / RECIPE, recipe.to_yaml())
@@ -406,11 +405,14 @@ def _is_final(checkpoint: Path, recipe: Recipe) -> bool:
     """Return whether the recipe's updates, minutes or patience are used up."""
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = recipe.max_minutes is not None and minutes >= recipe.max_minutes
-    state = read_json(checkpoint / STATE, TrainerState)
     early = stopped_early(
-        state["log_history"], recipe.early_stopping_patience, recipe.early_stopping_on
+        _state(checkpoint).log_history, recipe.early_stopping_patience, recipe.early_stopping_on
     )
     return _step(checkpoint) == recipe.max_steps or out_of_time or early
+
+
+def _state(checkpoint: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
 
 
 def _finish(
@@ -427,12 +429,13 @@ def _finish(
     results = {
         name: score_set(model, tokenizer, recipe, pairs) for name, pairs in data.scored.items()
     }
-    state = read_json(final / STATE, TrainerState)
+    state = _state(final)
+    log_history = state.log_history
     if chosen is None and len(averaged) > 1:
-        _warn_of_poor_mean(recipe, _step(averaged[0]), state["log_history"], results)
-    write_history(state["log_history"], run)
+        _warn_of_poor_mean(recipe, _step(averaged[0]), log_history, results)
+    write_history(log_history, run)
     with _picture(CURVES):
-        save_figure(plot_training_curves(state["log_history"]), run / CURVES)
+        save_figure(plot_training_curves(log_history), run / CURVES)
     samples = choose_samples(results, recipe.num_samples)
     if results:
         write_samples(run, samples)
@@ -441,8 +444,8 @@ def _finish(
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args, Progress.load(final)),
-        "updates": state["global_step"],
-        "epochs": round(state["epoch"], 3),
+        "updates": state.global_step,
+        "epochs": round(state.epoch or 0.0, 3),
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": config_beyond_recipe(model.config, recipe)} if recipe.init_from else {}),
@@ -450,7 +453,7 @@ def _finish(
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
         "hypotheses": write_hypotheses(run, results),
-        MODEL_FILES: model_files(run),
+        MODEL_FILES: digests(run, MODEL),
         **({"warnings": warnings} if warnings else {}),
     }
     write_json(run / METRICS, metrics)

@@ -4,7 +4,6 @@ Pairs and recipe are recorded before the first update, and every later start mus
 """
 
 import dataclasses
-import errno
 import logging
 import os
 import platform
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -21,18 +20,17 @@ from ..recipes.data import data_identity
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
-from ..storage.identity import changed_files, differences, digests
+from ..storage.identity import changed_files, differences
 from ..storage.metrics import Data, Metrics, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
-from ..storage.saved_model import MODEL, TOKENIZER_SETTINGS
+from ..storage.saved_model import TOKENIZER_SETTINGS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .initial_model import identify_model
 
 logger = logging.getLogger(__name__)
 
 INIT_FROM = "init_from"  # in data.json: the model that the run began with
-_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def check_ours(recipe: Recipe, run: Path) -> None:
@@ -75,18 +73,18 @@ def training_lock(run: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        holder = "another process"
+        with suppress(OSError):  # not written yet
+            holder = (run / HOLDER).read_text("utf-8")
         raise RequestError(
-            f"{run} is being trained already, by {_holder(run)}; wait until it ends, or give "
-            "another --output-dir."
+            f"{run} is being trained already, by {holder}; wait until it ends, or give another "
+            "--output-dir."
         ) from None
-    except (OSError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
-            raise
+    except (OSError, NotImplementedError):
         logger.warning("The file system of %s has no locks; start no second training there.", run)
     try:
         now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        holder = f"process {os.getpid()} on {platform.node()} since {now}"
-        write_json(run / HOLDER, {"holder": holder})
+        write_text(run / HOLDER, f"process {os.getpid()} on {platform.node()} since {now}")
         yield
     finally:
         for file in (run / HOLDER, path):
@@ -95,17 +93,6 @@ def training_lock(run: Path) -> Iterator[None]:
         for folder in created:
             with suppress(OSError):  # not empty: it holds the run
                 folder.rmdir()
-
-
-class _Holder(TypedDict):
-    holder: str
-
-
-def _holder(run: Path) -> str:
-    try:
-        return read_json(run / HOLDER, _Holder)["holder"]
-    except (OSError, ValueError):  # not written yet
-        return "another process"
 
 
 def check_shared(run: Path) -> None:
@@ -146,11 +133,6 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
         )
     logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
-
-
-def model_files(run: Path) -> dict[str, str]:
-    """Return the SHA-256 of each of a run's model files, for `completed`."""
-    return digests(run, MODEL)
 
 
 def _is_left_of_a_start(path: Path) -> bool:

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -41,24 +42,16 @@ from ..fast import release
 from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.options import binding_arguments
-from ..storage.atomic import write_text
+from ..storage.atomic import write_text, writing
 from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import hardware, versions
 from ..storage.identity import config_identity, differences
 from ..storage.metrics import MEASURES
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
-from .checkpoints import (
-    Progress,
-    checkpoint_written,
-    is_whole,
-    last_whole_checkpoint,
-    prune,
-    seal,
-    stopped_early,
-)
+from .checkpoints import Progress, is_whole, last_whole_checkpoint, prune, seal, stopped_early
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .eta import Eta, describe_end, log_is_seen
+from .eta import Eta, describe_end
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
 
 if TYPE_CHECKING:
@@ -169,18 +162,23 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
         self._evaluates_own_set = False
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
-        self._bpe_dropout = self._make_bpe_dropout() if args.bpe_dropout else None
+        self._bpe_dropout = None
+        if args.bpe_dropout:
+            longest = longest_sequence(self.model)
+            self._bpe_dropout = BpeDropout(
+                self.processing_class, args.bpe_dropout, seed=args.seed, max_length=longest
+            )
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
-        self._signals = _Signals()
+        self.signum = 0  # of the signal that stopped the last training, so that it may go on
         self.eta = Eta(self)
         self.add_callback(_RunControl(self))
         self.add_callback(self.eta)
 
     def _print_once(self) -> None:
         """Let transformers print the figures and its bar only if nobody sees our log lines."""
-        if log_is_seen():
+        if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
             self.remove_callback(PrinterCallback)
             self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
 
@@ -251,14 +249,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self._order_seed
         return super().get_train_dataloader()
-
-    def _make_bpe_dropout(self) -> BpeDropout:
-        return BpeDropout(
-            self.processing_class,
-            self.args.bpe_dropout,
-            seed=self.args.seed,
-            max_length=longest_sequence(self.model),
-        )
 
     def compute_loss(
         self,
@@ -382,11 +372,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
             if self.args.world_size > 1:
                 self._draw_apart(update=0)
-        if self._bpe_dropout is not None and self.is_world_process_zero():
-            logger.info(
-                "BPE-dropout %g splits words at random; numbers of tokens include this.",
-                self.args.bpe_dropout,
-            )
         now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
         vars(self.progress).update(identity=identity, **now)
         # Chosen once per run, so that a resumed run rounds the same.
@@ -395,16 +380,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         with (
             free_threads() as self.threads,
             cpu_training_settings(self.model, matmul_precision=precision),
-            self._signals,
+            self._stopped_by_signals(),
         ):
             start = str(resume_from_checkpoint or "") or None
             try:  # of the checkpoint's files, torch runs no code
                 output = super().train(start, trial, ignore_keys_for_eval)
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-        if self._signals.received:
+        if self.signum:
             last = last_whole_checkpoint(self.args.output_dir)
-            raise TrainingInterrupted(self._signals.received, last)
+            raise TrainingInterrupted(self.signum, last)
         return output
 
     def _identity(self) -> dict[str, Any]:
@@ -435,10 +420,29 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Batches of all processes in an update; the argument counts those of one process."""
         return self.args.gradient_accumulation_steps * self.args.world_size
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal stopped the training, so that it will be resumed later."""
-        return bool(self._signals.received)
+    @contextmanager
+    def _stopped_by_signals(self) -> Iterator[None]:
+        """Let SIGTERM or Ctrl-C stop the training after the update, and a second one at once."""
+
+        def note(signum: int, frame: FrameType | None) -> None:
+            if self.signum:
+                raise KeyboardInterrupt
+            self.signum = signum
+            logger.warning(
+                "Got %s: the run stops after this update and saves a checkpoint. Send it again to "
+                "stop at once.",
+                signal.Signals(signum).name,
+            )
+
+        self.signum = 0
+        in_main = threading.current_thread() is threading.main_thread()  # which gets the signals
+        signals = (signal.SIGTERM, signal.SIGINT) if in_main else ()
+        before = {signum: signal.signal(signum, note) for signum in signals}
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
@@ -648,7 +652,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
-        with checkpoint_written(checkpoint):
+        with writing(checkpoint, only_saves=True):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
                 if self.threads is not None:
@@ -727,36 +731,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
 
-class _Signals:
-    """Signal handler: SIGTERM or Ctrl-C stops after the update, a second one at once."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self._previous: dict[int, Any] = {}  # handlers
-
-    def __enter__(self) -> "_Signals":
-        self.received = 0
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                self._previous[signum] = signal.signal(signum, self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)
-        self._previous.clear()
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.received:
-            raise KeyboardInterrupt
-        self.received = signum
-        logger.warning(
-            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
-            "at once.",
-            signal.Signals(signum).name,
-        )
-
-
 class _RunControl(TrainerCallback):
     """Callback that stops by clock, patience or signal, and sets the sampler's epoch."""
 
@@ -788,7 +762,7 @@ class _RunControl(TrainerCallback):
         since = (time.monotonic() - self.last_save) / 60
         save_due = 0 < args.save_every_minutes <= since
         # All ranks do the same.
-        own = (self.trainer._signals.received, out_of_time, save_due)
+        own = (self.trainer.signum, out_of_time, save_due)
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         control.should_save |= bool(signum or out_of_time or save_due)
         if state.global_step >= state.max_steps:
@@ -799,7 +773,7 @@ class _RunControl(TrainerCallback):
             control.should_evaluate = args.eval_strategy != "no"
         self.stopped = bool(signum or out_of_time)
         if signum:
-            self.trainer._signals.received = signum
+            self.trainer.signum = signum
             control.should_training_stop, control.should_evaluate = True, False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
