@@ -278,7 +278,7 @@ SETTINGS = {
         ({"encoder_langtok": "tgt"}, "encoder_langtok='tgt'"),
         ({"langtoks": {"main": ("src", "tgt")}}, "langtoks="),
         ({"quant_noise": {"pq": 0, "scalar": 0.5}}, "quant_noise_scalar=0.5"),
-        ({"encoder_normalize_before": True}, "encoder_normalize_before=True but decoder_"),
+        ({"encoder_normalize_before": True}, "normalize_before={'encoder': True"),
         ({"activation_fn": "relu6"}, "got relu6"),
         ({"encoder_layers": "x"}, "encoder_layers is 'x'"),
         ({"encoder_attention_heads": 3}, "not divisible by 3 encoder heads"),
@@ -288,7 +288,7 @@ SETTINGS = {
         ({"initializer": "xavier_normal"}, "initializer='xavier_normal'"),
         ({"type": "recurrent"}, "'recurrent'"),
         ({"layer_norm": "deep"}, "layer_norm='deep'"),
-        ({"embeddings": 3}, "a section 'embeddings'"),
+        ({"embeddings": 3}, "model.encoder.embeddings"),
     ],
     "opennmt": [
         ({"copy_attn": True}, "copy_attn=True"),

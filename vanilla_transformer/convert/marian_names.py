@@ -3,12 +3,12 @@
 fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from .layer_names import STACKS, LayerNames
 
 # Fields that mean the same in our configuration and in Marian's.
 SHARED_FIELDS = (
@@ -37,19 +37,19 @@ SHARED_FIELDS = (
 MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
 LOGITS_BIAS = "final_logits_bias"  # (1, V); ours is (V,)
 
-# Modules of a layer: our name, Marian's name, and the residual stream's axis in the weight and in
-# the bias (None: it has no such axis).
-_ATTENTION = (
-    ("q_proj", "q_proj", 1, None),
-    ("k_proj", "k_proj", 1, None),
-    ("v_proj", "v_proj", 1, None),
-    ("out_proj", "out_proj", 0, 0),
+MARIAN_LAYERS = LayerNames(
+    layers={stack: f"model.{stack}.layers" for stack in STACKS},
+    attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "encoder_attn")},
+    norms={
+        "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+        "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+    },
+    projections=("q_proj", "k_proj", "v_proj", "out_proj"),
+    feed_forward=("fc1", "fc2"),
+    last_norm="model.{}.layer_norm",
 )
-_FEED_FORWARD = (
-    ("feed_forward.fc1", "fc1", 1, None),
-    ("feed_forward.fc2", "fc2", 0, 0),
-    ("feed_forward_norm", "final_layer_norm", 0, 0),
-)
+# Modules that read the residual stream; the others write it or normalize it.
+_READING = ("q_proj", "k_proj", "v_proj", "fc1")
 
 
 class MarianTensor(NamedTuple):
@@ -57,12 +57,6 @@ class MarianTensor(NamedTuple):
 
     key: str  # in the state dict of MarianMTModel
     axis: int | None  # the residual stream's axis, if the tensor has one
-
-
-def _attention(ours: str, marian: str) -> Iterator[tuple[str, str, int | None, int | None]]:
-    for our_part, marian_part, weight_axis, bias_axis in _ATTENTION:
-        yield f"{ours}.{our_part}", f"{marian}.{marian_part}", weight_axis, bias_axis
-    yield f"{ours}_norm", f"{marian}_layer_norm", 0, 0
 
 
 def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
@@ -74,13 +68,7 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
     Returns:
         For each key of our state dict, the key and axis in `MarianMTModel`'s.
     """
-    self_attention = tuple(_attention("self_attn", "self_attn"))
-    cross_attention = tuple(_attention("cross_attn", "encoder_attn"))
-    stacks = {
-        "encoder": (config.encoder_layers, (*self_attention, *_FEED_FORWARD)),
-        "decoder": (config.decoder_layers, (*self_attention, *cross_attention, *_FEED_FORWARD)),
-    }
-    source, target = (f"model.{stack}.embed_tokens.weight" for stack in stacks)
+    source, target = (f"model.{stack}.embed_tokens.weight" for stack in STACKS)
     tables = [source, target]
     if not config.tie_word_embeddings:  # Marian then has three tables
         tables = [source, target, "lm_head.weight"]
@@ -89,13 +77,12 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
     tensors = {key: MarianTensor(key, 1) for key in tables}
     if config.lm_head_bias:
         tensors["lm_head.bias"] = MarianTensor(LOGITS_BIAS, None)
-    for stack, (num_layers, modules) in stacks.items():
-        for layer in range(num_layers):
-            prefix = f"model.{stack}.layers.{layer}"
-            for ours, marian, weight_axis, bias_axis in modules:
-                for part, axis in (("weight", weight_axis), ("bias", bias_axis)):
-                    key = f"{prefix}.{marian}.{part}"
-                    tensors[f"{prefix}.{ours}.{part}"] = MarianTensor(key, axis)
+    for key, name in MARIAN_LAYERS.tensors(config).items():
+        module, part = key.split(".")[-2:]
+        axis: int | None = 0
+        if module in _READING:
+            axis = 1 if part == "weight" else None
+        tensors[key] = MarianTensor(name, axis)
     return tensors
 
 

@@ -86,7 +86,7 @@ def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) 
         ValueError: the file holds something else.
         OSError: it cannot be read; `filename` says which.
     """
-    text = _text(path, "JSON", JSON_BYTES, remedy)
+    text = read_text(path, "JSON", JSON_BYTES, remedy)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -177,7 +177,7 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     """
     import yaml
 
-    text = _text(path, "YAML", YAML_BYTES, remedy)
+    text = read_text(path, "YAML", YAML_BYTES, remedy)
     try:
         content = yaml.load(text, Loader=_yaml_loader())
     # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
@@ -337,7 +337,19 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _text(path: Path, language: str, most: int, remedy: str) -> str:
+def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
+    """Read a text in UTF-8.
+
+    Args:
+        path: existing file.
+        language: what it must hold, for errors.
+        most: largest number of bytes.
+        remedy: what the error tells the user to do.
+
+    Raises:
+        ValueError: the file is larger, or not UTF-8.
+        OSError: it cannot be read; `filename` says which.
+    """
     with errors_naming(path), path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

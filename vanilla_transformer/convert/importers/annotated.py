@@ -15,29 +15,33 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
     build_model,
-    check_sinusoids,
     find_tables,
     finish,
-    layer_count,
+    layer_pieces,
+    layer_sizes,
     make_config,
-    require,
 )
 from .vocabulary import vocabulary_tokenizers
 
 EPSILON = 1e-6  # added to the deviation
-_ATTENTIONS = {"self_attn": "self_attn", "cross_attn": "src_attn"}
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
-_NORMS = {
-    "encoder": ("self_attn_norm", "feed_forward_norm"),
-    "decoder": ("self_attn_norm", "cross_attn_norm", "feed_forward_norm"),
-}
-_STACKS = ("encoder", "decoder")
+_LAYERS = LayerNames(
+    layers={stack: f"{stack}.layers" for stack in STACKS},
+    attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "src_attn")},
+    norms={
+        "encoder": ("sublayer.0.norm", "sublayer.1.norm"),
+        "decoder": ("sublayer.0.norm", "sublayer.1.norm", "sublayer.2.norm"),
+    },
+    projections=("linears.0", "linears.1", "linears.2", "linears.3"),
+    feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
+    last_norm="{}.norm",
+)
 _POSITIONS = ("src_embed.1.pe", "tgt_embed.1.pe")
 
 
@@ -68,25 +72,19 @@ def import_annotated(
     tensors, settings = read_state_dict(file)
     tensors = unwrapped(tensors)
     notes = check_options(settings, "annotated", origin=file, given={"h": heads})
-    tables = find_tables(
+    fields, pieces = find_tables(
         tensors,
         source="src_embed.0.lut.weight",
         target="tgt_embed.0.lut.weight",
         softmax="generator.proj.weight",
         origin=file,
     )
-    inner = [f"{stack}.layers.0.feed_forward.w_1.weight" for stack in _STACKS]
-    require(tensors, inner, origin=file)
     config = make_config(
         file,
-        **tables.fields,
-        **{f"{stack}_layers": layer_count(tensors, f"{stack}.layers") for stack in _STACKS},
-        **{f"{stack}_attention_heads": heads for stack in _STACKS},
-        **{
-            f"{stack}_ffn_dim": tensors[name].size(0)
-            for stack, name in zip(_STACKS, inner, strict=True)
-        },
-        d_model=tensors[inner[0]].size(1),
+        **fields,
+        **layer_sizes(_LAYERS, tensors, origin=file),
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
         norm_first=True,
         layer_norm_eps=EPSILON**2,
         lm_head_bias=True,
@@ -96,48 +94,23 @@ def import_annotated(
         unk_token_id=3,
         decoder_start_token_id=0,
     )
-    check_sinusoids(tensors, _POSITIONS, config, origin=file)
-    pieces = {**tables.pieces, "lm_head.bias": Piece(("generator.proj.bias",))}
-    for stack in _STACKS:
-        pieces |= _stack(stack, getattr(config, f"{stack}_layers"))
-    model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS)
+    pieces["lm_head.bias"] = Piece(("generator.proj.bias",))
+    for key, piece in layer_pieces(_LAYERS, config).items():
+        pieces[key] = _norm(piece) if "norm" in key else piece
+    model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
-    source, target = vocabulary_tokenizers(paths, config, templates)
-    if not source:
-        notes += ("A state dict has no tokenizer; these are weights and ids only.",)
-    return finish(Imported(model, source, target, notes=notes), output)
+    tokenizers = vocabulary_tokenizers(paths, config, templates)
+    return finish(Imported(model, *tokenizers, notes=notes), output)
 
 
-def _stack(stack: str, layers: int) -> dict[str, Piece]:
-    pieces = _norm(f"model.{stack}.norm", f"{stack}.norm")
-    for layer in range(layers):
-        pieces |= _layer(f"model.{stack}.layers.{layer}", f"{stack}.layers.{layer}", stack)
-    return pieces
+def _norm(piece: Piece) -> Piece:
+    """Return the place of a norm's scale or bias, under its name in this system."""
+    name, _, part = piece.keys[0].rpartition(".")
+    return Piece((f"{name}.b_2",)) if part == "bias" else Piece((f"{name}.a_2",), _biased)
 
 
-def _layer(ours: str, theirs: str, stack: str) -> dict[str, Piece]:
-    pieces = {}
-    for part in ("weight", "bias"):
-        for name, attention in list(_ATTENTIONS.items())[: len(_NORMS[stack]) - 1]:
-            for number, projection in enumerate(_PROJECTIONS):
-                key = f"{ours}.{name}.{projection}.{part}"
-                pieces[key] = Piece((f"{theirs}.{attention}.linears.{number}.{part}",))
-        for number in (1, 2):
-            key = f"{ours}.feed_forward.fc{number}.{part}"
-            pieces[key] = Piece((f"{theirs}.feed_forward.w_{number}.{part}",))
-    for number, norm in enumerate(_NORMS[stack]):
-        pieces |= _norm(f"{ours}.{norm}", f"{theirs}.sublayer.{number}.norm")
-    return pieces
-
-
-def _norm(ours: str, theirs: str) -> dict[str, Piece]:
-    def biased(scale: Tensor) -> Tensor:
-        return scale * math.sqrt((scale.numel() - 1) / scale.numel())
-
-    return {
-        f"{ours}.weight": Piece((f"{theirs}.a_2",), biased),
-        f"{ours}.bias": Piece((f"{theirs}.b_2",)),
-    }
+def _biased(scale: Tensor) -> Tensor:
+    return scale * math.sqrt((scale.numel() - 1) / scale.numel())
 
 
 __all__ = ["EPSILON", "import_annotated"]

@@ -13,29 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
-from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.pickles import read_pickle
-from ..marian_names import tensor_map
-from .options import check_options, options_in
-from .safe_files import PLAIN_CLASSES, listed, state_dict, unwrapped
+from ..layer_names import STACKS
+from ..marian_names import MARIAN_LAYERS
+from .options import check_options, options_in, shared_option
+from .safe_files import PLAIN_CLASSES, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
-    Tables,
     build_model,
-    check_sinusoids,
     find_tables,
     finish,
+    layer_pieces,
+    learned_positions,
     make_config,
     number_setting,
 )
-from .vocabulary import check_size, read_tokens, word_tokenizer
+from .vocabulary import read_tokens, word_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
-_ROLES = ("bos", "pad", "eos", "unk")  # of these
 _FIRST_POSITION = 2  # the one after <pad>'s
 
 
@@ -52,17 +50,9 @@ _ALLOWED = [
         for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
     ),
 ]
-_ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
-# Norms in the order in which early versions numbered them.
-_OLD_NORMS = {
-    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
-    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
-}
-_POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in _OLD_NORMS)  # until 2018
+_POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # until 2018
 _IGNORED = tuple(
-    f"{stack}.{name}"
-    for stack in ("encoder", "decoder")
-    for name in ("version", "embed_positions._float_tensor")
+    f"{stack}.{name}" for stack in STACKS for name in ("version", "embed_positions._float_tensor")
 )
 
 
@@ -96,22 +86,34 @@ def import_fairseq(
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
         raise RequestError(f"{file} is not a fairseq checkpoint; it holds no `model`.")
     options = _options(checkpoint)
-    notes = list(check_options(options, "fairseq", origin=file))
-    _check_alike(options, file)
+    notes = check_options(options, "fairseq", origin=file)
+    norm_first, learned = (
+        shared_option(
+            name, {stack: bool(options.get(f"{stack}_{name}")) for stack in STACKS}, origin=file
+        )
+        for name in ("normalize_before", "learned_pos")
+    )
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
-    tables = _tables(options, tensors, file)
-    learned = bool(options.get("encoder_learned_pos"))
-    positions = _position_rows(tensors) if learned else []
-    rows = min(positions, default=_longest(options, file))
+    fields, pieces = _tables(options, tensors, file)
+    if learned:
+        # The rows before belong to <s>, which is never looked up, and <pad>.
+        names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
+        positions, tables, note = learned_positions(tensors, names, first=_FIRST_POSITION)
+        fields |= positions
+        pieces |= tables
+        notes += note
+    else:
+        fields |= {
+            "position_encoding": "tensor2tensor",
+            "position_offset": _FIRST_POSITION,
+            "max_position_embeddings": _longest(options, file),
+        }
     config = make_config(
         file,
-        **tables.fields,
+        **fields,
         **_sizes(options, tensors, file),
-        position_encoding="learned" if learned else "tensor2tensor",
-        position_offset=0 if learned else _FIRST_POSITION,
-        max_position_embeddings=rows,
-        norm_first=bool(options.get("encoder_normalize_before")),
-        activation_function=_activation(options),
+        norm_first=norm_first,
+        activation_function=options.get("activation_fn"),
         layer_norm_eps=1e-5,
         bos_token_id=0,
         pad_token_id=1,
@@ -119,40 +121,21 @@ def import_fairseq(
         unk_token_id=3,
         decoder_start_token_id=2,
     )
-    check_sinusoids(tensors, _POSITIONS, config, origin=file)
-    pieces = {**tables.pieces, **_pieces(config)}
-    model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS + _IGNORED)
+    for key, piece in layer_pieces(MARIAN_LAYERS, config).items():
+        pieces[key] = Piece((piece.keys[0].removeprefix("model."),))
+    model = build_model(
+        config, pieces, tensors, origin=file, positions=_POSITIONS, ignored=_IGNORED
+    )
     folder = file.parent if dictionaries is None else Path(dictionaries)
-    sizes, required = (config.vocab_size, config.target_vocab_size), bool(dictionaries or bpe_codes)
-    found = _dictionaries(options, folder, sizes, required=required)
-    if not found:
-        notes.append("There are no dictionaries; these are weights and ids only.")
-    if len(set(positions)) > 1:
-        lengths = " and ".join(map(str, positions))
-        notes.append(f"The learned tables have {lengths} positions; the first {rows} are kept.")
+    paths = [folder / f"dict.{options.get(f'{side}_lang')}.txt" for side in ("source", "target")]
+    if dictionaries is None and bpe_codes is None and not all(path.is_file() for path in paths):
+        return finish(Imported(model, notes=notes), output)
+    vocabularies = [*map(read_dictionary, paths)]
+    tokenizers = word_tokenizers(vocabularies, config, ("$A eos", "$A eos"), origins=paths)
     if bpe_codes is not None:
-        files = _fsmt_tokenizer_files(options, found, Path(bpe_codes))
-        return finish(Imported(model, files=files, notes=tuple(notes)), output)
-    return finish(Imported(model, *_word_tokenizers(found, folder), notes=tuple(notes)), output)
-
-
-def _pieces(config: VanillaTransformerConfig) -> dict[str, Piece]:
-    """Map the layers, and final norms and learned positions if the model has them."""
-    pieces = {
-        key: Piece((place.key.removeprefix("model."),))
-        for key, place in tensor_map(config).items()
-        if ".layers." in key
-    }
-    # The rows before belong to <s>, which is never looked up, and <pad>.
-    used = slice(_FIRST_POSITION, _FIRST_POSITION + config.max_position_embeddings)
-    for stack in ("encoder", "decoder"):
-        if config.norm_first:
-            for part in ("weight", "bias"):
-                pieces[f"model.{stack}.norm.{part}"] = Piece((f"{stack}.layer_norm.{part}",))
-        if config.position_encoding == "learned":
-            table = f"{stack}.embed_positions.weight"
-            pieces[f"model.{table}"] = Piece((table,), lambda rows: rows[used])
-    return pieces
+        files = _fsmt_tokenizer_files(options, vocabularies, Path(bpe_codes))
+        return finish(Imported(model, files=files, notes=notes), output)
+    return finish(Imported(model, *tokenizers, notes=notes), output)
 
 
 def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,22 +152,6 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _check_alike(options: Mapping[str, Any], file: Path) -> None:
-    """Refuse stacks of different kinds."""
-    for option in ("normalize_before", "learned_pos"):
-        values = [bool(options.get(f"{stack}_{option}")) for stack in ("encoder", "decoder")]
-        if values[0] != values[1]:
-            raise RequestError(
-                f"{file} has encoder_{option}={values[0]} but decoder_{option}={values[1]}; this "
-                "package has one value for both stacks."
-            )
-
-
-def _activation(options: Mapping[str, Any]) -> str:
-    name = str(options.get("activation_fn") or "relu")
-    return _ACTIVATIONS.get(name, name)
-
-
 def _longest(options: Mapping[str, Any], file: Path) -> int:
     both = number_setting(options, "max_positions", 1024, origin=file)  # until 2018
     sides = ("source", "target")
@@ -193,32 +160,28 @@ def _longest(options: Mapping[str, Any], file: Path) -> int:
     )
 
 
-def _position_rows(tensors: Mapping[str, Tensor]) -> list[int]:
-    """Return the number of positions in the learned table of each stack that has one."""
-    tables = [tensors.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
-    return [table.size(0) - _FIRST_POSITION for table in tables if table is not None]
-
-
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
     """Return the sizes that the options give; `build_model` checks the tensors against them."""
 
-    def of(name: str, default: float) -> Any:
+    def number(name: str, default: float) -> Any:
         return number_setting(options, name, default, origin=file)
 
     sizes: dict[str, Any] = {
         "d_model": tensors["encoder.embed_tokens.weight"].size(1),
-        "dropout": of("dropout", 0.1),
-        "attention_dropout": of("attention_dropout", 0.0),
-        "activation_dropout": of("activation_dropout", 0.0) or of("relu_dropout", 0.0),
+        "dropout": number("dropout", 0.1),
+        "attention_dropout": number("attention_dropout", 0.0),
+        "activation_dropout": number("activation_dropout", 0.0) or number("relu_dropout", 0.0),
     }
     for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = of(f"{stack}_layers", 6)
-        sizes[f"{stack}_attention_heads"] = of(f"{stack}_attention_heads", 8)
-        sizes[f"{stack}_ffn_dim"] = of(f"{stack}_ffn_embed_dim", 2048)
+        sizes[f"{stack}_layers"] = number(f"{stack}_layers", 6)
+        sizes[f"{stack}_attention_heads"] = number(f"{stack}_attention_heads", 8)
+        sizes[f"{stack}_ffn_dim"] = number(f"{stack}_ffn_embed_dim", 2048)
     return sizes
 
 
-def _tables(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Tables:
+def _tables(
+    options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
+) -> tuple[dict[str, Any], dict[str, Piece]]:
     target = "decoder.embed_tokens.weight"
     softmax = "decoder.output_projection.weight"
     if "decoder.embed_out" in tensors:
@@ -243,8 +206,9 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         norm = re.fullmatch(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name)
         fused = re.fullmatch(r"(.*attn)\.in_proj_(weight|bias)", name)
-        if norm and int(norm[3]) < len(_OLD_NORMS[norm[2]]):
-            upgraded[f"{norm[1]}.{_OLD_NORMS[norm[2]][int(norm[3])]}.{norm[4]}"] = tensor
+        norms = MARIAN_LAYERS.norms[norm[2]] if norm else ()
+        if norm and int(norm[3]) < len(norms):
+            upgraded[f"{norm[1]}.{norms[int(norm[3])]}.{norm[4]}"] = tensor
         elif fused and tensor.dim() and tensor.size(0) % 3 == 0:
             for part, rows in zip("qkv", tensor.chunk(3), strict=True):
                 upgraded[f"{fused[1]}.{part}_proj.{fused[2]}"] = rows
@@ -264,11 +228,7 @@ def read_dictionary(path: Path) -> list[str]:
     """
     numbers = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
     tokens = list(SPECIAL_TOKENS)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not UTF-8 ({error.reason}).") from error
-    for number, line in enumerate(text.rstrip("\n").split("\n"), start=1):
+    for number, line in enumerate(read_tokens(path), start=1):
         line = line.rstrip()
         overwrites = line.endswith(" #fairseq:overwrite")
         token, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
@@ -283,45 +243,6 @@ def read_dictionary(path: Path) -> list[str]:
         numbers[token] = len(tokens)
         tokens.append(token)
     return tokens
-
-
-def _dictionaries(
-    options: Mapping[str, Any], folder: Path, sizes: tuple[int, int], *, required: bool
-) -> list[list[str]]:
-    """Return the tokens of source and target; empty if the folder lacks a dictionary.
-
-    Raises:
-        ValueError: they are required and missing, or do not fit the model.
-    """
-    languages = [options.get(f"{side}_lang") for side in ("source", "target")]
-    paths = [folder / f"dict.{language}.txt" for language in languages]
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing and required:
-        raise RequestError(f"There is no {listed(missing)}; name the directory that has them.")
-    if missing:
-        return []
-    found = [read_dictionary(path) for path in paths]
-    for tokens, path, size in zip(found, paths, sizes, strict=True):
-        check_size(tokens, size, origin=path)
-    return found
-
-
-def _word_tokenizers(
-    found: list[list[str]], folder: Path
-) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
-    """Return the source's tokenizer, and the target's if its dictionary differs."""
-    if not found:
-        return None, None
-    source, target = (
-        word_tokenizer(
-            tokens,
-            dict(zip(_ROLES, tokens, strict=False)),
-            "$A eos",
-            origin=f"a dictionary in {folder}",
-        )
-        for tokens in found
-    )
-    return source, None if found[0] == found[1] else target
 
 
 def _fsmt_tokenizer_files(

@@ -9,38 +9,11 @@ from pathlib import Path
 
 from transformers import FSMTConfig
 
-from ..marian_names import tensor_map
+from ..marian_names import MARIAN_LAYERS, SHARED_FIELDS
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    check_sinusoids,
-    find_tables,
-    finish,
-    make_config,
-)
+from .state_dict import Imported, build_model, find_tables, finish, layer_pieces, make_config
 
-_FIELDS = (
-    "d_model",
-    "encoder_layers",
-    "decoder_layers",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "activation_function",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "max_position_embeddings",
-    "use_cache",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-)
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
 _MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -67,7 +40,7 @@ def import_fsmt(
     target = "model.decoder.embed_tokens.weight"
     softmax = "model.decoder.output_projection.weight"
     encoder = "model.encoder.embed_tokens.weight"
-    tables = find_tables(
+    tables, pieces = find_tables(
         tensors,
         # Tied tensors are saved once, under any of their names.
         source=encoder if encoder in tensors or not fsmt.tie_word_embeddings else target,
@@ -76,22 +49,16 @@ def import_fsmt(
         origin=source,
         scaled=fsmt.scale_embedding,
     )
-    config = make_config(
-        source,
-        **{field: getattr(fsmt, field) for field in _FIELDS},
-        **tables.fields,
-        position_encoding="tensor2tensor",
-        position_offset=(fsmt.pad_token_id or 0) + 1,
-        unk_token_id=3,
-    )
-    check_sinusoids(tensors, _POSITIONS, config, origin=source)
-    layers = {
-        key: Piece((place.key,)) for key, place in tensor_map(config).items() if ".layers." in key
+    fields = {field: getattr(fsmt, field, None) for field in SHARED_FIELDS}
+    fields |= tables
+    fields |= {
+        "position_encoding": "tensor2tensor",
+        "position_offset": (fsmt.pad_token_id or 0) + 1,
+        "unk_token_id": 3,
     }
-    pieces = layers | tables.pieces
-    model = build_model(config, pieces, tensors, origin=source, ignored=_POSITIONS)
+    config = make_config(source, **fields)
+    pieces |= layer_pieces(MARIAN_LAYERS, config)
+    model = build_model(config, pieces, tensors, origin=source, positions=_POSITIONS)
     model.generation_config = generation_settings(source, config)
     files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "FSMTTokenizer")
-    if not files:
-        notes += ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)

@@ -5,49 +5,62 @@ Joey's layers are post-norm as in the paper (`layer_norm: post`) or pre-norm, wi
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from torch import Tensor
 
-from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError, quoted
+from ...errors import RequestError
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
-from ...storage.reading import read_yaml
-from .options import check_options
-from .safe_files import listed, state_dict, unwrapped
+from ...storage.reading import checked, read_yaml
+from ..layer_names import STACKS, LayerNames
+from .options import check_options, shared_option
+from .safe_files import state_dict, unwrapped
 from .state_dict import (
     Imported,
-    Piece,
     build_model,
-    check_sinusoids,
     find_tables,
     finish,
+    layer_pieces,
     make_config,
     number_setting,
 )
-from .vocabulary import read_tokens, vocabulary_tokenizers
+from .vocabulary import vocabulary_tokenizers
 
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
-_STACKS = ("encoder", "decoder")
-# Modules of a layer: our name and Joey's.
-_PROJECTIONS = {"q_proj": "q_layer", "k_proj": "k_layer", "v_proj": "v_layer"}
-_PROJECTIONS["out_proj"] = "output_layer"
-_FEED_FORWARD = {
-    "feed_forward.fc1": "feed_forward.pwff_layer.0",
-    "feed_forward.fc2": "feed_forward.pwff_layer.3",
-    "feed_forward_norm": "feed_forward.layer_norm",
-}
-_SUBLAYERS = {
-    "encoder": {"self_attn": ("src_src_att", "layer_norm")},
-    "decoder": {
-        "self_attn": ("trg_trg_att", "x_layer_norm"),
-        "cross_attn": ("src_trg_att", "dec_layer_norm"),
+_LAYERS = LayerNames(
+    layers={stack: f"{stack}.layers" for stack in STACKS},
+    attentions={"encoder": ("src_src_att",), "decoder": ("trg_trg_att", "src_trg_att")},
+    norms={
+        "encoder": ("layer_norm", "feed_forward.layer_norm"),
+        "decoder": ("x_layer_norm", "dec_layer_norm", "feed_forward.layer_norm"),
     },
-}
-_POSITIONS = tuple(f"{stack}.pe.pe" for stack in _STACKS)
+    projections=("q_layer", "k_layer", "v_layer", "output_layer"),
+    feed_forward=("feed_forward.pwff_layer.0", "feed_forward.pwff_layer.3"),
+)
+_POSITIONS = tuple(f"{stack}.pe.pe" for stack in STACKS)
 _SPECIAL_IDS = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}  # unless the configuration says otherwise
+
+
+class _Stack(TypedDict, total=False):
+    embeddings: dict[str, Any] | None
+
+
+class _Model(TypedDict):
+    encoder: _Stack
+    decoder: _Stack
+
+
+class _Data(TypedDict, total=False):
+    special_symbols: dict[str, Any] | None
+
+
+class _Settings(TypedDict):
+    """The sections of config.yaml that are read."""
+
+    model: _Model
+    data: NotRequired[_Data | None]
 
 
 def import_joeynmt(
@@ -72,37 +85,34 @@ def import_joeynmt(
         ImportError: PyYAML is not installed.
     """
     folder = Path(path)
-    settings = _read_yaml(folder / "config.yaml")
-    model_settings = _section(settings, "model", folder)
-    stacks = {name: _section(model_settings, name, folder) for name in _STACKS}
-    file = _checkpoint(folder, checkpoint)
+    file, origin = _checkpoint(folder, checkpoint), folder / "config.yaml"
+    remedy = "name a model directory of Joey NMT"
+    settings: Any = checked(read_yaml(origin, remedy=remedy), _Settings, origin, remedy=remedy)
+    stacks = {stack: settings["model"][stack] for stack in STACKS}
     tensors = _tensors(file)
-    notes = _check_options(settings, stacks, folder)
-    norm_first = _norm_first(stacks, tensors, folder)
-    tables = find_tables(
+    notes = _check_options(settings, stacks, origin)
+    fields, pieces = find_tables(
         tensors,
         source="src_embed.lut.weight",
         target="trg_embed.lut.weight",
         softmax="decoder.output_layer.weight",
         origin=file,
-        scaled=_scaled(model_settings, stacks, folder),
+        scaled=_scaled(settings["model"], stacks, origin),
     )
+    activations = {stack: str(stacks[stack].get("activation", "relu")) for stack in STACKS}
     config = make_config(
         file,
-        **tables.fields,
-        **_sizes(stacks, folder),
-        norm_first=norm_first,
-        activation_function=_activation(stacks, folder),
+        **fields,
+        **_sizes(stacks, origin),
+        **_special_ids(settings, origin),
+        norm_first=_norm_first(stacks, tensors, origin),
+        activation_function=shared_option("activation", activations, origin=origin),
         layer_norm_eps=1e-6,
-        **_special_ids(settings, folder),
     )
-    check_sinusoids(tensors, _POSITIONS, config, origin=file)
-    pieces = {**tables.pieces, **dict(_pieces(config))}
-    model = build_model(config, pieces, tensors, origin=file, ignored=_POSITIONS)
-    source, target = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
-    if not source:
-        notes += ("There are no vocabularies; these are weights and ids only.",)
-    return finish(Imported(model, source, target, notes=notes), output)
+    pieces |= layer_pieces(_LAYERS, config)
+    model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
+    tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
+    return finish(Imported(model, *tokenizers, notes=notes), output)
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
@@ -110,27 +120,6 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     if not isinstance(found, Mapping) or "model_state" not in found:
         raise RequestError(f"{file} is not a Joey NMT checkpoint; it holds no `model_state`.")
     return unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise RequestError(f"There is no {path}; name a model directory of Joey NMT.")
-    return read_yaml(path, remedy="name a model directory of Joey NMT")
-
-
-def _section(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
-    section = settings.get(name)
-    if not isinstance(section, dict):
-        raise RequestError(
-            f"{folder}/config.yaml needs a section {name!r} with settings; it has "
-            f"{quoted(section)}."
-        )
-    return section
-
-
-def _settings(settings: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
-    """Return a section that may be missing."""
-    return {} if settings.get(name) is None else _section(settings, name, folder)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
@@ -142,21 +131,20 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def _check_options(
-    settings: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], folder: Path
+    settings: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], origin: Path
 ) -> tuple[str, ...]:
     """Refuse options that this package does not support; return notes of unknown ones."""
     model = {name: value for name, value in settings["model"].items() if name not in stacks}
     parts = {"data": settings.get("data"), "model": model}
     parts |= {name: {"type": "recurrent", **stack} for name, stack in stacks.items()}
     notes = [
-        check_options(part, "joeynmt", origin=f"{folder}/config.yaml, {name},")
-        for name, part in parts.items()
+        check_options(part, "joeynmt", origin=f"{origin}, {name},") for name, part in parts.items()
     ]
     return tuple(dict.fromkeys(note for part in notes for note in part))
 
 
 def _norm_first(
-    stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], folder: Path
+    stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], origin: Path
 ) -> bool:
     """Return whether both stacks are pre-norm, which is the encoder's default in Joey.
 
@@ -170,44 +158,38 @@ def _norm_first(
         places[name] = settings.get("layer_norm") or default
         if places[name] == "pre" and not final:
             raise RequestError(
-                f"{folder}: the {name} is pre-norm without a norm after its layers, which this "
+                f"{origin}: the {name} is pre-norm without a norm after its layers, which this "
                 "package does not support; set `layer_norm: pre` in config.yaml and train it again."
             )
-    if len(set(places.values())) > 1:
-        raise RequestError(
-            f"{folder}: layer_norm is {places}; this package has one value for both stacks."
-        )
-    return places["encoder"] == "pre"
+    return shared_option("layer_norm", places, origin=origin) == "pre"
 
 
 def _scaled(
-    model: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], folder: Path
+    model: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], origin: Path
 ) -> bool:
-    used = ("encoder",) if model.get("tied_embeddings") else _STACKS
-    scales = [bool(_settings(stacks[name], "embeddings", folder).get("scale")) for name in used]
-    if len(set(scales)) > 1:
-        raise RequestError(f"{folder}: only one of the embeddings is scaled; allowed: both, none.")
-    return scales[0]
+    used = ("encoder",) if model.get("tied_embeddings") else STACKS
+    scales = {stack: bool((stacks[stack].get("embeddings") or {}).get("scale")) for stack in used}
+    return shared_option("embeddings.scale", scales, origin=origin)
 
 
-def _sizes(stacks: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, Any]:
-    def of(stack: str, name: str, default: float) -> Any:
-        return number_setting(stacks[stack], name, default, origin=f"{folder}/config.yaml, {stack}")
+def _sizes(stacks: Mapping[str, Mapping[str, Any]], origin: Path) -> dict[str, Any]:
+    def number(stack: str, name: str, default: float) -> Any:
+        return number_setting(stacks[stack], name, default, origin=f"{origin}, {stack}")
 
-    sizes = {"d_model": of("encoder", "hidden_size", 512)}
+    sizes = {"d_model": number("encoder", "hidden_size", 512)}
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        sizes[name] = of("encoder", "dropout", 0.1)
+        sizes[name] = number("encoder", "dropout", 0.1)
     for stack, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
-        sizes[f"{stack}_layers"] = of(stack, "num_layers", layers)
-        sizes[f"{stack}_attention_heads"] = of(stack, "num_heads", heads)
-        sizes[f"{stack}_ffn_dim"] = of(stack, "ff_size", 2048)
+        sizes[f"{stack}_layers"] = number(stack, "num_layers", layers)
+        sizes[f"{stack}_attention_heads"] = number(stack, "num_heads", heads)
+        sizes[f"{stack}_ffn_dim"] = number(stack, "ff_size", 2048)
     return sizes
 
 
-def _special_ids(settings: Mapping[str, Any], folder: Path) -> dict[str, int]:
-    named = _settings(_settings(settings, "data", folder), "special_symbols", folder)
+def _special_ids(settings: Mapping[str, Any], origin: Path) -> dict[str, int]:
+    named = (settings.get("data") or {}).get("special_symbols") or {}
     ids = {
-        role: number_setting(named, f"{role}_id", value, origin=f"{folder}/config.yaml")
+        role: number_setting(named, f"{role}_id", value, origin=origin)
         for role, value in _SPECIAL_IDS.items()
     }
     return {
@@ -216,41 +198,9 @@ def _special_ids(settings: Mapping[str, Any], folder: Path) -> dict[str, int]:
     }
 
 
-def _activation(stacks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
-    names = {str(settings.get("activation", "relu")) for settings in stacks.values()}
-    if len(names) > 1:
-        raise RequestError(
-            f"{folder}: activations {sorted(names)}; allowed is one for both stacks."
-        )
-    return names.pop()
-
-
-def _pieces(config: VanillaTransformerConfig) -> Iterator[tuple[str, Piece]]:
-    for stack, sublayers in _SUBLAYERS.items():
-        names = dict(_FEED_FORWARD)
-        for sublayer, (attention, norm) in sublayers.items():
-            names[f"{sublayer}_norm"] = norm
-            for projection, name in _PROJECTIONS.items():
-                names[f"{sublayer}.{projection}"] = f"{attention}.{name}"
-        for part in ("weight", "bias"):
-            for layer in range(getattr(config, f"{stack}_layers")):
-                ours, theirs = f"model.{stack}.layers.{layer}", f"{stack}.layers.{layer}"
-                for our_name, name in names.items():
-                    yield f"{ours}.{our_name}.{part}", Piece((f"{theirs}.{name}.{part}",))
-            if config.norm_first:
-                yield f"model.{stack}.norm.{part}", Piece((f"{stack}.layer_norm.{part}",))
-
-
 def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
-    paths = [folder / f"{side}_vocab.txt" for side in ("src", "trg")]
-    there = [path for path in paths if path.is_file()]
-    if len(there) == 1:
-        missing = [str(path) for path in paths if path not in there]
-        raise RequestError(f"There is no {listed(missing)} beside {there[0].name}.")
-    if not there:
-        return None, None
-    same = read_tokens(paths[0]) == read_tokens(paths[1])
-    return (paths[0], None if same else paths[1])
+    source, target = (folder / f"{side}_vocab.txt" for side in ("src", "trg"))
+    return (source, target) if source.is_file() or target.is_file() else (None, None)
 
 
 __all__ = ["import_joeynmt"]

@@ -23,7 +23,7 @@ from ..marian_names import (
 )
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
-from .state_dict import Imported, Piece, build_model, check_sinusoids, finish, make_config
+from .state_dict import Imported, Piece, build_model, finish, make_config
 
 _SOURCE = "model.encoder.embed_tokens.weight"
 _TARGET = "model.decoder.embed_tokens.weight"
@@ -59,19 +59,17 @@ def import_marian(
     notes = check_options(settings, "transformers", "marian", origin=source)
     tensors = read_directory(source)
     config = _config(marian, tensors, source)
-    columns = marian_columns(config.d_model)
-    check_sinusoids(tensors, _POSITIONS, config, origin=source, columns=columns)
     model = build_model(
         config,
         _pieces(marian, config),
         tensors,
         origin=source,
-        ignored={*_POSITIONS, LOGITS_BIAS, _SHARED},
+        positions=_POSITIONS,
+        columns=marian_columns(config.d_model),
+        ignored=(LOGITS_BIAS, _SHARED),
     )
     model.generation_config = generation_settings(source, config)
     files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "MarianTokenizer")
-    if not files:
-        notes += ("The directory has no tokenizer; these are weights and ids only.",)
     return finish(Imported(model, files=files, notes=notes), output)
 
 

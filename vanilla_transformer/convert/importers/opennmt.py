@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.pickles import read_pickle
+from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, state_dict, unwrapped
 from .state_dict import (
@@ -23,34 +23,26 @@ from .state_dict import (
     build_model,
     find_tables,
     finish,
-    is_sinusoids,
-    layer_count,
+    layer_pieces,
+    layer_sizes,
     make_config,
     number_setting,
-    require,
+    sinusoid_style,
+    without_missing_biases,
 )
-from .vocabulary import check_size, word_tokenizer
+from .vocabulary import word_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
-_STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-_PROJECTIONS = {
-    "q_proj": "linear_query",
-    "k_proj": "linear_keys",
-    "v_proj": "linear_values",
-    "out_proj": "final_linear",
-}
-_SUBLAYERS = {
-    "encoder": {"self_attn": ("self_attn", "layer_norm")},
-    "decoder": {
-        "self_attn": ("self_attn", "layer_norm_1"),
-        "cross_attn": ("context_attn", "layer_norm_2"),
+_LAYERS = LayerNames(
+    layers={"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"},
+    attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "context_attn")},
+    norms={
+        "encoder": ("layer_norm", "feed_forward.layer_norm"),
+        "decoder": ("layer_norm_1", "layer_norm_2", "feed_forward.layer_norm"),
     },
-}
-_FEED_FORWARD = {
-    "feed_forward.fc1": "feed_forward.w_1",
-    "feed_forward.fc2": "feed_forward.w_2",
-    "feed_forward_norm": "feed_forward.layer_norm",
-}
+    projections=("linear_query", "linear_keys", "linear_values", "final_linear"),
+    feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
+)
 
 
 def import_opennmt(
@@ -75,7 +67,7 @@ def import_opennmt(
     notes = check_options(options, "opennmt", origin=file)
     tensors = _tensors(found, file)
     table = "embeddings.make_embedding.emb_luts.0.weight"
-    tables = find_tables(
+    fields, pieces = find_tables(
         tensors,
         source=f"encoder.{table}",
         target=f"decoder.{table}",
@@ -85,23 +77,18 @@ def import_opennmt(
     vocabularies = _vocabularies(found["vocab"], file)
     positions = [name for name in tensors if name.endswith(".pe.pe")]
     masks = [name for name in tensors if name.endswith(".mask")]
-    fields = {**tables.fields, **_sizes(options, tensors, file), **_special_ids(vocabularies, file)}
-    config = make_config(
-        file, **fields, position_encoding=_positions(tensors, positions, fields, file)
-    )
-    for tokens, size in zip(
-        vocabularies, (config.vocab_size, config.target_vocab_size), strict=True
-    ):
-        check_size(tokens, size, origin=f"{file}: vocab")
-    pieces = {**tables.pieces, "lm_head.bias": Piece(("generator.bias",))}
-    for stack in _STACKS:
-        pieces |= _pieces(config, tensors, stack)
-    model = build_model(config, pieces, tensors, origin=file, ignored=[*positions, *masks])
-    source, target = (
-        word_tokenizer(tokens, _SPECIAL, template, origin=f"{file}: vocab")
-        for tokens, template in zip(vocabularies, ("$A", "$A eos"), strict=True)
-    )
-    return finish(Imported(model, source, target, notes=notes), output)
+    fields |= layer_sizes(_LAYERS, tensors, origin=file)
+    fields |= _settings(options, file)
+    fields |= _special_ids(vocabularies[1], file)
+    tables = [tensors[name] for name in positions]
+    style = sinusoid_style(tables, fields["d_model"]) or "sinusoidal"
+    config = make_config(file, **fields, position_encoding=style)
+    pieces["lm_head.bias"] = Piece(("generator.bias",))
+    pieces |= without_missing_biases(layer_pieces(_LAYERS, config), tensors)
+    model = build_model(config, pieces, tensors, origin=file, positions=positions, ignored=masks)
+    origins = [f"{file}: vocab, {side}" for side in ("src", "tgt")]
+    tokenizers = word_tokenizers(vocabularies, config, ("$A", "$A eos"), origins=origins)
+    return finish(Imported(model, *tokenizers, notes=notes), output)
 
 
 def _parts(file: Path) -> Mapping[str, Any]:
@@ -135,25 +122,23 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return options | {name: value for name, value in more.items() if name not in ("src", "tgt")}
 
 
-def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
-    dropout = number_setting(options, "dropout", 0.1, origin=file)
-    sizes: dict[str, Any] = {
+def _settings(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return the fields of our configuration that the options determine."""
+
+    def number(name: str, default: float) -> Any:
+        return number_setting(options, name, default, origin=file)
+
+    return {
+        "encoder_attention_heads": number("heads", 8),
+        "decoder_attention_heads": number("heads", 8),
         "norm_first": True,
-        "layer_norm_eps": number_setting(options, "norm_eps", 1e-6, origin=file),
+        "layer_norm_eps": number("norm_eps", 1e-6),
         "lm_head_bias": True,
-        "activation_function": options.get("pos_ffn_activation_fn") or "relu",
-        "dropout": dropout,
-        "attention_dropout": number_setting(options, "attention_dropout", 0.1, origin=file),
-        "activation_dropout": dropout,
+        "activation_function": options.get("pos_ffn_activation_fn"),
+        "dropout": number("dropout", 0.1),
+        "attention_dropout": number("attention_dropout", 0.1),
+        "activation_dropout": number("dropout", 0.1),
     }
-    for stack, prefix in _STACKS.items():
-        inner = f"{prefix}.0.feed_forward.w_1.weight"
-        require(tensors, (inner,), origin=file)
-        sizes["d_model"] = tensors[inner].size(1)
-        sizes[f"{stack}_ffn_dim"] = tensors[inner].size(0)
-        sizes[f"{stack}_layers"] = layer_count(tensors, prefix)
-        sizes[f"{stack}_attention_heads"] = number_setting(options, "heads", 8, origin=file)
-    return sizes
 
 
 def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
@@ -165,56 +150,14 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
     return source, target
 
 
-def _special_ids(vocabularies: tuple[list[str], list[str]], file: Path) -> dict[str, int]:
-    source, target = vocabularies
-    for role, token in _SPECIAL.items():
-        if token not in target:
-            raise RequestError(f"{file}: the target's vocabulary holds no {token!r} ({role}).")
-    ids = {role: target.index(token) for role, token in _SPECIAL.items()}
-    pad = _SPECIAL["pad"]
-    if pad not in source or source.index(pad) != ids["pad"]:
-        raise RequestError(f"{file}: {pad!r} has two ids in the two vocabularies; allowed is one.")
-    return {
-        **{f"{role}_token_id": value for role, value in ids.items()},
-        "decoder_start_token_id": ids["bos"],
-    }
-
-
-def _positions(
-    tensors: Mapping[str, Tensor], names: list[str], fields: Mapping[str, Any], file: Path
-) -> str:
-    for style in ("sinusoidal", "tensor2tensor"):
-        config = make_config(file, **fields, position_encoding=style)
-        if all(is_sinusoids(tensors[name], config) for name in names):
-            return style
-    raise RequestError(f"{file}: {names[0]} holds positions that are not sinusoids.")
-
-
-def _pieces(
-    config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], stack: str
-) -> dict[str, Piece]:
-    """Map the layers and final norm of a stack; projections without biases get zeros."""
-    pieces = {}
-    biased = {
-        kind: any(f".{kind}." in name and name.endswith(".bias") for name in tensors)
-        for kind in (*_PROJECTIONS.values(), "w_1", "w_2")
-    }
-
-    def add(key: str, name: str) -> None:
-        kind = name.split(".")[-1]
-        pieces[f"{key}.weight"] = Piece((f"{name}.weight",))
-        pieces[f"{key}.bias"] = Piece((f"{name}.bias",) if biased.get(kind, True) else ())
-
-    for layer in range(getattr(config, f"{stack}_layers")):
-        ours, theirs = f"model.{stack}.layers.{layer}", f"{_STACKS[stack]}.{layer}"
-        for sublayer, (attention, norm) in _SUBLAYERS[stack].items():
-            add(f"{ours}.{sublayer}_norm", f"{theirs}.{norm}")
-            for projection, name in _PROJECTIONS.items():
-                add(f"{ours}.{sublayer}.{projection}", f"{theirs}.{attention}.{name}")
-        for key, name in _FEED_FORWARD.items():
-            add(f"{ours}.{key}", f"{theirs}.{name}")
-    add(f"model.{stack}.norm", f"{stack}.layer_norm")
-    return pieces
+def _special_ids(target: list[str], file: Path) -> dict[str, int]:
+    missing = [token for token in _SPECIAL.values() if token not in target]
+    if missing:
+        raise RequestError(
+            f"{file}: vocab, tgt holds no {missing[0]!r}; give the whole vocabulary."
+        )
+    ids = {f"{role}_token_id": target.index(token) for role, token in _SPECIAL.items()}
+    return {**ids, "decoder_start_token_id": ids["bos_token_id"]}
 
 
 __all__ = ["import_opennmt"]

@@ -68,6 +68,18 @@ def check_options(
     return (f"Unknown options, taken to have no effect on the model: {', '.join(unknown)}.",)
 
 
+def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> Any:
+    """Return the value of an option that both stacks have.
+
+    Raises:
+        ValueError: they have different values, but our configuration has one.
+    """
+    first, *others = values.values()
+    if others != [first] * len(others):
+        raise RequestError(f"{origin} has {name}={values}; allowed is one value for both stacks.")
+    return first
+
+
 def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield options by names such as `embeddings.scale` where the tables have such names."""
     for name, value in options.items():

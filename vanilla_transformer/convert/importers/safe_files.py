@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ...storage import saved_model
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import own_file, read_json
-from ...storage.saved_model import indexed_files, read_generation_config
+from ...storage.saved_model import indexed_files, read_generation_config, read_tensors
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
@@ -106,33 +104,26 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
 
 
 def _read_part(path: Path) -> dict[str, Tensor]:
-    if path.suffix != ".safetensors":
-        return state_dict(read_pickle(path), path)
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise RequestError(f"{path} is damaged ({error}); copy or download it again.") from None
+    if path.suffix == ".safetensors":
+        return dict(read_tensors(path))
+    return state_dict(read_pickle(path), path)
 
 
 def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str, Any]]:
     """Return the configuration of a transformers directory, and what its file says.
 
     Raises:
-        ValueError: there is none, it is of another architecture, or has values of wrong types.
+        ValueError: it is of another architecture, or has values of wrong types.
+        OSError: there is none.
     """
-    path = directory / "config.json"
-    if not path.is_file():
-        raise RequestError(f"{directory} holds no config.json; name a transformers directory.")
-    settings = read_json(path)
-    found = settings.get("model_type")
-    if found != kind.model_type:
+    settings = read_json(directory / "config.json")
+    config = saved_model.read_config(directory)
+    if not isinstance(config, kind):
         raise RequestError(
-            f"{path} is of model_type {found!r}; allowed here is {kind.model_type!r}."
+            f"{directory} is of model_type {config.model_type!r}; allowed here is "
+            f"{kind.model_type!r}."
         )
-    try:
-        return kind.from_pretrained(directory), settings
-    except StrictDataclassError as error:
-        raise RequestError(f"{path}: {error.__cause__ or error}") from error
+    return config, settings
 
 
 def generation_settings(source: Path, config: VanillaTransformerConfig) -> GenerationConfig:

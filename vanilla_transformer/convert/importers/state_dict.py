@@ -25,10 +25,14 @@ from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGene
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
+from ..layer_names import LayerNames
 from .safe_files import listed
 
 # Other systems' names of our activations.
-_ACTIVATIONS = {"silu": "swish", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
+_ACTIVATIONS = {
+    "silu": "swish",
+    **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_pytorch_tanh"), "gelu_new"),
+}
 
 
 class Piece(NamedTuple):
@@ -106,6 +110,8 @@ def build_model(
     tensors: Mapping[str, Tensor],
     *,
     origin: object,
+    positions: Iterable[str] = (),
+    columns: Tensor | None = None,
     ignored: Iterable[str] = (),
 ) -> VanillaTransformerForConditionalGeneration:
     """Build a model with all of its tensors from the source.
@@ -115,12 +121,25 @@ def build_model(
         pieces: the place in the source of each tensor of our state dict, tied tensors once.
         tensors: the source's tensors by name.
         origin: the source's name in errors.
-        ignored: names in the source that the model does not need.
+        positions: names of tables that must hold the sinusoids that the model computes.
+        columns: the order of these tables' columns, (d,). None means ours.
+        ignored: other names in the source that the model does not need.
 
     Raises:
-        ValueError: tensors are missing, surplus, wrongly shaped, hold NaN or infinity, or differ
-            although the source ties them; the message names them.
+        ValueError: tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are other
+            positions, or differ although the source ties them; the message names them.
     """
+    for name in positions:
+        if name in tensors and not _is_sinusoids(
+            tensors[name],
+            config.d_model,
+            style=config.position_encoding,
+            first=config.position_offset,
+            columns=columns,
+        ):
+            raise RequestError(
+                f"{origin}: {name} holds positions that are not the sinusoids of this system."
+            )
     with torch.device("meta"):  # no memory, no random numbers
         model = VanillaTransformerForConditionalGeneration(config)
     shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
@@ -147,7 +166,7 @@ def build_model(
             else:
                 # A copy, because views of one source tensor would be taken for ties.
                 found[key] = tensor.detach().to(dtype).clone(memory_format=torch.contiguous_format)
-    known = {name for piece in pieces.values() for name in piece.keys} | set(ignored)
+    known = {name for piece in pieces.values() for name in piece.keys} | {*positions, *ignored}
     problems["surplus"] = [name for name in tensors if name not in known]
     if any(problems.values()):
         named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
@@ -172,18 +191,6 @@ def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tenso
         return None
 
 
-class Tables(NamedTuple):
-    """A source's embeddings and pre-softmax table.
-
-    Attributes:
-        fields: the fields of our configuration that they determine.
-        pieces: their places in the source.
-    """
-
-    fields: dict[str, Any]
-    pieces: dict[str, Piece]
-
-
 def find_tables(
     tensors: Mapping[str, Tensor],
     *,
@@ -192,8 +199,8 @@ def find_tables(
     softmax: str,
     origin: object,
     scaled: bool = True,
-) -> Tables:
-    """Infer vocabulary sizes and ties from the tables: equal tables become one.
+) -> tuple[dict[str, Any], dict[str, Piece]]:
+    """Infer vocabulary sizes and ties from embeddings and softmax: equal tables become one.
 
     Args:
         tensors: the source's tensors by name.
@@ -203,6 +210,9 @@ def find_tables(
         origin: the source's name in errors.
         scaled: whether the source multiplies embeddings by sqrt(d_model). If not, they are divided
             by it here, and then cannot be tied to the pre-softmax table.
+
+    Returns:
+        The fields of our configuration that the tables determine, and the tables' places.
 
     Raises:
         ValueError: a table is missing.
@@ -226,7 +236,7 @@ def find_tables(
         names = pieces[ours].keys if ours in pieces else ()
         change = None if scaled or ours == "lm_head.weight" else _divided
         pieces[ours] = Piece((*names, name), change)
-    return Tables(fields, pieces)
+    return fields, pieces
 
 
 def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: object) -> None:
@@ -235,17 +245,11 @@ def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: obje
     Raises:
         ValueError: some are missing, or are not matrices.
     """
-    names = list(dict.fromkeys(names))
-    missing = [name for name in names if name not in tensors]
+    missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
     if missing:
         raise RequestError(
-            f"{origin} does not hold the tensors of this model; missing: {listed(missing)}."
+            f"{origin} does not hold the matrices of this model; missing: {listed(missing)}."
         )
-    for name in names:
-        if tensors[name].dim() != 2:
-            raise RequestError(
-                f"{origin}: {name} has shape {tuple(tensors[name].shape)}; expected a matrix."
-            )
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:
@@ -256,66 +260,129 @@ def _divided(table: Tensor) -> Tensor:
     return table / math.sqrt(table.size(1))
 
 
-def is_sinusoids(
-    table: Tensor, config: VanillaTransformerConfig, *, columns: Tensor | None = None
+def sinusoid_style(tables: Iterable[Tensor], width: int) -> str | None:
+    """Return which of our sinusoids all position tables hold, (positions, width); None if none."""
+    tables = list(tables)
+    odd = tables and width % 2  # theirs come in pairs
+    for style in () if odd else ("sinusoidal", "tensor2tensor"):
+        if all(_is_sinusoids(table, width, style=style) for table in tables):
+            return style
+    return None
+
+
+def _is_sinusoids(
+    table: Tensor, width: int, *, style: str, first: int = 0, columns: Tensor | None = None
 ) -> bool:
     """Return whether a position table holds the sinusoids that we compute.
 
     The tolerance admits tables computed in single precision, inexact at large positions.
 
     Args:
-        table: the source's table, (positions, d), possibly with further dimensions of size 1.
-        config: gives the kind of sinusoids and the row of the first position.
+        table: the source's table, (positions, width), possibly with further dimensions of size 1.
+        width: d_model.
+        style: kind of sinusoids, as in `position_encoding`.
+        first: row of the first position.
         columns: order of the source's columns, (d,). None means ours.
     """
     table = table.squeeze()
-    if table.dim() != 2 or table.size(1) != config.d_model or not table.is_floating_point():
+    if table.dim() != 2 or table.size(1) != width or not table.is_floating_point():
         return False
-    found = table[config.position_offset :][:512].double()
+    found = table[first:][:512].double()
     if not len(found):
         return False
-    rows = torch.arange(config.position_offset, config.position_offset + len(found))
-    expected = sinusoids(rows, config.d_model, style=config.position_encoding)
+    expected = sinusoids(torch.arange(first, first + len(found)), width, style=style)
     if columns is not None:
         expected = expected[:, columns]
     return bool((found - expected).abs().max() < max(1e-3, torch.finfo(table.dtype).eps))
 
 
-def check_sinusoids(
-    tensors: Mapping[str, Tensor],
-    names: Iterable[str],
-    config: VanillaTransformerConfig,
-    *,
-    origin: object,
-    columns: Tensor | None = None,
-) -> None:
-    """Refuse stored position tables that differ from those we compute.
+def layer_sizes(
+    names: LayerNames, tensors: Mapping[str, Tensor], *, origin: object
+) -> dict[str, int]:
+    """Return the fields of our configuration that the layers' tensors determine.
 
     Raises:
-        ValueError: one of them differs.
+        ValueError: the first layer of a stack is missing.
     """
-    for name in names:
-        if name in tensors and not is_sinusoids(tensors[name], config, columns=columns):
-            raise RequestError(
-                f"{origin}: {name} holds positions that are not the sinusoids of this system."
-            )
+    sizes = {}
+    for stack, prefix in names.layers.items():
+        inner = f"{prefix}.0.{names.feed_forward[0]}.weight"
+        require(tensors, (inner,), origin=origin)
+        sizes[f"{stack}_ffn_dim"], sizes["d_model"] = tensors[inner].shape
+        numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
+        sizes[f"{stack}_layers"] = max(int(number[1]) + 1 for number in numbers if number)
+    return sizes
 
 
-def layer_count(tensors: Iterable[str], prefix: str) -> int:
-    """Count the layers by names such as `prefix.3.weight`; 0 if none."""
-    numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
-    return max((int(number[1]) + 1 for number in numbers if number), default=0)
+def layer_pieces(names: LayerNames, config: VanillaTransformerConfig) -> dict[str, Piece]:
+    """Return the places of the layers' tensors, and of the norms after them if there are any."""
+    return {key: Piece((name,)) for key, name in names.tensors(config).items()}
+
+
+def without_missing_biases(
+    pieces: Mapping[str, Piece], tensors: Mapping[str, Tensor]
+) -> dict[str, Piece]:
+    """Give zeros for the biases that no layer has.
+
+    A norm is without a bias only where all modules are: the norm without one is another function.
+    """
+    biases = {key: piece.keys[0] for key, piece in pieces.items() if key.endswith(".bias")}
+    stored = {_kind(name) for name in biases.values() if name in tensors}
+    zeros = {
+        key: Piece(())
+        for key, name in biases.items()
+        if _kind(name) not in stored and not (stored and "norm" in key)
+    }
+    return {**pieces, **zeros}
+
+
+def _kind(name: str) -> str:
+    """Return the end of a tensor's name, which layers have in common."""
+    return ".".join(name.split(".")[-2:])
+
+
+def learned_positions(
+    tensors: Mapping[str, Tensor], names: Mapping[str, str], *, first: int = 0
+) -> tuple[dict[str, Any], dict[str, Piece], tuple[str, ...]]:
+    """Return the fields, places and notes of learned position tables.
+
+    Args:
+        tensors: the source's tensors by name.
+        names: the name of each stack's table, (positions, d), or with dimensions of size 1.
+        first: row of the first position.
+    """
+    rows = {
+        stack: tensors[name].squeeze().size(0) - first
+        for stack, name in names.items()
+        if name in tensors
+    }
+    kept = min(rows.values(), default=1)
+    fields = {"position_encoding": "learned", "max_position_embeddings": kept}
+    pieces = {
+        f"model.{stack}.embed_positions.weight": Piece(
+            (name,), lambda table: table.squeeze()[first : first + kept]
+        )
+        for stack, name in names.items()
+    }
+    if len(set(rows.values())) < 2:
+        return fields, pieces, ()
+    lengths = " and ".join(map(str, rows.values()))
+    note = f"The learned tables have {lengths} positions; the first {kept} are kept."
+    return fields, pieces, (note,)
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
     """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
 
     Returns:
-        `imported`.
+        `imported`, with a note if it has no tokenizer.
 
     Raises:
         ValueError: `output` holds files that no earlier import wrote there.
     """
+    if imported.tokenizer is None and not imported.files:
+        note = "There is no tokenizer; these are weights and ids only."
+        imported = imported._replace(notes=(*imported.notes, note))
     if imported.tokenizer is not None and imported.target_tokenizer is not None:
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:

@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
 from .state_dict import (
@@ -23,20 +23,15 @@ from .state_dict import (
     build_model,
     find_tables,
     finish,
-    is_sinusoids,
-    layer_count,
+    layer_pieces,
+    layer_sizes,
+    learned_positions,
     make_config,
-    require,
+    sinusoid_style,
+    without_missing_biases,
 )
 from .vocabulary import vocabulary_tokenizers
 
-# Modules of a layer: our name and torch's.
-_LINEAR = {"feed_forward.fc1": "linear1", "feed_forward.fc2": "linear2"}
-_ATTENTION = {"self_attn": "self_attn", "cross_attn": "multihead_attn"}
-_NORMS = {
-    "encoder": ("self_attn_norm", "feed_forward_norm"),
-    "decoder": ("self_attn_norm", "cross_attn_norm", "feed_forward_norm"),
-}
 # Patterns that find the tables whose names are not given.
 _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNORECASE)
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
@@ -98,18 +93,21 @@ def import_torch(
     given["layer_norm_eps"] = layer_norm_eps
     notes = check_options(settings, "torch", origin=file, given=given)
     prefix = _prefix(tensors, file)
-    names = {
-        "source": source_embedding or _find(tensors, _SOURCE, "source-embedding", prefix, file),
-        "target": target_embedding or _find(tensors, _TARGET, "target-embedding", prefix, file),
-        "softmax": generator or _find(tensors, _SOFTMAX, "generator", prefix, file),
+    names = _layer_names(prefix)
+    inside = tuple(f"{layers}." for layers in names.layers.values())
+    outside = {name: tensor for name, tensor in tensors.items() if not name.startswith(inside)}
+    chosen = {
+        "source": source_embedding or _find(outside, _SOURCE, "source-embedding", file),
+        "target": target_embedding or _find(outside, _TARGET, "target-embedding", file),
+        "softmax": generator or _find(outside, _SOFTMAX, "generator", file),
     }
-    tables = find_tables(tensors, **names, origin=file, scaled=not unscaled)
-    bias = names["softmax"].removesuffix("weight") + "bias"
+    fields, pieces = find_tables(tensors, **chosen, origin=file, scaled=not unscaled)
+    bias = chosen["softmax"].removesuffix("weight") + "bias"
     final_norm = any(name.startswith(f"{prefix}encoder.norm.") for name in tensors)
-    fields = {
-        **tables.fields,
-        **_sizes(tensors, prefix, file),
-        **{f"{stack}_attention_heads": heads for stack in ("encoder", "decoder")},
+    fields |= layer_sizes(names, tensors, origin=file)
+    fields |= {
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
         "norm_first": norm_first,
         "final_norm": final_norm and not norm_first,
         "activation_function": activation,
@@ -121,19 +119,39 @@ def import_torch(
         "unk_token_id": unk_token_id,
         "decoder_start_token_id": bos_token_id,
     }
-    positions = _positions(tensors, prefix, names)
-    config = make_config(file, **fields, **_position_fields(positions, tensors, fields, file))
-    pieces = {**tables.pieces, **_layer_pieces(config, tensors, prefix)}
-    pieces |= {"lm_head.bias": Piece((bias,))} if config.lm_head_bias else {}
-    pieces |= _table_pieces(positions, file) if config.position_encoding == "learned" else {}
+    positions = {
+        name: tensor
+        for name, tensor in outside.items()
+        if _POSITIONS.search(name) and tensor.squeeze().dim() == 2 and name not in chosen.values()
+    }
+    style = sinusoid_style(positions.values(), fields["d_model"])
+    if style is None:
+        learned, tables, note = learned_positions(tensors, _by_stack([*positions], file))
+        fields |= learned
+        pieces |= tables
+        notes += note
+    config = make_config(file, **{"position_encoding": style, **fields})
+    pieces |= _layer_pieces(names, config, tensors)
+    if config.lm_head_bias:
+        pieces["lm_head.bias"] = Piece((bias,))
     model = build_model(config, pieces, tensors, origin=file, ignored=positions)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
-    source, target = vocabulary_tokenizers(paths, config, templates)
-    if not source:
-        notes += ("A state dict has no tokenizer; these are weights and ids only.",)
+    tokenizers = vocabulary_tokenizers(paths, config, templates)
     if not positions:
         notes += ("No positions are stored; the paper's sinusoids are assumed.",)
-    return finish(Imported(model, source, target, notes=notes), output)
+    return finish(Imported(model, *tokenizers, notes=notes), output)
+
+
+def _layer_names(prefix: str) -> LayerNames:
+    """Return torch's names; `in_proj.0` is the first third of `in_proj`."""
+    return LayerNames(
+        layers={stack: f"{prefix}{stack}.layers" for stack in STACKS},
+        attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "multihead_attn")},
+        norms={"encoder": ("norm1", "norm2"), "decoder": ("norm1", "norm2", "norm3")},
+        projections=("in_proj.0", "in_proj.1", "in_proj.2", "out_proj"),
+        feed_forward=("linear1", "linear2"),
+        last_norm=f"{prefix}{{}}.norm",
+    )
 
 
 def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
@@ -146,14 +164,11 @@ def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
     return found[0]
 
 
-def _find(
-    tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, prefix: str, file: Path
-) -> str:
-    own = (f"{prefix}encoder.layers.", f"{prefix}decoder.layers.")
+def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, file: Path) -> str:
     matrices = [
         name
         for name, tensor in tensors.items()
-        if tensor.dim() == 2 and not name.startswith(own) and not _POSITIONS.search(name)
+        if tensor.dim() == 2 and not _POSITIONS.search(name)
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
@@ -165,102 +180,35 @@ def _find(
     return found[0]
 
 
-def _sizes(tensors: Mapping[str, Tensor], prefix: str, file: Path) -> dict[str, int]:
-    sizes = {}
-    for stack in ("encoder", "decoder"):
-        inner = f"{prefix}{stack}.layers.0.linear1.weight"
-        require(tensors, (inner,), origin=file)
-        sizes["d_model"] = tensors[inner].size(1)
-        sizes[f"{stack}_ffn_dim"] = tensors[inner].size(0)
-        sizes[f"{stack}_layers"] = layer_count(tensors, f"{prefix}{stack}.layers")
-    return sizes
-
-
-def _positions(tensors: Mapping[str, Tensor], prefix: str, names: Mapping[str, str]) -> list[str]:
-    """Return the names of position tables, which are outside the stacks."""
-    own = (f"{prefix}encoder.layers.", f"{prefix}decoder.layers.")
-    return [
-        name
-        for name, tensor in tensors.items()
-        if _POSITIONS.search(name)
-        and tensor.squeeze().dim() == 2
-        and not name.startswith(own)
-        and name not in names.values()
-    ]
-
-
-def _position_fields(
-    names: list[str], tensors: Mapping[str, Tensor], fields: Mapping[str, Any], file: Path
-) -> dict[str, Any]:
-    """Return the positional encoding that the tables contain: sinusoids, or a learned one."""
-    odd = names and fields["d_model"] % 2  # sinusoids come in pairs, so it must be learned
-    for style in () if odd else ("sinusoidal", "tensor2tensor"):
-        config = make_config(file, **fields, position_encoding=style)
-        if all(is_sinusoids(tensors[name], config) for name in names):
-            return {"position_encoding": style}
-    rows = {tensors[name].squeeze().size(0) for name in names}
-    if len(rows) > 1:
-        raise RequestError(
-            f"{file} has position tables of different lengths ({listed(names)}); allowed is one "
-            "length for both stacks: cut them to the shorter one."
-        )
-    return {"position_encoding": "learned", "max_position_embeddings": rows.pop()}
-
-
-def _table_pieces(names: list[str], file: Path) -> dict[str, Piece]:
-    """Map one learned table to both stacks, or one to each."""
+def _by_stack(names: list[str], file: Path) -> dict[str, str]:
+    """Return the name of each stack's learned positions, which may be those of both."""
     of_target = [name for name in names if _OF_TARGET.search(name)]
     if len(names) == 1:
-        chosen = {"encoder": names[0], "decoder": names[0]}
-    elif len(names) == 2 and len(of_target) == 1:
+        return dict.fromkeys(STACKS, names[0])
+    if len(names) == 2 and len(of_target) == 1:
         (of_source,) = set(names) - set(of_target)
-        chosen = {"encoder": of_source, "decoder": of_target[0]}
-    else:
-        raise RequestError(
-            f"{file} has several learned position tables ({listed(names)}); allowed are one for "
-            "both stacks, or two of which one is named after the target or the decoder."
-        )
-    return {
-        f"model.{stack}.embed_positions.weight": Piece((name,), lambda rows: rows.squeeze())
-        for stack, name in chosen.items()
-    }
+        return {"encoder": of_source, "decoder": of_target[0]}
+    raise RequestError(
+        f"{file} has several learned position tables ({listed(names)}); allowed are one for "
+        "both stacks, or two of which one is named after the target or the decoder."
+    )
+
+
+def _layer_pieces(
+    names: LayerNames, config: VanillaTransformerConfig, tensors: Mapping[str, Tensor]
+) -> dict[str, Piece]:
+    """Return the places of the layers' tensors, where Q, K and V are in one."""
+    pieces = layer_pieces(names, config)
+    for key, piece in pieces.items():
+        fused = re.fullmatch(r"(.*\.in_proj)\.(\d)\.(weight|bias)", piece.keys[0])
+        if fused:
+            pieces[key] = Piece((f"{fused[1]}_{fused[3]}",), _third(int(fused[2])))
+    return without_missing_biases(pieces, tensors)
 
 
 def _third(number: int) -> Callable[[Tensor], Tensor]:
     """Return a function that takes Q, K or V from a matrix with the rows of all three."""
     return lambda rows: rows.chunk(3)[number]
-
-
-def _layer_pieces(
-    config: VanillaTransformerConfig, tensors: Mapping[str, Tensor], prefix: str
-) -> dict[str, Piece]:
-    """Map layers and final norms; a model without any biases gets zeros instead."""
-    stacks = (f"{prefix}encoder.", f"{prefix}decoder.")
-    biased = any(name.startswith(stacks) and name.endswith("bias") for name in tensors)
-    pieces = {}
-
-    def add(key: str, name: str, change: Callable[[Tensor], Tensor] | None = None) -> None:
-        pieces[key] = Piece((name,) if biased or not name.endswith("bias") else (), change)
-
-    for stack, norms in _NORMS.items():
-        for layer in range(getattr(config, f"{stack}_layers")):
-            ours, theirs = f"model.{stack}.layers.{layer}", f"{prefix}{stack}.layers.{layer}"
-            for part in ("weight", "bias"):
-                for number, norm in enumerate(norms, start=1):
-                    add(f"{ours}.{norm}.{part}", f"{theirs}.norm{number}.{part}")
-                for name, linear in _LINEAR.items():
-                    add(f"{ours}.{name}.{part}", f"{theirs}.{linear}.{part}")
-                for name, attention in list(_ATTENTION.items())[: len(norms) - 1]:
-                    fused = f"{theirs}.{attention}.in_proj_{part}"
-                    for third, projection in enumerate("qkv"):
-                        key = f"{ours}.{name}.{projection}_proj.{part}"
-                        add(key, fused, _third(third))
-                    out = f"out_proj.{part}"
-                    add(f"{ours}.{name}.{out}", f"{theirs}.{attention}.{out}")
-        if config.norm_first or config.final_norm:
-            for part in ("weight", "bias"):
-                add(f"model.{stack}.norm.{part}", f"{prefix}{stack}.norm.{part}")
-    return pieces
 
 
 __all__ = ["import_torch"]

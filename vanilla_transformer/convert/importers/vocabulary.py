@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
+from ...storage.reading import JSON_BYTES, read_text
 
 # White space as in Python's str.split().
 _SPACES = r"[\s\x1c-\x1f]+"
@@ -59,12 +60,6 @@ def word_tokenizer(
     )
 
 
-def _token(tokens: Sequence[str], role: str, number: int, file: Path) -> str:
-    if number >= len(tokens):
-        raise RequestError(f"{file} holds {len(tokens)} tokens, so {number} is no id for {role}.")
-    return tokens[number]
-
-
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
     """Return the decoder from pieces to text; None joins words with spaces.
 
@@ -89,29 +84,58 @@ def read_tokens(path: Path) -> list[str]:
     """Read a vocabulary with one token per line.
 
     Raises:
-        ValueError: the file is not UTF-8, or has an empty line.
+        ValueError: the file is too large, or not UTF-8.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not UTF-8 ({error.reason}).") from error
-    if lines and not lines[-1]:
-        lines.pop()
-    lines = [line.removesuffix("\r") for line in lines]
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            raise RequestError(f"{path}, line {number}, is empty; expected one token per line.")
-    return lines
+    lines = read_text(path, "a vocabulary", JSON_BYTES).removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
 
 
-def check_size(tokens: Sequence[str], rows: int, *, origin: object) -> None:
-    """Refuse a vocabulary whose size is not the model's.
+def word_tokenizers(
+    vocabularies: Sequence[Sequence[str]],
+    config: VanillaTransformerConfig,
+    templates: tuple[str, str],
+    *,
+    origins: Sequence[object],
+) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast | None]:
+    """Build tokenizers of source and target.
+
+    Args:
+        vocabularies: the tokens of source and target in order of id.
+        config: the model's configuration, which has the special ids.
+        templates: the layouts of an encoded source and target.
+        origins: the vocabularies' names in errors.
+
+    Returns:
+        The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
-        ValueError: the numbers of tokens differ.
+        ValueError: a vocabulary does not fit the model.
     """
-    if len(tokens) != rows:
-        raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {rows}.")
+    ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
+    if ids["unk"] is None:
+        raise RequestError(f"{origins[0]} needs an id for unknown words; give unk_token_id.")
+    sizes = (config.vocab_size, config.target_vocab_size)
+    for tokens, size, origin in zip(vocabularies, sizes, origins, strict=True):
+        if len(tokens) != size:
+            raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {size}.")
+        if max(ids.values()) >= size:
+            raise RequestError(f"{origin} holds {size} tokens, but special ids are {ids}.")
+    sources, targets = vocabularies
+    for role, number in ids.items():
+        token = targets[number]
+        if token in sources and sources[number] != token:
+            raise RequestError(
+                f"{origins[0]} has {token!r} ({role}) as {sources.index(token)}, but {origins[1]} "
+                f"as {number}; allowed is one id for both: order the source's vocabulary, and its "
+                "embeddings, likewise."
+            )
+    source, target = (
+        word_tokenizer(
+            tokens, {role: tokens[number] for role, number in ids.items()}, template, origin=origin
+        )
+        for tokens, template, origin in zip(vocabularies, templates, origins, strict=True)
+    )
+    return source, None if (sources, templates[0]) == (targets, templates[1]) else target
 
 
 def vocabulary_tokenizers(
@@ -137,26 +161,4 @@ def vocabulary_tokenizers(
             raise RequestError(f"{paths[1]} is the target's vocabulary; give the source's too.")
         return None, None
     files = [Path(paths[0]), Path(paths[1] or paths[0])]
-    sizes = (config.vocab_size, config.target_vocab_size)
-    found = []
-    for file, size, template in zip(files, sizes, templates, strict=True):
-        tokens = read_tokens(file)
-        check_size(tokens, size, origin=file)
-        ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
-        if ids["unk"] is None:
-            raise RequestError(f"{file} needs an id for unknown words; give unk_token_id.")
-        special = {role: _token(tokens, role, number, file) for role, number in ids.items()}
-        found.append((tokens, template, special, file))
-    (others, _, _, file), (_, _, special, _) = found
-    for role, token in special.items():
-        if token in others and others[ids[role]] != token:
-            raise RequestError(
-                f"{file} has {token!r} ({role}) as {others.index(token)}, but {files[1]} as "
-                f"{ids[role]}; allowed is one id for both: order the source's vocabulary, and its "
-                "embeddings, likewise."
-            )
-    source, target = (
-        word_tokenizer(tokens, special, template, origin=file)
-        for tokens, template, special, file in found
-    )
-    return source, None if found[0][:2] == found[1][:2] else target
+    return word_tokenizers([*map(read_tokens, files)], config, templates, origins=files)
