@@ -164,7 +164,7 @@ def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, cap
     (run / file).unlink()
     assert main(["export", name, str(run), str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith(f"vanilla-transformer: {run} holds no ")
+    assert str(run) in line
     assert file in line
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -191,8 +191,7 @@ def test_damaged_weights_and_adapters_are_refused(export, run, tmp_path, change,
 
 
 def test_model_of_another_architecture_is_refused(export, run, tmp_path):
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "model_type": "bart"}))
+    (run / "config.json").write_text('{"model_type": "bart"}')
     with pytest.raises(ValueError, match="of type 'bart'; allowed is 'vanilla_transformer'"):
         export(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

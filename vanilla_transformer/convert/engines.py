@@ -43,11 +43,10 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
         directory: a directory that `export` wrote.
 
     Raises:
-        ValueError: there is no such engine, or the directory lacks a file of its export.
+        KeyError: there is no such engine.
+        ValueError: the directory lacks a file of its export.
         ImportError: the engine's own package is not installed.
     """
-    if name not in ENGINES:
-        raise RequestError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
     directory = Path(directory)
     for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
         if not (directory / file).is_file():

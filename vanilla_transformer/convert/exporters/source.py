@@ -1,7 +1,6 @@
 """What every exporter reads, a saved model of this architecture, and the tokenizer it writes."""
 
 import copy
-import os
 from pathlib import Path
 from typing import cast
 
@@ -13,52 +12,38 @@ from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGene
 from ...storage.atomic import write_json
 from ...storage.reading import read_json
 from ...storage.saved_model import (
+    TOKENIZER_SETTINGS,
     VOCABULARY_FILES,
-    ModelConfig,
     copy_tokenizer,
     load_saved_model,
-    nothing_trained,
+    read_config,
 )
-
-
-def check_source(model_dir: str | os.PathLike[str]) -> Path:
-    """Check the folder that an export reads and return it as a path.
-
-    Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-
-    Raises:
-        ValueError: a file is missing or damaged.
-    """
-    source = Path(model_dir)
-    vocabulary = next(
-        (name for name in VOCABULARY_FILES if (source / name).is_file()), VOCABULARY_FILES[0]
-    )
-    if not (source / "config.json").is_file():
-        raise nothing_trained(source, "config.json")
-    read_json(source / "config.json")
-    for name in ("tokenizer_config.json", vocabulary):
-        if not (source / name).is_file():
-            raise RequestError(
-                f"{source} holds no {name}; name a directory with a saved model and its tokenizer."
-            )
-        read_json(source / name)  # the export copies it: refuse it now if damaged
-    return source
 
 
 def load_source(
     source: Path, *, dtype: torch.dtype | None = None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Load the model in a folder with `load_saved_model`.
+    """Load the model in a folder with `load_saved_model`, once its tokenizer is found whole.
+
+    Args:
+        source: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        dtype: data type of the weights. None keeps the saved one.
 
     Raises:
-        ValueError: the folder holds another architecture, or a weight that is not finite.
+        ValueError: the folder holds another architecture, a damaged file, or a weight that is not
+            finite.
+        OSError: a file is missing.
     """
-    saved_type = read_json(source / "config.json", ModelConfig).get("model_type")
-    if saved_type != "vanilla_transformer":
+    config = read_config(source)
+    if config.model_type != "vanilla_transformer":
         raise RequestError(
-            f"{source} holds a model of type {saved_type!r}; allowed is 'vanilla_transformer'."
+            f"{source} holds a model of type {config.model_type!r}; allowed is "
+            "'vanilla_transformer'."
         )
+    vocabularies = [source / name for name in VOCABULARY_FILES]
+    vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])
+    for path in (source / TOKENIZER_SETTINGS, vocabulary):
+        read_json(path)  # the export copies it: refuse it now if damaged
     return cast("VanillaTransformerForConditionalGeneration", load_saved_model(source, dtype=dtype))
 
 
@@ -79,7 +64,7 @@ def export_tokenizer(source: Path, target: Path) -> None:
         ValueError: a file of it is a link that leaves `source`.
     """
     copy_tokenizer(source, target)
-    path = target / "tokenizer_config.json"
+    path = target / TOKENIZER_SETTINGS
     settings = read_json(path)
     if settings.get("tokenizer_class") == "TokenizersBackend":
         # transformers 4 knows only its other name, and gives the model other inputs by default.
