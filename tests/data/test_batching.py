@@ -21,11 +21,11 @@ def epoch_of(sampler, epoch):
     return list(sampler)
 
 
-def fewest_batches(source, target, max_tokens, max_sentences):
+def fewest_batches(source, target, max_tokens):
     """Return the smallest number of batches: fill them from the longest pair down."""
     left, count = sorted(np.maximum(source, target)), 0
     while left:
-        left = left[: -min(max_tokens // left[-1], max_sentences or len(left))]
+        left = left[: -(max_tokens // left[-1])]
         count += 1
     return count
 
@@ -34,33 +34,24 @@ lengths_and_settings = st.tuples(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120),
     st.integers(40, 300),
     st.booleans(),
-    st.one_of(st.none(), st.integers(1, 9)),
     st.integers(0, 5),
 )
 
 
 @given(lengths_and_settings)
-@example(([(40, 40)] + [(1, 1)] * 4, 40, True, 3, 0))  # 1 + 3 + 1 sentences; the 3 are halved
+@example(([(40, 40)] + [(1, 1)] * 4, 40, True, 0))  # 1 + 4 sentences; the 4 are halved
 @settings(deadline=None, max_examples=150)
 def test_batches_keep_the_budget_and_hold_every_example_once(case):
-    pairs, max_tokens, shuffle, max_sentences, seed = case
+    pairs, max_tokens, shuffle, seed = case
     source, target = np.array(pairs).T
-    sampler = TokenBatchSampler(
-        source,
-        target,
-        max_tokens=max_tokens,
-        seed=seed,
-        shuffle=shuffle,
-        max_sentences=max_sentences,
-    )
+    sampler = TokenBatchSampler(source, target, max_tokens=max_tokens, seed=seed, shuffle=shuffle)
     for epoch in range(3):
         batches = epoch_of(sampler, epoch)
         assert len(batches) == len(sampler)
         for batch in batches:
             assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
-            assert max_sentences is None or len(batch) <= max_sentences
         assert sorted(example for batch in batches for example in batch) == [*range(len(pairs))]
-    fewest = fewest_batches(source, target, max_tokens, max_sentences)
+    fewest = fewest_batches(source, target, max_tokens)
     assert len(sampler) in (fewest, fewest + shuffle)
 
 
@@ -178,10 +169,9 @@ def test_invalid_lengths_are_refused(source, target, message):
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
-@pytest.mark.parametrize("name", ["max_tokens", "max_sentences"])
-def test_max_tokens_and_max_sentences_must_be_counts(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}; it must be a whole number from 1"):
-        TokenBatchSampler([1], [1], **{"max_tokens": 1} | {name: value})
+def test_max_tokens_must_be_a_count(value):
+    with pytest.raises(ValueError, match=f"max_tokens={value!r}; it must be a whole number from 1"):
+        TokenBatchSampler([1], [1], max_tokens=value)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])

@@ -268,7 +268,6 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
         ("a.tmx", f"<?xml version='1.0'?>{BOMB}]><tmx><body>" + UNIT.format("en", "&j;", "de", "x")
          + "</body></tmx>", "(?i)entit|no pair|not XML|source is empty"),
         ("a.tmx", "<tmx><body>" + UNIT.format("en", "a", "de", "b"), "not XML after unit 1"),
-        ("a.pdf", "%PDF-1.7", "is a PDF"),
         ("a.zip", "PK\x03\x04 and no more", "not a whole zip"),
     ],
 )  # fmt: skip
@@ -278,11 +277,29 @@ def test_what_cannot_be_read_says_what_it_is(tmp_path, name, content, reason):
         list(read_pairs(tmp_path / name, source_language="en", target_language="de", strict=True))
 
 
-def test_spreadsheets_are_named(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as archive:
-        archive.writestr("xl/workbook.xml", "<x/>")
-    with pytest.raises(RequestError, match="is a spreadsheet or document; save it as CSV"):
-        list(read_pairs(tmp_path / "a.xlsx", source_language="en", target_language="de"))
+@pytest.mark.parametrize(
+    ("names", "way", "reason"),
+    [
+        (["xl/workbook.xml"], zipfile.ZIP_STORED, "needed is one .* save a spreadsheet as CSV"),
+        (["a.en", "a.de"], zipfile.ZIP_LZMA, "is packed by a method that is not read; unpack it"),
+    ],
+)
+def test_archives_of_other_kinds_are_refused(tmp_path, names, way, reason):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", way) as archive:
+        for name in names:
+            archive.writestr(name, "text\n")
+    with pytest.raises(RequestError, match=reason):
+        list(read_pairs(tmp_path / "a.zip", source_language="en", target_language="de"))
+
+
+def test_segments_that_are_not_utf_8_are_named(tmp_path):
+    for name, language in (("a.en.sgm", "en"), ("a.de.sgm", "de")):
+        content = sgm("srcset" if language == "en" else "refset", language, ["A caf\u00e9.", "B."])
+        (tmp_path / name).write_bytes(content.encode("latin-1"))
+    source = (tmp_path / "a.en.sgm", tmp_path / "a.de.sgm")
+    reader = read_pairs(source, source_language="en", target_language="de")
+    assert list(reader) == [("B.", "B.")]
+    assert "invalid UTF-8" in reader.examples[0]
 
 
 # ------------------------------------------------------------------------------- languages

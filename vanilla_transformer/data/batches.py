@@ -40,7 +40,6 @@ class TokenBatchSampler(Sampler[list[int]]):
             tokens per update are `max_tokens` times the batches per update.
         seed: seed of the shuffling.
         shuffle: False gives the same batches in every epoch, the longest first.
-        max_sentences: most pairs in a batch. None for no limit.
 
     Raises:
         ValueError: lengths that do not match or are not positive, an example beyond the budget, or
@@ -55,18 +54,14 @@ class TokenBatchSampler(Sampler[list[int]]):
         max_tokens: int,
         seed: int = 0,
         shuffle: bool = True,
-        max_sentences: int | None = None,
     ) -> None:
         COUNT.check(max_tokens=max_tokens)
         Range(0).check(seed=seed)
-        if max_sentences is not None:
-            COUNT.check(max_sentences=max_sentences)
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         _check_lengths(source, target, max_tokens=max_tokens)
         self.source_lengths = source.astype(np.int32, copy=False)
         self.target_lengths = target.astype(np.int32, copy=False)
         self.max_tokens = max_tokens
-        self.max_sentences = max_sentences
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
@@ -144,8 +139,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         bounds = [len(longest)]
         while bounds[-1] > 0:
             size = self.max_tokens // int(longest[bounds[-1] - 1])
-            if self.max_sentences is not None:
-                size = min(size, self.max_sentences)
             if len(bounds) == 1:
                 size = max(1, int(size * first_size))
             bounds.append(max(0, bounds[-1] - size))

@@ -167,8 +167,9 @@ def generate_pairs(
         the languages have fewer than `count` distinct pairs in this split.
 
     Raises:
-        ValueError: unknown language or split, the same language twice, negative count, two
-            languages that share too few words in CLDR, or Babel is not installed.
+        ValueError: unknown language or split, the same language twice, negative count, or two
+            languages that share too few words in CLDR.
+        ImportError: Babel is not installed.
     """
     if split not in SPLITS:
         raise RequestError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
@@ -189,13 +190,8 @@ def generate_pairs(
 
 
 def _parse_language(code: str) -> Locale:
-    try:
-        from babel import Locale, UnknownLocaleError
-    except ImportError as error:
-        raise RequestError(
-            "Babel, which has the data that pairs are generated from, is not installed; "
-            'run: pip install "babel>=2.18".'
-        ) from error
+    from babel import Locale, UnknownLocaleError
+
     try:
         return Locale.parse(str(code).replace("-", "_"))
     except (UnknownLocaleError, ValueError) as error:

@@ -6,6 +6,7 @@ be a pair are skipped, counted and reported with their place, or refused.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -64,19 +65,8 @@ _READ = (
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
-# First bytes of what is no text, and what to do with it.
-_OTHERS = {
-    b"\xff\xfe": IS_NO_TEXT,
-    b"\xfe\xff": IS_NO_TEXT,
-    b"\x28\xb5\x2f\xfd": "is packed by Zstandard; unpack it: unzstd",
-    b"7z": "is a 7z archive; unpack it: 7z x",
-    b"Rar!": "is a RAR archive; unpack it: unrar x",
-    b"%PDF": "is a PDF; give its text, one sentence a line",
-    b"\xd0\xcf\x11\xe0": "is an old spreadsheet or document of Office; save it as CSV",
-    b"SQLite": "is a data base; export the table as CSV: sqlite3 -csv",
-    b"ARROW1": "is an Arrow file; give the folder that datasets saved, or a parquet file",
-    b"\x80": "is a pickle, which may run code; save the pairs as JSON Lines",
-}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
 _Row = TypeVar("_Row")
 _PairOf: TypeAlias = Callable[[object], tuple[str, str]]  # finds the sides of a record
 
@@ -152,8 +142,8 @@ class PairReader:
         if self._undecoded >= 10 and self._undecoded > count / 10:
             raise RequestError(
                 f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
-                f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it; save it as "
-                "UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
+                f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it, or packed; "
+                "save it as UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
             )
         if unlike_pairs >= 10 and unlike_pairs > count > 0:  # none: the caller says more
             raise RequestError(
@@ -272,24 +262,23 @@ def files_below(folder: str | os.PathLike[str]) -> list[Path]:
     return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
 
 
-def _given(source: str | int | None, target: str | int | None) -> tuple | None:
-    """Return both columns, numbers as int; None if neither is given."""
-    if source is None and target is None:
+def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
+    """Return the columns of source and target, numbers as int; None if neither is given."""
+    if columns == (None, None):
         return None
-    given = []
-    for option, column in (("source_column", source), ("target_column", target)):
-        if isinstance(column, str) and re.fullmatch("[0-9]{1,9}", column):
-            column = int(column)
-        fits = column > 0 if type(column) is int else isinstance(column, str) and column
-        if not fits:
-            got = "nothing" if column is None else repr(column)
-            raise RequestError(
-                f"{option}: got {got}; give both columns, by name or by number from 1."
-            )
-        if column in given:
-            raise RequestError(f"{option}: got {column!r} again; give two different columns.")
-        given.append(column)
-    return given[0], given[1]
+    source, target = (
+        int(column) if re.fullmatch("[0-9]{1,9}", str(column)) else column for column in columns
+    )
+    is_missing = any(
+        column in (None, "") or (isinstance(column, int) and column < 1)
+        for column in (source, target)
+    )
+    if is_missing or source == target:
+        raise RequestError(
+            f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
+            "columns, two different ones, by name or by number from 1."
+        )
+    return source, target
 
 
 def kind_of(source: PairSource) -> str:
@@ -341,14 +330,10 @@ def _name_of(source: Any, kind: str) -> str:
 
 
 def _require_file(path: Path) -> None:
-    if path.is_file():
-        return
-    if path.exists():
-        raise RequestError(
-            f"{path} is a folder, a pipe or a device; give a file, which can be read twice."
-        )
-    where = "" if path.is_absolute() else f" in {Path.cwd()}"
-    raise FileNotFoundError(f"got {str(path)!r}; there is no such file{where}.")
+    if not path.exists():
+        raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
+    if not path.is_file():
+        raise RequestError(f"{path} is a folder, a pipe or a device; give a file.")
 
 
 # ---------------------------------------------------------------------------------- files
@@ -358,12 +343,20 @@ def _head(path: Path) -> bytes:
     """Return the first bytes of what a file holds, which must be text or a known format."""
     with open_content(path) as file, errors_naming(path), damage_naming(path):
         head = file.read(_HEAD)
-    for first, what in _OTHERS.items():
-        if head.startswith(first):
-            raise RequestError(f"{path} {what.removesuffix('.')}. Allowed are {_READ}.")
-    if head.count(0) > len(head) / 8 and not head.startswith((_ZIP, _PARQUET)):
-        raise RequestError(f"{path} {IS_NO_TEXT}")
+    if not (head.startswith((_ZIP, _PARQUET)) or _may_be_text(head)):
+        raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
     return head
+
+
+def _may_be_text(head: bytes) -> bool:
+    """Return whether the first bytes of a file may be a text in UTF-8 or in an older encoding."""
+    if head.startswith(_UTF16):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
+    return head.count(0) <= len(head) / 8
 
 
 def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str, str]]:
@@ -426,8 +419,6 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
         try:
             with ZipFile(path) as archive:
                 names = archive.namelist()
-                if any(name.startswith(("xl/", "content.xml", "word/")) for name in names):
-                    raise RequestError(f"{path} is a spreadsheet or document; save it as CSV.")
                 sides = [_member(path, names, language) for language in languages]
                 ways = {archive.getinfo(name).compress_type for name in sides}
                 if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
@@ -452,7 +443,7 @@ def _member(path: Path, names: list[str], language: str) -> str:
     if len(found) != 1:
         raise RequestError(
             f"{path} has the files {reprlib.repr(names)}; needed is one whose name ends in "
-            f".{language}. Unpack it, and give two files, SOURCE,TARGET."
+            f".{language}. Unpack it, and give two files, SOURCE,TARGET; save a spreadsheet as CSV."
         )
     return found[0]
 
