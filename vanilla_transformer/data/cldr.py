@@ -390,8 +390,7 @@ class _Values:
 _Width = Literal["full", "long", "medium", "short"]
 _Length = Literal["long", "short"]
 _Join = Literal["standard", "or", "unit"]
-# Text of a value in a language.
-_Write = Callable[["Locale", Any], str]
+_Write = Callable[..., str]  # of a value and `locale`, as Babel's functions are
 
 
 class _Style(NamedTuple):
@@ -399,7 +398,7 @@ class _Style(NamedTuple):
 
     Attributes:
         draw: random value to write.
-        write: locale and value to text. It raises LookupError or ValueError if CLDR has no text
+        write: value and `locale` to text. It raises LookupError or ValueError if CLDR has no text
             in that language.
     """
 
@@ -418,39 +417,34 @@ def _calendar_styles() -> dict[str, _Style]:
     from babel import dates
 
     def day(width: _Width) -> _Write:
-        return lambda locale, moment: dates.format_date(moment, width, locale)
-
-    def time(width: _Width) -> _Write:
-        return lambda locale, moment: dates.format_time(moment, width, locale=locale)
+        return partial(dates.format_date, format=width)
 
     def day_and_time(width: _Width) -> _Write:
-        def write(locale: Locale, moment: datetime) -> str:
+        def write(moment: datetime, locale: Locale) -> str:
             pattern = str(dates.get_datetime_format(width, locale=locale)).replace("'", "")
-            return pattern.format(time("short")(locale, moment), day(width)(locale, moment))
+            time = dates.format_time(moment, "short", locale=locale)
+            return pattern.format(time, day(width)(moment, locale=locale))
 
         return write
 
-    def month(locale: Locale, moment: datetime) -> str:
-        return dates.format_skeleton("yMMMM", moment, locale=locale)
-
     def interval(skeleton: str) -> _Write:
-        return lambda locale, ends: dates.format_interval(ends[0], ends[1], skeleton, locale=locale)
+        return lambda ends, locale: dates.format_interval(ends[0], ends[1], skeleton, locale=locale)
 
-    def times(locale: Locale, ends: tuple[datetime, datetime]) -> str:
+    def times(ends: tuple[datetime, datetime], locale: Locale) -> str:
         twelve_hours = "h" in locale.time_formats["short"].pattern
-        return interval("hm" if twelve_hours else "Hm")(locale, ends)
+        return interval("hm" if twelve_hours else "Hm")(ends, locale=locale)
 
     def both(write: _Write) -> _Write:
-        return lambda locale, ends: locale.interval_formats[None].format(
-            *(write(locale, end) for end in ends)
+        return lambda ends, locale: locale.interval_formats[None].format(
+            *(write(end, locale=locale) for end in ends)
         )
 
     return {
         "date/full": _Style(_Values.day, day("full")),
         "date/long": _Style(_Values.day, day("long")),
-        "date/month": _Style(_Values.month, month),
-        "time/short": _Style(_Values.time, time("short")),
-        "time/medium": _Style(_Values.second, time("medium")),
+        "date/month": _Style(_Values.month, partial(dates.format_skeleton, "yMMMM")),
+        "time/short": _Style(_Values.time, partial(dates.format_time, format="short")),
+        "time/medium": _Style(_Values.second, partial(dates.format_time, format="medium")),
         "datetime/full": _Style(_Values.day_and_time, day_and_time("full")),
         "datetime/long": _Style(_Values.day_and_time, day_and_time("long")),
         "interval/days": _Style(_Values.two_days, interval("yMMMd")),
@@ -466,10 +460,7 @@ def _number_styles() -> dict[str, _Style]:
     """Return styles of numbers, and of times relative to now."""
     from babel import dates, numbers
 
-    def percent(locale: Locale, share: Decimal) -> str:
-        return numbers.format_percent(share, locale=locale, decimal_quantization=False)
-
-    def compact(locale: Locale, number: int) -> str:
+    def compact(number: int, locale: Locale) -> str:
         formats = locale.compact_decimal_formats
         length: _Length = "long" if "long" in formats else "short"
         # Babel also counts the zeros in a pattern's part for negative numbers, and divides wrongly.
@@ -480,7 +471,7 @@ def _number_styles() -> dict[str, _Style]:
         )
 
     def from_now(unit: _TimeUnit, direction: int) -> _Write:
-        return lambda locale, count: dates.format_timedelta(
+        return lambda count, locale: dates.format_timedelta(
             direction * count * _TIME_UNITS[unit],
             unit,
             threshold=math.inf,
@@ -489,10 +480,10 @@ def _number_styles() -> dict[str, _Style]:
         )
 
     styles = {
-        "number/plain": _Style(
-            _Values.number, lambda locale, number: numbers.format_decimal(number, locale=locale)
+        "number/plain": _Style(_Values.number, numbers.format_decimal),
+        "percent/plain": _Style(
+            _Values.share, partial(numbers.format_percent, decimal_quantization=False)
         ),
-        "percent/plain": _Style(_Values.share, percent),
         "compact/long": _Style(_Values.round_number, compact),
     }
     for unit in _TIME_UNITS:
@@ -506,12 +497,12 @@ def _unit_styles() -> dict[str, _Style]:
     from babel import Locale, lists, numbers, units
 
     def measure(unit: str) -> _Write:
-        return lambda locale, number: _long_or_short(
+        return lambda number, locale: _long_or_short(
             lambda length: units.format_unit(number, unit, length, locale=locale), unit
         )
 
     def money(currency: str) -> _Write:
-        return lambda locale, amount: numbers.format_currency(
+        return lambda amount, locale: numbers.format_currency(
             amount,
             currency,
             locale=locale,
@@ -520,17 +511,17 @@ def _unit_styles() -> dict[str, _Style]:
         )
 
     def rate(write: _Write, per: str) -> _Write:
-        return lambda locale, number: _long_or_short(
+        return lambda number, locale: _long_or_short(
             lambda length: units.format_compound_unit(
-                write(locale, number), denominator_unit=per, length=length, locale=locale
+                write(number, locale=locale), denominator_unit=per, length=length, locale=locale
             ),
             per,
         )
 
     def duration(names: tuple[str, ...], join: _Join) -> _Write:
-        def write(locale: Locale, counts: tuple[int, ...]) -> str:
+        def write(counts: tuple[int, ...], locale: Locale) -> str:
             parts = zip(names, counts, strict=True)
-            texts = [measure(f"duration-{name}")(locale, count) for name, count in parts]
+            texts = [measure(f"duration-{name}")(count, locale=locale) for name, count in parts]
             return lists.format_list(texts, join, locale)
 
         return write
@@ -579,11 +570,8 @@ def _name_styles() -> dict[str, _Style]:
     """Return styles of names: territories, and languages with a two-letter code."""
     from babel import Locale
 
-    def territory(code: str) -> _Style:
-        return _Style(_Values.nothing, lambda locale, _: locale.territories[code])
-
-    def language(code: str) -> _Style:
-        return _Style(_Values.nothing, lambda locale, _: locale.languages[code])
+    def style(names: str, code: str) -> _Style:
+        return _Style(_Values.nothing, lambda _, locale: getattr(locale, names)[code])
 
     english = Locale("en")
     # XA to XZ (except XK), QO, ZZ and the unions are not territories of the world.
@@ -591,8 +579,8 @@ def _name_styles() -> dict[str, _Style]:
     territories = filter(place.fullmatch, sorted(english.territories))
     languages = [code for code in sorted(english.languages) if len(code) == 2]
     return {
-        **{f"territory/{code}": territory(code) for code in territories},
-        **{f"language/{code}": language(code) for code in languages},
+        **{f"territory/{code}": style("territories", code) for code in territories},
+        **{f"language/{code}": style("languages", code) for code in languages},
     }
 
 
@@ -664,7 +652,7 @@ def _has_or(locale: Locale) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _write_value(locale: Locale, name: str, value: Any) -> str:
-    return _styles()[name].write(locale, value).translate(_SPACES)
+    return _styles()[name].write(value, locale=locale).translate(_SPACES)
 
 
 def _write_text(

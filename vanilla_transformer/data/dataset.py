@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 # One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
+IGNORED = -100  # pads labels: the model's loss leaves it out
 BLOCK = 8000  # pairs read or written at a time; each block has an overhead of about 15 ms
 
 
@@ -367,16 +368,12 @@ class PairCollator:
 
     Args:
         pad_token_id: id that pads `input_ids`.
-        label_pad_id: id that pads `labels`; the model's loss leaves out only -100.
-        pad_to_multiple_of: number that widths are a multiple of. None for no rounding.
         vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
             with an assertion that does not name them. None for no check.
         target_vocab_size: the same for `labels`, if targets have their own vocabulary.
     """
 
     pad_token_id: int = 0
-    label_pad_id: int = -100
-    pad_to_multiple_of: int | None = None
     vocab_size: int | None = None
     target_vocab_size: int | None = None
 
@@ -388,15 +385,13 @@ class PairCollator:
             TypeError: a side that is empty or has no integers.
         """
         batch = {}
-        for name, filler in (("input_ids", self.pad_token_id), ("labels", self.label_pad_id)):
+        for name, filler in (("input_ids", self.pad_token_id), ("labels", IGNORED)):
             rows = [
                 np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
                 for feature in features
             ]
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            multiple = self.pad_to_multiple_of or 1
-            width = -(-int(lengths.max()) // multiple) * multiple
-            real = np.arange(width) < lengths[:, None]
+            real = np.arange(lengths.max()) < lengths[:, None]
             ids = np.concatenate(rows)
             self._check(name, ids)
             padded = np.full(real.shape, filler, dtype=np.int64)
@@ -414,7 +409,7 @@ class PairCollator:
             return
         known = (ids >= 0) & (ids < size)
         if name == "labels":
-            known |= ids == self.label_pad_id
+            known |= ids == IGNORED
         if not known.all():
             raise RequestError(
                 f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "

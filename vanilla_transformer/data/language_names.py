@@ -1,6 +1,6 @@
 """Languages by their codes and names, as headers of tables write them, from Babel's CLDR.
 
-Babel comes with the extra `train`. Without it, no language is known.
+Babel comes with the extra `train`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ def language_of(text: str) -> str | None:
 
 def own_name(language: str) -> str | None:
     """Return a language's name in that language, in lower case, or None if it is not known."""
-    try:
-        from babel import Locale, UnknownLocaleError
-    except ImportError:
-        return None
+    from babel import Locale, UnknownLocaleError
+
     code = language_of(language)
     try:
         name = Locale.parse(code).languages.get(code) if code else None
@@ -47,11 +45,9 @@ def own_name(language: str) -> str | None:
 
 def script_of(language: str) -> set[str]:
     """Return the first words that Unicode's names of a language's letters have; none if unknown."""
-    try:
-        from babel import Locale
-        from babel.core import get_global
-    except ImportError:
-        return set()
+    from babel import Locale
+    from babel.core import get_global
+
     code = language.replace("-", "_")
     likely = get_global("likely_subtags")
     full = likely.get(code) or likely.get(language_of(language) or "", "")
@@ -65,27 +61,19 @@ def script_of(language: str) -> set[str]:
 @lru_cache(maxsize=1)
 def _codes() -> dict[str, str]:
     """Return the code by which a language is known here, for each of its codes in ISO 639."""
-    try:
-        from babel import Locale
-        from babel.core import get_global
-    except ImportError:
-        return {}
-    known = [*map(str, Locale("en").languages), *get_global("language_aliases").items()]
-    codes: dict[str, str] = {}
-    for entry in known:
-        old, new = (entry, entry) if isinstance(entry, str) else map(str, entry)
-        if "_" not in f"{old}{new}":
-            codes[old.lower()] = new.lower()
-    return codes
+    from babel import Locale
+    from babel.core import get_global
+
+    codes = [(code, code) for code in Locale("en").languages]
+    codes += get_global("language_aliases").items()
+    return {str(old).lower(): str(new).lower() for old, new in codes if "_" not in f"{old}{new}"}
 
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Return the code of a language for each of its names, in lower case."""
-    try:
-        from babel import Locale
-    except ImportError:
-        return {}
+    from babel import Locale
+
     names: dict[str, str] = {}
     for locale in ("en", "de", "fr", "es", "zh"):
         for code, name in Locale(locale).languages.items():

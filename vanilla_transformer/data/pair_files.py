@@ -267,7 +267,8 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
     if columns == (None, None):
         return None
     source, target = (
-        int(column) if re.fullmatch("[0-9]{1,9}", str(column)) else column for column in columns
+        int(str(column)) if re.fullmatch("[0-9]{1,9}", str(column)) else column
+        for column in columns
     )
     is_missing = any(
         column in (None, "") or (isinstance(column, int) and column < 1)
