@@ -299,6 +299,3 @@ def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: 
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
     return next((value for value in values if value), 1)
-
-
-__all__ = ["Decoded", "decode", "encode", "generate_ids"]

@@ -719,6 +719,3 @@ def attention_of(implementation: str) -> tuple[object, object]:
     eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
     return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask
-
-
-__all__ = ["BeamSearchOutput", "beam_search"]

@@ -226,6 +226,3 @@ class VanillaTransformerConfig(PreTrainedConfig):
             ids = self._ends() if name == "eos" else [getattr(self, f"{name}_token_id")]
             for value in set(ids) - {None}:
                 Range(0, size - 1).check(**{f"{name}_token_id": value})
-
-
-__all__ = ["PRESETS", "VanillaTransformerConfig"]

@@ -25,6 +25,3 @@ def quoted(value: object, most: int = 60) -> str:
     except ValueError:  # Python refuses to print a number of more than 4300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= most else f"{text[: most - 4]} ..."
-
-
-__all__ = ["NotFiniteError", "RequestError", "quoted"]

@@ -106,6 +106,3 @@ class LimitedGenerationMixin(GenerationMixin):
             generation_config.max_new_tokens = min(most, longest)
             kwargs["has_default_max_length"] = True  # no warning about the config's max_length
         return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
-
-
-__all__ = ["CACHE", "CACHE_NAMES", "LimitedGenerationMixin", "longest_sequence", "one_cache"]

@@ -106,6 +106,3 @@ def check_ends(suppressed: object, ends: int | Sequence[int] | None) -> None:
             f"sentence, {list(ends)}, so that none could end; set them to model.config."
             "ids_outside_of_text(). A single call may suppress the end."
         )
-
-
-__all__ = ["READ_ON_THE_WAY", "Flags", "check_ends", "check_generation", "check_mask", "check_read"]

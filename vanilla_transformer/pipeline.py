@@ -165,6 +165,3 @@ def register_pipeline() -> None:
             pt_model=AutoModelForSeq2SeqLM,
             type="text",
         )
-
-
-__all__ = ["VanillaTransformerTranslationPipeline", "register_pipeline"]

@@ -79,14 +79,3 @@ FIELDS = {  # of the config
     "label_smoothing": BELOW_ONE,
     "layer_norm_eps": Range(0, 1, whole=False, above=True),  # 0 would divide by zero
 }
-
-__all__ = [
-    "BELOW_ONE",
-    "COUNT",
-    "COUNT_OR_ZERO",
-    "EXTRA_TOKENS",
-    "FIELDS",
-    "LENGTH_PENALTY",
-    "NUM_BEAMS",
-    "Range",
-]

@@ -122,6 +122,3 @@ def _is_neutral(name: str, value: Any) -> bool:
     if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
         return value in (None, 0, 1)
     return value is None or (not value and not name.endswith("_token_id"))  # 0 is an id too
-
-
-__all__ = ["SAVED", "SearchSettings", "search_settings", "settings_of_other_searches"]

@@ -107,13 +107,3 @@ def _read_tokenizer(written: str, from_str: Callable[[str], Any]) -> PreTrainedT
     settings = json.loads(written)
     read = from_str(json.dumps(settings.pop("tokenizer")))
     return PreTrainedTokenizerFast(tokenizer_object=read, **settings)
-
-
-__all__ = [
-    "TARGET_TOKENIZER",
-    "hold_target_tokenizer",
-    "source_tokenizer",
-    "target_ids",
-    "target_tokenizer",
-    "writes_start",
-]

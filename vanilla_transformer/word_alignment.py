@@ -115,6 +115,3 @@ def _byte_alphabet() -> dict[str, int]:
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
-
-
-__all__ = ["spelled_pieces", "word_alignment", "word_numbers"]
