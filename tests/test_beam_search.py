@@ -19,7 +19,7 @@ from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer import paper_beam_search
 from vanilla_transformer.batch_translation import generate_ids
-from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, best_tokens, with_start
+from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, best_tokens
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
 from vanilla_transformer.generation_limits import CACHE, longest_sequence
@@ -44,6 +44,10 @@ def each_decoder(request, monkeypatch):
 
 def tokens_of(found, sentence, rank=0):
     return tuple(found.sequences[sentence, rank, : found.lengths[sentence, rank]].tolist())
+
+
+def with_start(sequences):
+    return nn.functional.pad(sequences, (1, 0), value=START)
 
 
 def alone(model, batch, sentence, **options):
@@ -209,7 +213,7 @@ def test_greedy_search_equals_generate(model, batch):
     found = beam_search(model, *batch, num_beams=1, max_extra_tokens=None, max_new_tokens=40)
     assert (found.finished).any()
     assert len(set(found.lengths.flatten().tolist())) > 2
-    assert torch.equal(with_start(model, found.sequences)[:, 0], expected)
+    assert torch.equal(with_start(found.sequences)[:, 0], expected)
 
 
 def test_search_without_settings_is_the_papers(batch):
@@ -488,14 +492,14 @@ def test_generate_accepts_the_search_as_custom_generate(model, batch):
     expected = beam_search(model, ids, mask, **options)
     arguments = {"attention_mask": mask, "custom_generate": paper_beam_search, **options}
     found = model.generate(ids, **arguments)
-    assert torch.equal(found, with_start(model, expected.sequences).flatten(0, 1))
+    assert torch.equal(found, with_start(expected.sequences).flatten(0, 1))
     detailed = model.generate(ids, return_dict_in_generate=True, **arguments)
     assert torch.equal(detailed.scores, expected.scores)
     greedy = model.generate(
         ids, attention_mask=mask, num_beams=1, custom_generate=paper_beam_search
     )
     expected = beam_search(model, ids, mask, num_beams=1)
-    assert torch.equal(greedy, with_start(model, expected.sequences)[:, 0])
+    assert torch.equal(greedy, with_start(expected.sequences)[:, 0])
 
 
 @pytest.mark.usefixtures("each_decoder")
@@ -506,7 +510,7 @@ def test_limit_and_prefix_of_generate_reach_the_search(model, batch):
     options |= {"num_beams": 4, "length_penalty": 0.6}
     found = model.generate(ids, decoder_input_ids=prefix, max_new_tokens=4, **options)
     expected = beam_search(model, ids, mask, prefix=[[7, 8]] * 7, max_new_tokens=6)
-    assert torch.equal(found, with_start(model, expected.sequences)[:, 0])
+    assert torch.equal(found, with_start(expected.sequences)[:, 0])
 
 
 def test_search_within_generate_obeys_the_limit_of_the_call(model, batch, monkeypatch):
@@ -584,7 +588,7 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     with pytest.raises(ValueError, match=r"Got a cache .*, which the paper's search"):
         adapted.generate(custom_generate=paper_beam_search, **options)
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
-    assert torch.equal(found, adapted.generate(max_new_tokens=6, **options))
+    assert torch.equal(found, adapted.generate(max_new_tokens=6, **options)[:, 1:])
 
 
 def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):

@@ -10,7 +10,7 @@ B batch, S source length, T target length, n sequences per source.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import (
@@ -20,7 +20,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from .beam_search import adds_prompt, beam_search, evaluation_mode, with_start
+from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
@@ -35,14 +35,6 @@ MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
 # Arguments that the paper's search takes.
 SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}
-
-
-class Decoded(NamedTuple):
-    """The hypotheses that a search found for a batch."""
-
-    sequences: torch.Tensor  # target ids with the start symbol, (B, n, T + 1)
-    scores: torch.Tensor | None  # (B, n)
-    alignments: torch.Tensor | None  # each target token's attention to the source, (B, n, T, S)
 
 
 def encode(
@@ -179,7 +171,7 @@ def generate_ids(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
     **generation_kwargs: Any,
-) -> Decoded:
+) -> BeamSearchOutput:
     """Decode one batch with the paper's search if it supports model and arguments, or `generate`.
 
     Args:
@@ -192,8 +184,8 @@ def generate_ids(
             `return_alignments`.
 
     Returns:
-        n = `num_return_sequences` hypotheses of each source. Scores are the paper's, or those of
-        `generate` if `return_dict_in_generate` and `output_scores` are set.
+        n = `num_return_sequences` hypotheses of each source. `generate` gives no lengths, and
+        scores, its own, only if `return_dict_in_generate` and `output_scores` are set.
 
     Raises:
         ValueError: An argument needs the paper's search, which cannot be used.
@@ -202,8 +194,7 @@ def generate_ids(
     if uses_paper_search(model, options):
         if "prefix" in options:
             options["prefix"] = [options["prefix"]] * input_ids.size(0)
-        result = beam_search(model, input_ids, attention_mask, **_search_options(options))
-        return Decoded(with_start(model, result.sequences), result.scores, result.alignments)
+        return beam_search(model, input_ids, attention_mask, **_search_options(options))
     for name in _SEARCH_ALONE:
         if options.pop(name, False):
             raise only_paper_search_has(name, model, options)
@@ -224,10 +215,10 @@ def generate_ids(
             input_ids=input_ids, attention_mask=attention_mask, **options
         )
     sequences = getattr(output, "sequences", output)
-    sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))  # (B, n, T + 1)
+    sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
-    return Decoded(sequences, scores, None)
+    return BeamSearchOutput(sequences, scores)
 
 
 def only_paper_search_has(

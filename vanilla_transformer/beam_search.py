@@ -526,14 +526,6 @@ def adds_prompt(model: nn.Module) -> bool:
     return adapter is not None and adapter.is_prompt_learning
 
 
-def with_start(
-    model: PreTrainedModel, sequences: Tensor, generation_config: GenerationConfig | None = None
-) -> Tensor:
-    """Prepend the decoder's start symbol to sequences, (..., T) -> (..., T + 1)."""
-    start = _special_ids(model, generation_config or model.generation_config).start
-    return nn.functional.pad(sequences, (1, 0), value=start)
-
-
 def _checked_inputs(
     input_ids: Tensor | None, attention_mask: Tensor | None, encoder_outputs: BaseModelOutput | None
 ) -> Inputs:

@@ -112,18 +112,13 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         pad = self.tokenizer.pad_token_id
         if not has_text.any():
             count = generation_option(self.model, generation_kwargs, "num_return_sequences")
-            return {"input_ids": ids, "output_ids": ids.new_full((len(ids), count, 1), pad)}
-        decoded = generate_ids(self.model, ids[has_text], mask[has_text], **generation_kwargs)
-        if return_scores and decoded.scores is None:
+            return {"input_ids": ids, "sequences": ids.new_empty((len(ids), count, 0))}
+        found = generate_ids(self.model, ids[has_text], mask[has_text], **generation_kwargs)
+        if return_scores and found.scores is None:
             raise only_paper_search_has("return_scores", self.model, generation_kwargs)
-        parts = {"output_ids": decoded.sequences}  # (B, n, T + 1)
-        if decoded.scores is not None:
-            parts["scores"] = decoded.scores  # (B, n)
-        if decoded.alignments is not None:
-            parts["alignments"] = decoded.alignments  # (B, n, T, S)
         outputs = {"input_ids": ids}
-        for name, part in parts.items():  # with rows for blank texts
-            empty = pad if name == "output_ids" else 0
+        for name, part in found.items():  # with rows for blank texts
+            empty = pad if name == "sequences" else 0
             outputs[name] = part.new_full((len(ids), *part.shape[1:]), empty)
             outputs[name][has_text] = part
         return outputs
@@ -135,11 +130,11 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return_scores: bool = False,
         return_alignments: bool = False,
     ) -> list[dict[str, object]]:
-        """Make a dict of each translation of one input; `output_ids` is (1, n, T + 1).
+        """Make a dict of each translation of one input; `sequences` is (1, n, T).
 
         A short limit on the length may leave fewer than n.
         """
-        source, sequences = outputs["input_ids"][0].tolist(), outputs["output_ids"][0]
+        source, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
         results = []
         for place, text in enumerate(decode(self.tokenizer, sequences)):
             score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
@@ -149,7 +144,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             if return_scores:
                 result["score"] = score
             if return_alignments:
-                target = sequences[place, 1:].tolist()  # without the start symbol
+                target = sequences[place].tolist()
                 weights = outputs["alignments"][0, place] if target else sequences.new_empty(0, 1)
                 result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
             results.append(result)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import (
     GenerationConfig,
@@ -21,7 +22,7 @@ from transformers.generation import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..beam_search import BeamSearchOutput, beam_search, with_start
+from ..beam_search import BeamSearchOutput, beam_search
 from ..errors import RequestError
 from ..generation_limits import CACHE_NAMES
 from ..input_checks import READ_ON_THE_WAY
@@ -101,7 +102,8 @@ def paper_beam_search(
     )
     if config.return_dict_in_generate:
         return result
-    return with_start(model, result.sequences, config).flatten(0, 1)
+    sequences = result.sequences.flatten(0, 1)  # (B * n, T)
+    return torch.cat((input_ids[:1, :1].expand(len(sequences), 1), sequences), dim=1)
 
 
 def _is_read(config: GenerationConfig, part: object) -> bool:

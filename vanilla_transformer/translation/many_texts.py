@@ -14,7 +14,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import (
-    Decoded,
     decode,
     encode,
     generate_ids,
@@ -22,6 +21,7 @@ from ..batch_translation import (
     prefix_ids,
     unknown_tokens,
 )
+from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
 from ..ranges import COUNT
 from ..storage.cpu_threads import free_threads
@@ -182,10 +182,9 @@ def translate_windows(
                 if device.type == "cpu":
                     threads.adapt()
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id)
-                decoded = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
-                for index, translations in zip(
-                    indices, _translations(tokenizer, rows, decoded), strict=True
-                ):
+                found = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
+                translated = _translations(tokenizer, rows, found)
+                for index, translations in zip(indices, translated, strict=True):
                     results[index] = translations
                 bar.update(len(batch))
             done += len(texts)
@@ -202,24 +201,21 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 
 
 def _translations(
-    tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], decoded: Decoded
+    tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], found: BeamSearchOutput
 ) -> Iterator[list[Translation | AlignedTranslation]]:
     """Yield the translations of each source; `sources` holds their ids."""
-    texts = iter(decode(tokenizer, decoded.sequences.flatten(0, 1)))
+    texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
     for row, source in enumerate(sources):
         translations: list[Translation | AlignedTranslation] = []
-        for place, ids in enumerate(decoded.sequences[row].tolist()):
+        for place, ids in enumerate(found.sequences[row].tolist()):
             text = next(texts)
-            score = None if decoded.scores is None else decoded.scores[row, place].item()
-            if score == -math.inf:  # a missing translation
-                if place:
-                    continue
-                text = ""
-            if decoded.alignments is None:
+            score = None if found.scores is None else found.scores[row, place].item()
+            if score == -math.inf and place > 0:  # a missing translation
+                continue
+            if found.alignments is None:
                 translations.append(Translation(text, score))
-            else:  # for the tokens after the start symbol
-                weights = decoded.alignments[row, place]
-                links = word_alignment(tokenizer, source, ids[1:], weights)
+            else:
+                links = word_alignment(tokenizer, source, ids, found.alignments[row, place])
                 translations.append(AlignedTranslation(text, score, links))
         yield translations
 

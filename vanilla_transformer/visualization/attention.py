@@ -160,7 +160,7 @@ def attention_weights(
             found = generate_ids(
                 model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
             )
-            labels = _without_padding(found.sequences[:, 0, 1:], model)  # nor the start symbol
+            labels = _without_padding(found.sequences[:, 0], model)
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         _check_length("target", labels)
